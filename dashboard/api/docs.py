@@ -1,0 +1,49 @@
+"""The API's description: OpenAPI for programs, a plain page for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
+from drf_spectacular.settings import spectacular_settings
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+
+class Schema(APIView):
+    """OpenAPI 3, as JSON, or YAML with `Accept: application/yaml`."""
+
+    renderer_classes = (OpenApiJsonRenderer, OpenApiYamlRenderer)
+    schema = None
+
+    def get(self, request: Request) -> Response:
+        return Response(described())
+
+
+def described() -> dict[str, Any]:
+    generator: Any = SchemaGenerator
+    found: dict[str, Any] = generator().get_schema(request=None, public=True)
+    found["info"]["version"] = spectacular_settings.VERSION
+    return found
+
+
+@login_required
+def docs(request: HttpRequest) -> HttpResponse:
+    """Every address with its methods, parameters and bodies, in the order of the schema."""
+    calls = [
+        {"method": method.upper(), "path": path, **call, "fields": fields_of(call)}
+        for path, methods in described()["paths"].items()
+        for method, call in methods.items()
+    ]
+    return render(request, "api/docs.html", {"calls": calls, "about": spectacular_settings.DESCRIPTION})
+
+
+def fields_of(call: dict[str, Any]) -> list[tuple[str, str]]:
+    content = call.get("requestBody", {}).get("content", {}).get("application/json", {})
+    properties = content.get("schema", {}).get("properties", {})
+    return [(name, field["description"]) for name, field in properties.items()]

@@ -1,0 +1,125 @@
+"""Flags: raised, changed and withdrawn by people."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.schema import Takes
+from rolloutdeck import wire
+from rollouts import flags
+from rollouts.errors import BadInput
+from rollouts.models import Flag
+from rollouts.words import number, one_of, text, yes
+
+
+class Flags(APIView):
+    """Flags."""
+
+    scopes = {"POST": "annotate"}
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "run": "Its id.",
+            "sample": "Its id.",
+            "split": "train or eval.",
+            "step": "A number.",
+            "user": "Who flagged.",
+            "label": "bad, good or unsure.",
+            "reason": "A key of the project's reasons.",
+            "withdrawn": "true: also those that were withdrawn.",
+        },
+        "POST": {
+            "sample": "Its id.",
+            "label": "bad (default), good or unsure.",
+            "reason": "A key of the project's reasons, or empty.",
+            "text": "Anything.",
+        },
+    }
+
+    def get(self, request: Request) -> Response:
+        """Flags you may see, newest first, by `run sample split step user label reason`; `withdrawn=true` for all."""
+        query = asked(request, self)
+        rows = Flag.objects.filter(run__in=access.visible_runs(request)).select_related("run", "step", "user")
+        if "run" in query:
+            rows = rows.filter(run=access.run_or_404(request, query["run"]))
+        if not yes(query.get("withdrawn", "false"), "withdrawn"):
+            rows = rows.filter(withdrawn_at=None)
+        one_of(query.get("label"), "label", wire.LABELS, default="")
+        one_of(query.get("split"), "split", wire.SPLITS, default="")
+        step = number(query.get("step"), "step")
+        columns = {
+            "sample": "sample",
+            "user": "user__username",
+            "label": "label",
+            "reason": "reason",
+            "split": "step__split",
+        }
+        rows = rows.filter(**{columns[name]: query[name] for name in columns if query.get(name)})
+        rows = rows if step is None else rows.filter(step__step=step)
+        pages = Pages()
+        page = pages.paginate_queryset(rows.order_by("-updated_at", "-pk"), request, self) or []
+        return pages.get_paginated_response([shown.flag(row) for row in page])
+
+    def post(self, request: Request) -> Response:
+        """Flag `sample` with `label` (bad, good, unsure), a `reason` of the project and `text`; again replaces them."""
+        data = told(request, self)
+        sample = access.sample_or_404(request, text(data.get("sample"), "sample", most=60))
+        access.require_role(request, sample.step.run.project, access.ROLE_FOR["annotate"])
+        label, reason = data.get("label", "bad"), text(data.get("reason"), "reason", most=40)
+        before = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason).exists()
+        flag = flags.raise_flag(
+            sample.pk, access.person(request), label=label, reason=reason, text=data.get("text", "")
+        )
+        return Response(shown.flag(flag), status=200 if before else 201)
+
+
+class OneFlag(APIView):
+    """One flag."""
+
+    scopes = {"PATCH": "annotate"}
+    takes: ClassVar[Takes] = {
+        "PATCH": {"label": "bad, good or unsure.", "text": "Anything.", "withdrawn": "true: take it back."}
+    }
+
+    def get(self, request: Request, pk: int) -> Response:
+        """A flag."""
+        return Response(shown.flag(flag_or_404(request, pk)))
+
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change `label` or `text` of your own flag; `withdrawn: true` takes it back (maintainers: anybody's)."""
+        data = told(request, self)
+        flag = flag_or_404(request, pk)
+        access.require_role(request, flag.run.project, access.ROLE_FOR["annotate"])
+        wanted = yes(data.get("withdrawn", False), "withdrawn")
+        if wanted and (len(data) > 1):
+            raise BadInput("Withdraw a flag or change it, not both at once.", "withdrawn")
+        if wanted:
+            if not flags.can_withdraw(request.user, flag):
+                raise PermissionDenied("This is somebody else's flag; a maintainer can withdraw it.")
+            return Response(shown.flag(flags.withdraw(flag, access.person(request))))
+        if flag.user_id != request.user.pk:
+            raise PermissionDenied("This is somebody else's flag; raise one of your own.")
+        label, words = data.get("label", flag.label), data.get("text", flag.text)
+        return Response(
+            shown.flag(
+                flags.raise_flag(flag.sample, access.person(request), label=label, reason=flag.reason, text=words)
+            )
+        )
+
+
+def flag_or_404(request: Request, pk: int) -> Flag:
+    rows = Flag.objects.filter(run__in=access.visible_runs(request)).select_related("run__project", "step", "user")
+    flag = rows.filter(pk=pk).first() if pk < 2**63 else None
+    if flag is None:
+        raise Http404(f"There is no flag {pk} that you may see.")
+    return flag

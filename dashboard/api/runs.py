@@ -1,0 +1,282 @@
+"""Runs: opened by a client or a person, listed, changed, binned; heartbeat and end of a launch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.schema import Takes
+from rolloutdeck import wire
+from rollouts import ingest, live, projects
+from rollouts.errors import BadInput
+from rollouts.masking import masked
+from rollouts.models import Dump, Run
+from rollouts.words import number, one_of, text, yes
+
+MOST_WAITED = 10**9  # seconds
+STATUSES = ("running", "silent", "finished", "failed")
+
+
+class Runs(APIView):
+    """Runs that you may see, newest news first; or opens one."""
+
+    scopes = {"POST": "ingest"}
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "project": "A slug.",
+            "name": "Part of the name.",
+            "status": "running, silent, finished or failed.",
+            "tag": "One of its tags.",
+            "deleted": "true: the bin.",
+        },
+        "POST": {
+            "uid": "The run's id, made by the client; a known one is that run.",
+            "project": "A slug; may be left out with a token for one project.",
+            "name": "What people call it; a taken name becomes name-2 unless `resume` is allow.",
+            "framework": "The trainer.",
+            "config": "Any JSON object; secrets are masked before it is stored.",
+            "attempt": "Key of this launch.",
+            "resume": "allow: go on with the run of that name.",
+            "host": "Of this launch.",
+            "job": "Of this launch.",
+            "tags": "A list of words.",
+            "waited": "Seconds since this launch began, where it could not say so at once.",
+            "wire": "Version of the client's words.",
+        },
+    }
+
+    def get(self, request: Request) -> Response:
+        """List runs, filtered by `project`, `name` (part of it), `status` and `tag`; `deleted=true` lists the bin."""
+        query = asked(request, self)
+        pages = Pages()
+        page = pages.paginate_queryset(listed(request, query), request, self) or []
+        return pages.get_paginated_response([shown.run(run) for run in page])
+
+    def post(self, request: Request) -> Response:
+        """Open a run: the one with this `uid`, else a new one; a taken `name` continues only with `resume: allow`."""
+        data = told(request, self)
+        user, token = access.person(request), access.of(request)[1]
+        words = {name: text(data.get(name), name, most=200) for name in ("uid", "project", "name", "attempt", "resume")}
+        about = {name: text(data.get(name), name, most=120) for name in ("framework", "host", "job")}
+        config = data.get("config")
+        if config is not None and not isinstance(config, dict):
+            raise BadInput("`config` must be a JSON object.", "config")
+        project = access.project_for_ingest(user, token, words.pop("project"))
+        waited = number(data.get("waited"), "waited", most=MOST_WAITED) or 0
+        run, created = ingest.open_run(
+            project, **words, **about, config=config, tags=data.get("tags"), waited=timedelta(seconds=waited)
+        )
+        short = {
+            "id": run.uid,
+            "name": run.name,
+            "url": shown.address(f"/runs/{run.uid}/"),
+            "attempt": words["attempt"],
+        }
+        return Response(short, status=201 if created else 200)
+
+
+def listed(request: Request, query: dict[str, str]) -> QuerySet[Run] | list[Run]:
+    """Status is no column, it follows from the clock: those with that filter are looked at one by one."""
+    status = one_of(query.get("status"), "status", STATUSES, default="")
+    runs: QuerySet[Run] = access.visible_runs(request)
+    if yes(query.get("deleted", "false"), "deleted"):
+        runs = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+    if "project" in query:
+        runs = runs.filter(project=access.project_or_404(request, query["project"]))
+    if "name" in query:
+        runs = runs.filter(name__icontains=query["name"])
+    runs = runs.select_related("project").order_by("-seen_at", "-pk")
+    if status in (Run.Outcome.FINISHED, Run.Outcome.FAILED):
+        runs = runs.filter(outcome=status)
+    elif status:
+        runs = runs.filter(outcome="")
+    if status in ("running", "silent"):
+        return [run for run in runs if run.status == status and tagged(run, query)]
+    return [run for run in runs if tagged(run, query)] if "tag" in query else runs
+
+
+def tagged(run: Run, query: dict[str, str]) -> bool:
+    return "tag" not in query or query["tag"] in run.tags
+
+
+class OneRun(APIView):
+    """One run."""
+
+    scopes = {"PATCH": "ingest", "DELETE": "admin"}
+    takes: ClassVar[Takes] = {
+        "PATCH": {
+            "name": "A name that is free in the project.",
+            "tags": "A list of words.",
+            "config": "Replaces the config.",
+            "framework": "The trainer.",
+            "deleted": "false: out of the bin.",
+        },
+        "DELETE": {"force": "Also while pins exist."},
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """A run with config, attempts, counts of its dumps by state, and the dumps that failed with their messages."""
+        return Response(shown.run_whole(access.run_or_404(request, uid)))
+
+    def patch(self, request: Request, uid: str) -> Response:
+        """Change `name`, `tags`, `config`, `framework`; `deleted: false` takes it out of the bin (owners)."""
+        data = told(request, self)
+        if "deleted" in data:
+            restored(request, uid, data)
+        run = access.run_or_404(request, uid, scope="ingest")
+        change(run, data)
+        return Response(shown.run_whole(run))
+
+    def delete(self, request: Request, uid: str) -> Response:
+        """Put a run into the bin, from which it goes for good after seven days."""
+        asked(request, self)
+        run = access.run_or_404(request, uid, scope="admin")
+        projects.bin_run(run, access.person(request))
+        return Response(status=204)
+
+
+def restored(request: Request, uid: str, data: dict[str, Any]) -> None:
+    if yes(data["deleted"], "deleted"):
+        raise BadInput("Send DELETE to put a run into the bin.", "deleted")
+    binned = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+    run = binned.select_related("project").filter(uid=uid).first() if wire.UID.match(uid) else None
+    if run is not None:
+        _, token = access.of(request)
+        if token and not token.allows("admin"):
+            raise PermissionDenied("Taking a run out of the bin needs the scope admin.")
+        access.require_role(request, run.project, access.ROLE_FOR["admin"])
+        projects.restore_run(run, access.person(request))
+
+
+def change(run: Run, data: dict[str, Any]) -> None:
+    """Raises BadInput, also when the name is taken."""
+    if "name" in data:
+        run.name = text(data["name"], "name", most=190).strip()
+        if not run.name:
+            raise BadInput("`name` must not be empty.", "name")
+    if "tags" in data:
+        run.tags = ingest.tag_list(data["tags"])
+    if "framework" in data:
+        run.framework = text(data["framework"], "framework", most=40)
+    if "config" in data:
+        if not isinstance(data["config"], dict):
+            raise BadInput("`config` must be a JSON object.", "config")
+        run.config = masked(data["config"])
+    try:
+        with transaction.atomic():
+            run.save(update_fields=["name", "tags", "framework", "config"])
+            live.changed(run)
+    except IntegrityError as error:
+        raise BadInput(f"There is a run called {run.name} in this project already.", "name") from error
+
+
+def arriving(request: Request, uid: str) -> Run:
+    """The run that a client writes to, made from its headers if this server never saw it."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return access.arriving_run(access.person(request), access.of(request)[1], uid, headers)
+
+
+class Heartbeat(APIView):
+    """News of a launch."""
+
+    scopes = {"POST": "ingest"}
+    takes: ClassVar[Takes] = {
+        "POST": {
+            "attempt": "Key of the launch.",
+            "step": "Where it is.",
+            "phase": "What it does.",
+            "now": "The client's clock, seconds since 1970.",
+            "dropped": "{spool: {reason: count}} of what it could not keep, so far.",
+            "host": "Of this launch.",
+            "job": "Of this launch.",
+            "wire": "Version of the client's words.",
+        }
+    }
+
+    def post(self, request: Request, uid: str) -> Response:
+        """The launch `attempt` lives; `step`, `phase`, and `dropped`: what its spools could not keep."""
+        data = told(request, self)
+        run = arriving(request, uid)
+        step, phase = number(data.get("step"), "step"), data.get("phase")
+        attempt = text(data.get("attempt"), "attempt", most=120)
+        ingest.heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
+        return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})
+
+
+class Finish(APIView):
+    """End of a launch."""
+
+    scopes = {"POST": "ingest"}
+    takes: ClassVar[Takes] = {
+        "POST": {
+            "attempt": "Key of the launch.",
+            "outcome": "finished (default) or failed.",
+            "step": "Where it was.",
+            "phase": "What it did.",
+            "now": "The client's clock, seconds since 1970.",
+            "dropped": "As in a heartbeat.",
+            "wire": "Version of the client's words.",
+        }
+    }
+
+    def post(self, request: Request, uid: str) -> Response:
+        """The launch `attempt` has ended with `outcome` finished or failed."""
+        data = told(request, self)
+        run = arriving(request, uid)
+        ingest.finish(run, text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
+        return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})
+
+
+class Dumps(APIView):
+    """What arrived."""
+
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "state": "received, indexing, indexed, failed, unsafe or superseded.",
+            "split": "train or eval.",
+            "step": "A number.",
+        }
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """The run's dumps, newest first, filtered by `state`, `split` and `step`."""
+        query = asked(request, self)
+        rows = access.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
+        state = one_of(query.get("state"), "state", Dump.State.values, default="")
+        split = one_of(query.get("split"), "split", wire.SPLITS, default="")
+        step = number(query.get("step"), "step")
+        if state:
+            rows = rows.filter(state=state)
+        if split:
+            rows = rows.filter(split=split)
+        if step is not None:
+            rows = rows.filter(step=step)
+        pages = Pages()
+        return pages.get_paginated_response([shown.dump(row) for row in pages.paginate_queryset(rows, request) or []])
+
+
+class OneDump(APIView):
+    """The bytes with this sha256, as far as they have come; PUT is in `dashboard/uploads.py`."""
+
+    def get(self, request: Request, uid: str, sha256: str) -> Response:
+        """The dumps of a run with these bytes: one for each identity they arrived under."""
+        if not wire.SHA256.match(sha256):
+            raise BadInput("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
+        rows = access.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
+        if not rows:
+            raise Http404("This run has no dump with these bytes.")
+        return Response({"results": [shown.dump(row) for row in rows]})

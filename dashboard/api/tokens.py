@@ -1,0 +1,95 @@
+"""Tokens: made, listed and revoked by owners of a project."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db.models import Q
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.schema import Takes
+from rollouts import projects
+from rollouts.models import Membership, Project, ProjectQuerySet, Token
+from rollouts.words import number, text
+
+
+def owned(request: Request) -> ProjectQuerySet:
+    """Projects in which the person is owner, less those the token is not for."""
+    visible, user = access.visible_projects(request), access.person(request)
+    if user.is_superuser:
+        return visible
+    mine = Membership.objects.filter(user=user, role=Membership.Role.OWNER)
+    return visible.filter(pk__in=mine.values("project"))
+
+
+class Tokens(APIView):
+    """Tokens."""
+
+    scopes = {"GET": "admin", "POST": "admin"}
+    paged = True
+    takes: ClassVar[Takes] = {
+        "POST": {
+            "name": "What it is for.",
+            "project": "A slug, made if nobody has it; left out: all that you may see.",
+            "scopes": "Some of ingest, read, annotate, admin; a list or comma-separated.",
+            "days": "Ends after so many; without it, when revoked.",
+        }
+    }
+
+    def get(self, request: Request) -> Response:
+        """Your tokens and those of the projects you own; never their secrets."""
+        asked(request, self)
+        _, token = access.of(request)
+        mine = (
+            Q(user=request.user) if not (token and token.project_id) else Q(user=request.user, project=token.project_id)
+        )
+        rows = Token.objects.filter(mine | Q(project__in=owned(request))).select_related("user", "project")
+        pages = Pages()
+        page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
+        return pages.get_paginated_response([shown.token(row) for row in page])
+
+    def post(self, request: Request) -> Response:
+        """Make a token for `project` (made if it is missing) with `scopes`; the answer alone holds the secret."""
+        data = told(request, self)
+        slug = text(data.get("project"), "project", most=80)
+        project = project_for_token(request, slug)
+        days = number(data.get("days"), "days", least=1, most=36_500)
+        token, secret = projects.create_token(
+            access.person(request), name=data.get("name") or "", scopes=data.get("scopes"), project=project, days=days
+        )
+        return Response({**shown.token(token), "token": secret}, status=201)
+
+
+def project_for_token(request: Request, slug: str) -> Project | None:
+    """The project, made if nobody has it; None for a token that reaches all that its person may see."""
+    _, token = access.of(request)
+    bound = token.project if token else None
+    slug = slug or (bound.slug if bound else "")
+    if not slug:
+        return None
+    if bound is None and not Project.objects.filter(slug=slug).exists():
+        return projects.create_project(slug, access.person(request))[0]
+    return access.project_or_404(request, slug, scope="admin")
+
+
+class OneToken(APIView):
+    """One token."""
+
+    scopes = {"DELETE": "admin"}
+
+    def delete(self, request: Request, pk: int) -> Response:
+        """Revoke it: from now on nobody gets in with it."""
+        _, token = access.of(request)
+        own = Q(user=request.user) if not (token and token.project_id) else Q(pk=token.pk)
+        row = Token.objects.filter(own | Q(project__in=owned(request)), pk=pk).first()
+        if row is None:
+            raise Http404("There is no such token that you may revoke.")
+        projects.revoke_token(row, access.person(request))
+        return Response(status=204)

@@ -1,0 +1,140 @@
+"""A body on its way to disk: inflated, counted and hashed as it comes, never held in memory."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from rest_framework.exceptions import Throttled
+
+from rolloutdeck import wire
+from rollouts import upkeep
+from rollouts.errors import BadInput, HashMismatch, StorageUnavailable, TooLarge
+
+PIECE = 1 << 20
+# A short body may expand as it likes: this much costs little, and a collapsed model writes a word ten thousand times.
+SMALL = 64 << 20
+
+
+class Arrival:
+    """Writes what it is given to `out`; at most `most` plain bytes. `read` counts bytes as sent, `size` plain ones."""
+
+    def __init__(self, out: BinaryIO, *, gzipped: bool, most: int) -> None:
+        self.out, self.most, self.gzipped = out, most, gzipped
+        self.hash = hashlib.sha256()
+        self.read = self.size = 0
+        self.inflate = zlib.decompressobj(wbits=31)
+
+    def write(self, data: bytes) -> None:
+        """Raises TooLarge, BadInput, StorageUnavailable."""
+        self.read += len(data)
+        for piece in self._inflated(data) if self.gzipped else (data,):
+            self.size += len(piece)
+            self._check()
+            self.hash.update(piece)
+            try:
+                self.out.write(piece)
+            except OSError as error:
+                raise StorageUnavailable(f"The server cannot write what arrives: {error.strerror}.") from error
+
+    def _inflated(self, data: bytes) -> Iterator[bytes]:
+        try:
+            while data:
+                if self.inflate.eof:  # gzip allows several members, one after the other
+                    self.inflate = zlib.decompressobj(wbits=31)
+                yield self.inflate.decompress(data, PIECE)
+                data = self.inflate.unconsumed_tail or self.inflate.unused_data
+        except zlib.error as error:
+            raise BadInput("The body says Content-Encoding: gzip and is no gzip stream.") from error
+
+    def _check(self) -> None:
+        if self.size > self.most:
+            raise TooLarge(f"The body has more than the {self.most} bytes that are allowed here.")
+        if self.gzipped and self.size > max(SMALL, wire.MAX_EXPANSION * self.read):
+            raise TooLarge(f"The body expands more than {wire.MAX_EXPANSION} times; send it without gzip.")
+
+    def end(self) -> str:
+        """The sha256 of the plain bytes, which are now on disk as far as the operating system is concerned."""
+        if self.gzipped and self.read and not self.inflate.eof:
+            raise BadInput("The gzip stream ends in the middle.")
+        try:
+            self.out.flush()
+        except OSError as error:
+            raise StorageUnavailable(f"The server cannot write what arrives: {error.strerror}.") from error
+        return self.hash.hexdigest()
+
+
+class Parts:
+    """A body that travels in parts, kept under (run, sha256, total). One request at a time may write to it."""
+
+    def __init__(self, run_id: int, sha256: str, total: int) -> None:
+        self.path = upkeep.parts_folder() / f"{run_id}-{sha256}-{total}"
+        self.total = total
+
+    def have(self) -> int:
+        """Bytes so far."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def drop(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+class Writing:
+    """The open file of `Parts`, locked against a second sender; cut back to where it was unless `keep` is called."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.file = os.fdopen(os.open(parts.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        self.kept = False
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.file.close()
+            raise Throttled(detail="Another request is sending parts of this dump; try again in a moment.") from error
+        self.start = self.file.seek(0, os.SEEK_END)
+        if os.fstat(self.file.fileno()).st_nlink == 0:
+            self.file.close()
+            raise Throttled(detail="Another request has just completed this dump; try again in a moment.")
+
+    def keep(self) -> None:
+        self.kept = True
+
+    def close(self) -> None:
+        if not self.kept:
+            self.file.truncate(self.start)
+            if self.start == 0:
+                self.parts.drop()
+        self.file.close()
+
+
+@contextmanager
+def fresh(path: Path) -> Iterator[BinaryIO]:
+    """A new file at `path`, removed if the block does not end well."""
+    try:
+        with path.open("wb") as out:
+            yield out
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def check_hash(found: str, wanted: str) -> None:
+    """Raises HashMismatch."""
+    if found != wanted:
+        raise HashMismatch(
+            f"The body's sha256 is {found[:12]}…, the address says {wanted[:12]}…; send the bytes again."
+        )
+
+
+def hash_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

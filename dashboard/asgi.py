@@ -1,0 +1,18 @@
+"""What uvicorn serves."""
+
+from __future__ import annotations
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+django = get_asgi_application()  # sets Django up, so it comes before everything that has models
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import URLRouter  # noqa: E402
+
+from dashboard import feed  # noqa: E402
+from dashboard.door import Door  # noqa: E402
+
+application = Door(django, AuthMiddlewareStack(URLRouter(feed.websocket_urlpatterns)))

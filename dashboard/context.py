@@ -1,0 +1,26 @@
+"""What every page's frame needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from dashboard.pages.keys import keys_for
+
+THEMES = ("light", "dark")
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Theme, keys of this page, and the address of the doorbell; costs no query."""
+    match = request.resolver_match
+    chosen = request.COOKIES.get("theme", "")
+    page = match.url_name if match else ""
+    return {
+        "theme": chosen if chosen in THEMES else "",
+        "page_name": page,
+        "keys": keys_for(page),
+        "feed": f"{settings.PREFIX}/ws/",
+        "root": f"{settings.PREFIX}/",
+    }

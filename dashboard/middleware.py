@@ -1,0 +1,78 @@
+"""Headers on every answer, and our scripts and styles compressed."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.http import FileResponse, HttpRequest, HttpResponseBase
+from django.utils.cache import patch_vary_headers
+from django.utils.decorators import sync_and_async_middleware
+from whitenoise.middleware import WhiteNoiseMiddleware
+
+from rolloutdeck import wire
+
+# Generations are hostile input: nothing on a page may run, load or post elsewhere.
+POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+    ]
+)
+OURS = str(wire.WIRE_VERSION)
+
+
+def marked(response: HttpResponseBase) -> HttpResponseBase:
+    response.headers[wire.SERVER_HEADER] = OURS
+    response.headers.setdefault("Content-Security-Policy", POLICY)
+    return response
+
+
+@sync_and_async_middleware
+def rolloutdeck_headers(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Marks each answer as ours (a client trusts no other) and gives it the content security policy."""
+    if iscoroutinefunction(get_response):
+
+        async def wait(request: HttpRequest) -> HttpResponseBase:
+            return marked(await get_response(request))
+
+        return wait
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        return marked(get_response(request))
+
+    return answer
+
+
+class Static(WhiteNoiseMiddleware):  # type: ignore[misc]
+    """Scripts and styles, gzipped. Pages are not: they hold secrets beside text that others chose, and the length of
+    such a compressed answer tells (breachattack.com)."""
+
+    @staticmethod
+    def serve(static_file: Any, request: HttpRequest) -> HttpResponseBase:
+        return packed(request, WhiteNoiseMiddleware.serve(static_file, request))
+
+
+def packed(request: HttpRequest, response: FileResponse) -> HttpResponseBase:
+    """The answer gzipped, if it is a whole file of ours that gains by it; vendored ones lie there packed."""
+    whole = request.method == "GET" and response.status_code == 200 and "Content-Encoding" not in response.headers
+    if not whole or not request.path.endswith((".css", ".js", ".svg")):
+        return response
+    patch_vary_headers(response, ["Accept-Encoding"])
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return response
+    body = gzip.compress(b"".join(response.streaming_content), 6, mtime=0)  # type: ignore[arg-type]
+    response.streaming_content = [body]
+    response.headers["Content-Encoding"] = "gzip"
+    response.headers["Content-Length"] = str(len(body))
+    return response

@@ -1,0 +1,71 @@
+"""The two long pieces of HTML, rows of samples and bars of steps: a template takes ten times as long for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.urls import reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.pages import text
+from dashboard.pages.ask import Ask
+from dashboard.pages.listing import Row
+from dashboard.pages.strip import Bar, Strip
+
+
+def rows(page: Iterable[Row], columns: list[str], link: str, *, with_step: bool) -> SafeString:
+    """`<tr>` for each row; `link` is the page's address, to which `sel=` is added."""
+    joined = link + ("&" if "?" in link and not link.endswith("?") else "")
+    return mark_safe("\n".join(row(one, columns, escape(joined), with_step) for one in page))
+
+
+def row(one: Row, columns: list[str], link: str, with_step: bool) -> str:
+    sample = one.sample
+    cells = [
+        f'<td class="num">{sample.step.step}</td>' if with_step else "",
+        f'<td class="num">{text.score(sample.score)}</td>',
+        f'<td class="num muted group">{escape(one.group)}</td>' if "group" in columns else "",
+        f'<td class="num muted">{"" if sample.index is None else sample.index}</td>' if "n" in columns else "",
+        f'<td class="num">{text.signed(sample.advantage)}</td>' if "adv" in columns else "",
+        f'<td class="num">{one.length}</td><td class="marks">{marks(one)}</td>',
+        f'<td class="muted">{text.plain(sample.data_source)}</td>' if "source" in columns else "",
+        tail(one, link),
+        f'<td class="mono">{text.line(sample.expected)}</td>' if "expected" in columns else "",
+    ]
+    return f'<tr id="r-{sample.pk}" data-id="{sample.pk}">{"".join(cells)}</tr>'
+
+
+def tail(one: Row, link: str) -> str:
+    sample = one.sample
+    cut = " cut" if sample.chars > len(sample.tail) else ""
+    inside = f"<span><bdi>{text.line(sample.tail)}</bdi></span>"
+    return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}">{inside}</a></td>'
+
+
+def marks(one: Row) -> SafeString:
+    """What stands out about a sample, in words: never by colour alone."""
+    return mark_safe(
+        " ".join(f'<span class="tag {kind}" title="{full}">{mark}</span>' for kind, full, mark in one.marks())
+    )
+
+
+def bars(track: Strip, uid: str, here: int | None, ask: Ask) -> SafeString:
+    """The strip's bars as links to their steps; a bar that stands for several leads to the last of them."""
+    address = reverse("step", args=[uid, "STEP"])
+    kept = escape(ask.kept)
+    drawn = (bar(one, address.replace("STEP", str(one.last)) + kept, one.holds(here)) for one in track.bars)
+    return mark_safe("".join(drawn))
+
+
+def bar(one: Bar, link: str, here: bool) -> str:
+    title = one.steps
+    title += "" if one.score is None else f" · mean {text.num(one.score)}"
+    title += f" · {one.flags} flagged" if one.flags else ""
+    place = f'x="{one.x}%" width="{one.width}%"'
+    kind, below = ("bar here" if here else "bar"), ("flags" if one.flags else "base")
+    return (
+        f'<a href="{link}"><title>{title}</title><rect class="hit" {place} height="100%"/>'
+        f'<svg {place} height="30"><rect class="{kind}" width="94%" y="{one.y}%" height="{one.height}%"/></svg>'
+        f'<svg {place} y="31" height="2"><rect class="{below}" width="94%" height="2"/></svg></a>'
+    )

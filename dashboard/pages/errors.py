@@ -1,0 +1,39 @@
+"""Error pages in the frame: a sentence for a person. The API answers the same errors as JSON."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+
+def problem(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
+    return render(request, "problem.html", {"heading": heading, "said": said}, status=status)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    said = str(exception.args[0]) if exception.args and isinstance(exception.args[0], str) else ""
+    return problem(request, 404, "Not here", said or "There is no page at this address.")
+
+
+def refused(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return problem(request, 403, "Not allowed", str(exception) or "Your role does not allow this.")
+
+
+def bad(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return problem(request, 400, "Not understood", "The server could not read this request.")
+
+
+def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Django's CSRF check said no: most often a page that was left open while signing in elsewhere."""
+    return problem(
+        request,
+        403,
+        "Please try again",
+        "This form came from a page that is no longer current. Load the page again, then repeat.",
+    )
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    """Stands on nothing: what broke may be the database or a template."""
+    return HttpResponse((settings.BASE_DIR / "templates" / "500.html").read_text(), status=500)

@@ -1,0 +1,68 @@
+"""Who has which role in a project; new people come by a link that signs them in once."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import SetPasswordForm
+from django.contrib.auth.models import User
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from dashboard import access
+from dashboard.pages import opened
+from dashboard.pages import projects as pages
+from dashboard.pages.signin import link_for
+from rollouts import projects
+from rollouts.errors import BadInput, RolloutError
+
+
+@login_required
+@require_POST
+def save(request: HttpRequest, slug: str) -> HttpResponse:
+    """`user` gets `role`, or loses it when that is empty. A name without an account gets one, and a link to sign in."""
+    project = access.project_or_404(request, slug)
+    access.require_role(request, project, "owner")
+    name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
+    try:
+        with transaction.atomic():
+            new = account(name) if role else None
+            projects.set_role(project, name, role, opened.person(request))
+    except RolloutError as error:
+        messages.error(request, str(error))
+        return redirect("project", project.slug)
+    if new is not None:
+        invitation = {"name": name, "link": link_for(new)}
+        return render(request, "settings/project.html", pages.context(request, project, invitation=invitation))
+    messages.success(request, f"Saved: {name}.")
+    return redirect("project", project.slug) if project.role_of(request.user) else redirect("settings")
+
+
+def account(name: str) -> User | None:
+    """The account if it had to be made, else None. Raises BadInput for a name that none can have."""
+    if User.objects.filter(username=name).exists():
+        return None
+    try:
+        UnicodeUsernameValidator()(name)
+    except ValidationError as error:
+        raise BadInput("A name may hold letters, digits and @ . + - _ only.", "user") from error
+    if len(name) > 150:
+        raise BadInput("A name may have at most 150 characters.", "user")
+    return User.objects.create_user(name)
+
+
+@login_required
+@require_POST
+def password(request: HttpRequest) -> HttpResponse:
+    form = SetPasswordForm(opened.person(request), request.POST)
+    if form.is_valid():
+        update_session_auth_hash(request, form.save())
+        messages.success(request, "The password is changed.")
+    else:
+        messages.error(request, " ".join(str(message) for found in form.errors.values() for message in found))
+    return redirect("settings")

@@ -1,0 +1,50 @@
+"""Opens what a URL names, for the person who asks: 404 for what they may not see, as for what is not there."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest
+
+from dashboard import access
+from rollouts.models import Attempt, Run, Sample, Step
+
+
+def person(request: HttpRequest) -> User:
+    """Who asks; only behind `login_required`."""
+    return cast(User, request.user)
+
+
+def sample_of(request: HttpRequest, pk: str) -> Sample:
+    rows = Sample.objects.select_related("step__attempt", "step__run__project", "dump")
+    sample = rows.filter(pk=pk, step__run__in=access.visible_runs(request)).first() if "\0" not in pk else None
+    if sample is None:
+        raise Http404("There is no such sample that you may see.")
+    return sample
+
+
+def attempt_of(run: Run, key: str) -> Attempt | None:
+    """The attempt that the URL names; None for the run's current curve. 404 for one that is not there."""
+    if not key or key == "all":
+        return None
+    attempt = run.attempts.filter(key=key).first()
+    if attempt is None:
+        raise Http404(f"This run has no attempt called {key}.")
+    return attempt
+
+
+def step_of(run: Run, split: str, number: int | None, attempt: Attempt | None) -> Step | None:
+    """The step with this number, the latest for None; of the current curve unless an attempt is named."""
+    steps = run.steps.filter(split=split).select_related("attempt")
+    steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
+    if number is None:
+        number = steps.order_by("-step").values_list("step", flat=True).first()
+    if number is None:
+        return None
+    return steps.filter(step=number).order_by("-attempt__number").first()
+
+
+def may(role: str, least: str) -> bool:
+    """Does this role allow what `least` allows?"""
+    return access.RANK[role] >= access.RANK[least]

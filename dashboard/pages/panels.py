@@ -1,0 +1,57 @@
+"""One address answers a whole page, or one panel of it to the element that asks (`HX-Target`), or 304."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib.messages import get_messages
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+
+from dashboard import assets
+
+Context = Callable[[], dict[str, Any]]
+
+
+def target(request: HttpRequest) -> str:
+    """The id of the element that asks for its own content; empty for a whole page."""
+    wanted = request.headers.get("HX-Request") == "true" and not request.headers.get("HX-History-Restore-Request")
+    return request.headers.get("HX-Target", "") if wanted else ""
+
+
+def answer(
+    request: HttpRequest, template: str, panels: Mapping[str, str], context: Context, *state: object
+) -> HttpResponse:
+    """Renders `template`, or `panels[target]` for the panel that asks; what follows a `-` in its id is its own affair.
+
+    `state` is all that the answer depends on besides address and person; while it stays the same a page that asks
+    again gets 304 and `context` is not even called. Without state, or with a message to show once, the answer is fresh
+    and not kept. A context may name another `template`, and `headers` for htmx.
+    """
+    panel = target(request)
+    told = not panel and len(get_messages(request)) > 0
+    etag = mark(request, panel, state) if state and not told else ""
+    if etag and request.headers.get("If-None-Match", "") == etag:
+        return finished(HttpResponseNotModified(), etag)
+    shown = context()
+    response = render(request, shown.pop("template", panels.get(panel.partition("-")[0], template)), shown)
+    for name, value in shown.pop("headers", {}).items():
+        response[name] = value
+    return finished(response, etag)
+
+
+def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
+    theme = request.COOKIES.get("theme", "")
+    parts = (assets.release(), request.user.pk, theme, request.get_full_path(), panel, *state)
+    return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
+
+
+def finished(response: HttpResponse, etag: str) -> HttpResponse:
+    response["Cache-Control"] = "private, no-cache"
+    if etag:
+        response["ETag"] = etag
+    patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])
+    return response

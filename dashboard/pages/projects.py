@@ -1,0 +1,93 @@
+"""Settings: the projects a person has a role in, and one project's reasons, people and tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import SetPasswordForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard import access
+from dashboard.pages import opened
+from rolloutdeck import wire
+from rollouts import projects
+from rollouts.errors import RolloutError
+from rollouts.models import Membership, Project
+
+MOST_REASONS = 30
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def settings(request: HttpRequest) -> HttpResponse:
+    """All projects; a post makes a new one."""
+    if request.method == "POST":
+        return created(request)
+    mine = access.visible_projects(request).order_by("slug")
+    shown = [(project, project.role_of(request.user)) for project in mine]
+    return render(
+        request,
+        "settings/page.html",
+        {"projects": shown, "password": SetPasswordForm(opened.person(request)), "tab": "settings"},
+    )
+
+
+def created(request: HttpRequest) -> HttpResponse:
+    try:
+        project, new = projects.create_project(request.POST.get("slug", "").strip(), opened.person(request))
+    except RolloutError as error:
+        messages.error(request, str(error))
+        return redirect("settings")
+    if not new and not project.role_of(request.user):
+        messages.error(request, f"There is a project called {project.slug} already; ask one of its owners for a role.")
+        return redirect("settings")
+    return redirect("project", project.slug)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD"])
+def project(request: HttpRequest, slug: str) -> HttpResponse:
+    one = access.project_or_404(request, slug)
+    return render(request, "settings/project.html", context(request, one))
+
+
+def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
+    role = one.role_of(request.user)
+    return {
+        "project": one,
+        "role": role,
+        "tab": "settings",
+        "members": list(one.memberships.select_related("user").order_by("user__username")),
+        "roles": Membership.Role.values,
+        "tokens": list(one.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
+        "scopes": wire.SCOPES,
+        "owner": opened.may(role, "owner"),
+        "maintainer": opened.may(role, "maintainer"),
+        "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
+        **more,
+    }
+
+
+@login_required
+@require_POST
+def reasons(request: HttpRequest, slug: str) -> HttpResponse:
+    """One reason on each line, in the order of the keys 1 to 6. A name that stays keeps its key."""
+    one = access.project_or_404(request, slug)
+    access.require_role(request, one, "maintainer")
+    known = {reason["name"]: reason["key"] for reason in one.reasons}
+    names = list(dict.fromkeys(" ".join(line.split())[:60] for line in request.POST.get("reasons", "").splitlines()))
+    names = [name for name in names if name][:MOST_REASONS]
+    if not names:
+        messages.error(request, "A project needs at least one reason; nothing was changed.")
+        return redirect("project", one.slug)
+    one.reasons = [
+        {"key": known.get(name) or slugify(name, allow_unicode=True)[:40] or name[:40], "name": name} for name in names
+    ]
+    one.save(update_fields=["reasons"])
+    messages.success(request, "The reasons are saved.")
+    return redirect("project", one.slug)

@@ -1,0 +1,54 @@
+"""One sample on a page of its own, and the pane beside a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from dashboard.pages import opened, panels, reading, strip
+from dashboard.pages.ask import Ask
+from rollouts.models import Sample
+
+PANELS = {
+    "sample": "sample/pane.html",
+    "flags": "sample/flags.html",
+    "strip": "parts/strip.html",
+    "alive": "parts/alive.html",
+}
+
+
+@login_required
+@require_safe
+def sample(request: HttpRequest, pk: str) -> HttpResponse:
+    one = opened.sample_of(request, pk)
+    run = one.step.run
+    role, status = run.project.role_of(request.user), run.status
+    return panels.answer(
+        request,
+        "sample/page.html",
+        PANELS,
+        lambda: context(request, one, role) | {"status": status},
+        *(run.version, status, role),
+    )
+
+
+def context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
+    run = one.step.run
+    ask = Ask.of(request.GET)
+    panel = panels.target(request)
+    frame = {
+        "run": run,
+        "project": run.project,
+        "ask": ask,
+        "split": one.step.split,
+        "current": one.step.step,
+        "tab": "samples",
+    }
+    if panel == "flags":
+        return frame | reading.flagging(request, one, reading.flags_of(one), role)
+    if panel not in {"sample"}:
+        frame["strip"] = strip.of(run, one.step.split)
+    return frame if panel in {"strip", "alive"} else frame | reading.shown(request, one, ask, role)

@@ -1,0 +1,62 @@
+"""Signing in with a password, or with a link that works once."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, logout
+from django.contrib.auth.models import User
+from django.contrib.auth.views import LoginView
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+SALT = "rolloutdeck.sign-in"
+LINK_SECONDS = 24 * 60 * 60
+
+sign_in = LoginView.as_view(template_name="sign_in.html", redirect_authenticated_user=True)
+
+
+def link_for(user: User) -> str:
+    """A link that signs `user` in once within a day. It holds the time of the last sign-in, which using it changes."""
+    secret = signing.dumps([user.pk, last_sign_in(user)], salt=SALT)
+    return f"{settings.PUBLIC_URL}/sign-in/link/?{urlencode({'t': secret})}"
+
+
+def last_sign_in(user: User) -> str:
+    return user.last_login.isoformat() if user.last_login else ""
+
+
+def owner_of(secret: str) -> User | None:
+    """Whom the link signs in; None when it is forged, too old or used."""
+    try:
+        pk, seen = signing.loads(secret, salt=SALT, max_age=LINK_SECONDS)
+    except (signing.BadSignature, ValueError, TypeError):
+        return None
+    user = User.objects.filter(pk=pk, is_active=True).first()
+    return user if user and last_sign_in(user) == seen else None
+
+
+@never_cache
+@require_safe
+def by_link(request: HttpRequest) -> HttpResponse:
+    user = owner_of(request.GET.get("t", ""))
+    if user is None:
+        if request.user.is_authenticated:
+            return redirect("runs")
+        said = "This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one."
+        return render(request, "sign_in.html", {"said": said}, status=403)
+    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    if not user.has_usable_password():
+        messages.info(request, "You are signed in. Choose a password under Settings, so that you can come back.")
+    return redirect("runs")
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    logout(request)
+    return redirect("sign-in")

@@ -1,0 +1,73 @@
+"""The figures of many runs at once: score over steps in a few points, last step, truncation, flags."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from django.db.models import Max, Q, Sum
+
+from rollouts.history import sparkline
+from rollouts.models import Run, Step
+
+KEPT = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """`points` is an SVG polyline, x to 100 and y to 20."""
+
+    last: Step | None = None
+    points: str = ""
+    flags: int = 0
+
+
+Key = tuple[int, datetime, int]
+kept: OrderedDict[Key, Spark] = OrderedDict()
+
+
+def sparks(runs: Sequence[Run]) -> dict[int, Spark]:
+    """By run id. A run's version names its content, so only runs that changed are asked for, all in a few queries."""
+    missing = [run for run in runs if key(run) not in kept]
+    if missing:
+        fresh = asked(missing)
+        kept.update({key(run): fresh.get(run.pk, Spark()) for run in missing})
+    found = {run.pk: kept[key(run)] for run in runs}
+    while len(kept) > KEPT:
+        kept.popitem(last=False)
+    return found
+
+
+def key(run: Run) -> Key:
+    return run.pk, run.created_at, run.version
+
+
+def asked(runs: Sequence[Run]) -> dict[int, Spark]:
+    steps = Step.objects.current().filter(run__in=runs)
+    flags = dict(steps.values("run").annotate(flags=Sum("flags")).values_list("run", "flags"))
+    spans = {
+        row["run"]: row
+        for split in ("eval", "train")
+        for row in steps.filter(split=split).values("run", "split").annotate(high=Max("step"))
+    }
+    if not spans:
+        return {}
+    shown = steps.filter(reduce(or_, (Q(run=row["run"], split=row["split"]) for row in spans.values())))
+    ends = reduce(or_, (Q(run=row["run"], step=row["high"]) for row in spans.values()))
+    last = {step.run_id: step for step in shown.filter(ends)}
+    lines = sparkline(runs)
+    return {run.pk: Spark(last.get(run.pk), polyline(lines[run.uid]), flags.get(run.pk) or 0) for run in runs}
+
+
+def polyline(scores: list[float]) -> str:
+    """From the lowest score (or 0) at the bottom to the highest (or 0) on top."""
+    if not scores:
+        return ""
+    low, high = min(0.0, *scores), max(0.0, *scores)
+    drawn = scores if len(scores) > 1 else scores * 2
+    heights = [19 - 18 * (score - low) / ((high - low) or 1.0) for score in drawn]
+    return " ".join(f"{100 * at / (len(drawn) - 1):.1f},{y:.1f}" for at, y in enumerate(heights))

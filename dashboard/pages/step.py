@@ -1,0 +1,118 @@
+"""A step: its figures, the table of its samples and one sample beside it. Also all steps of a split at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from dashboard import access
+from dashboard.pages import asking, listing, opened, panels, reading, strip
+from dashboard.pages.ask import Ask
+from rollouts.models import Attempt, Run, Step
+
+PANELS = {
+    "strip": "parts/strip.html",
+    "figures": "step/figures.html",
+    "table": "step/table.html",
+    "more": "step/rows.html",
+    "result": "step/result.html",
+    "sample": "sample/pane.html",
+    "alive": "parts/alive.html",
+    "empty": "step/no_samples.html",
+}
+
+
+@login_required
+@require_safe
+def step(request: HttpRequest, uid: str, step: str) -> HttpResponse:
+    """`step` is a number, `latest`, or `all`."""
+    run = access.run_or_404(request, uid)
+    role, status = run.project.role_of(request.user), run.status
+    return panels.answer(
+        request,
+        "step/page.html",
+        PANELS,
+        lambda: context(request, run, step, role) | {"status": status},
+        *(run.version, status, role),
+    )
+
+
+def context(request: HttpRequest, run: Run, word: str, role: str) -> dict[str, Any]:
+    ask = Ask.of(request.GET)
+    attempt = opened.attempt_of(run, ask.attempt)
+    split = ask.split or strip.first_split(run)
+    row = wanted(run, split, word, attempt)
+    track = strip.of(run, split, attempt)
+    shown = {
+        "run": run, "project": run.project, "role": role, "ask": ask, "split": split, "word": word, "row": row,
+        "strip": track, "current": row.step if row else None, "tab": "samples",
+    }  # fmt: skip
+    if track.count:
+        shown |= parts(request, run, row, split, ask, role)
+    return shown
+
+
+def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask, role: str) -> dict[str, Any]:
+    """Only what the asking panel needs."""
+    panel = panels.target(request)
+    if panel in {"strip", "alive"}:
+        return {}
+    if panel == "empty":  # the first samples are here: another page altogether
+        return {"headers": {"HX-Refresh": "true"}}
+    result = asking.find(run, split, row, ask)
+    start = asking.start_of(request.GET.get("start", ""))
+    if panel == "result" and result.error:
+        return {"result": result, "template": "step/error.html", "headers": asking.KEEP_LAST}
+    more = panel.startswith("more")
+    page = (
+        result.page(start, listing.MORE) if more else result.page(0, max(listing.FIRST, min(start, asking.MOST_ROWS)))
+    )
+    columns = given_columns(request) if more else listing.columns(page.rows)
+    shown: dict[str, Any] = {"result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?"}
+    if more:
+        return shown
+    if panel != "table":
+        shown |= {"figures": result.figures(), "before": before(row), "chips": asking.chips(ask, row, result)}
+    if panel == "result":
+        shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
+    if panel in {"", "sample"}:
+        shown |= chosen(request, run, ask, page, role)
+    return shown
+
+
+def chosen(request: HttpRequest, run: Run, ask: Ask, page: asking.Page, role: str) -> dict[str, Any]:
+    """The sample beside the table: the one that the URL names, else the table's first."""
+    if ask.sel:
+        return reading.shown(request, opened.sample_of(request, ask.sel), ask, role)
+    if not page.rows:
+        return {}
+    sample = page.rows[0].sample
+    sample.step.run = run
+    return reading.shown(request, sample, ask, role)
+
+
+def wanted(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | None:
+    if word == "all":
+        return None
+    if word != "latest" and not (word.lstrip("-").isdigit() and len(word) < 19):
+        raise Http404("A step is a number, latest, or all.")
+    found = opened.step_of(run, split, None if word == "latest" else int(word), attempt)
+    if found is None and word != "latest":
+        raise Http404(f"This run has no {split} step {word}.")
+    return found
+
+
+def before(row: Step | None) -> Step | None:
+    """The step before, for the change in mean score."""
+    if row is None:
+        return None
+    steps = Step.objects.filter(run=row.run_id, split=row.split, superseded=False, step_kind=row.step_kind)
+    return steps.filter(step__lt=row.step).order_by("-step").first()
+
+
+def given_columns(request: HttpRequest) -> list[str]:
+    asked = request.GET.get("columns", "").split(",")
+    return [name for name in listing.COLUMNS if name in asked]

@@ -1,0 +1,104 @@
+"""The step strip of every run page: score as height, flags as marks, any number of steps in at most `BARS` bars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from django.db.models import Avg, Count, F, IntegerField, Max, Min, Sum, Value
+from django.db.models.functions import Cast
+
+from rollouts.models import Attempt, Run, Step
+
+BARS = 120
+KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One step, or neighbouring ones put together. `x width height y` are per cent of the strip."""
+
+    first: int
+    last: int
+    score: float | None
+    flags: int
+    x: float
+    width: float
+    height: float
+
+    @property
+    def y(self) -> float:
+        return round(100 - self.height, 2)
+
+    @property
+    def steps(self) -> str:
+        return f"step {self.last}" if self.first == self.last else f"steps {self.first} to {self.last}"
+
+    def holds(self, step: int | None) -> bool:
+        return step is not None and self.first <= step <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    split: str
+    bars: tuple[Bar, ...]
+    count: int
+    last: int | None
+    splits: tuple[str, ...]
+
+    def ticks(self) -> list[tuple[float, int]]:
+        """About eight labels: (place in per cent, step)."""
+        every = max(1, -(-len(self.bars) // 8))
+        return [(round(bar.x + bar.width / 2, 2), bar.last) for bar in self.bars[::every]]
+
+
+@lru_cache(maxsize=KEPT)
+def splits_of(run_id: int, born: datetime, version: int) -> tuple[str, ...]:
+    """The run's splits, train first."""
+    return tuple(Step.objects.filter(run_id=run_id).order_by("-split").values_list("split", flat=True).distinct())
+
+
+def first_split(run: Run) -> str:
+    """What a page shows when its address names no split."""
+    return next(iter(splits_of(run.pk, run.created_at, run.version)), "train")
+
+
+@lru_cache(maxsize=KEPT)
+def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None) -> Strip:
+    """The strip of a run as of `version`, which rises with every visible change and so names the content."""
+    splits = splits_of(run_id, born, version)
+    steps = Step.objects.filter(run_id=run_id, split=split, **({"attempt": attempt_id} if attempt_id else {}))
+    steps = steps if attempt_id else steps.filter(superseded=False)
+    span = steps.aggregate(low=Min("step"), high=Max("step"), count=Count("pk"))
+    if not span["count"]:
+        return Strip(split, (), 0, None, splits)
+    place = Cast((F("step") - Value(span["low"])) * BARS / Value(span["high"] - span["low"] + 1), IntegerField())
+    buckets = (
+        steps.annotate(bucket=F("step") if span["count"] <= BARS else place)
+        .values("bucket")
+        .annotate(first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"))
+        .order_by("bucket")
+    )
+    rows = [(row["first"], row["last"], row["score"], row["marks"]) for row in buckets]
+    return Strip(split, tuple(drawn(rows)), span["count"], span["high"], splits)
+
+
+def drawn(rows: list[tuple[int, int, float | None, int]]) -> list[Bar]:
+    """Bars side by side, their heights from the lowest score (or 0) to the highest (or 0)."""
+    scores = [score for _, _, score, _ in rows if score is not None]
+    low, high = min([0.0, *scores]), max([0.0, *scores])
+    span = high - low or 1.0
+    width = 100 / len(rows)
+    return [
+        Bar(first, last, score, flags or 0, round(at * width, 3), round(width, 3), height(score, low, span))
+        for at, (first, last, score, flags) in enumerate(rows)
+    ]
+
+
+def height(score: float | None, low: float, span: float) -> float:
+    return 0.0 if score is None else round(6 + 94 * (score - low) / span, 2)
+
+
+def of(run: Run, split: str, attempt: Attempt | None = None) -> Strip:
+    return strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)

@@ -1,0 +1,89 @@
+"""How values and hostile text look on every page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+# Half surrogates cannot be sent at all; NUL, bidi overrides and zero-width spaces act on what stands around them.
+# Joiners (U+200C, U+200D) and direction marks are ordinary letters' company and stay.
+HALF = re.compile(r"[\ud800-\udfff]")
+ACTING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+ANSWER = re.compile(r"####[^\n]*|\\boxed\{(?:[^{}\n]|\{[^{}\n]*\})*\}")
+MOST_MARKED = 200_000
+BLOCK = 20_000
+
+
+def grade(score: float | None) -> str:
+    """Colour class of a score: `bad` to 0, `good` from 1, else `partial`."""
+    if score is None:
+        return "none"
+    return "bad" if score <= 0 else "good" if score >= 1 else "partial"
+
+
+def num(value: float | None, digits: int = 2) -> str:
+    """A number short enough for a dense table: -0.10, 1,024, 1.2e-06."""
+    if value is None:
+        return ""
+    if value and (abs(value) < 10**-digits / 2 or abs(value) >= 1e7):
+        return f"{value:.1e}"
+    return f"{value:,.{digits}f}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def score(value: float | None, extra: str = "") -> SafeString:
+    shown = "–" if value is None else num(value).replace("-", "−")
+    return mark_safe(f'<span class="score {grade(value)} {extra}">{shown}</span>')
+
+
+def named(character: str) -> str:
+    """A character that would act on its surroundings: named, and shut in an isolate of its own."""
+    return f'<i class="acting" data-code="U+{ord(character):04X}">{"" if character < " " else character}</i>'
+
+
+def plain(text: str) -> SafeString:
+    """Hostile text as it is, escaped; characters that hide or turn text round are shown by name."""
+    safe = escape(HALF.sub("\ufffd", text))
+    return mark_safe(ACTING.sub(lambda found: named(found.group()), safe))
+
+
+def shielded(html: str) -> str:
+    """Clean HTML whose text has no character left that acts on its surroundings."""
+    return ACTING.sub(lambda found: named(found.group()), html)
+
+
+def line(text: str) -> SafeString:
+    """One line of a table: `plain`, with line ends as ⏎."""
+    return plain(text.replace("\r\n", "⏎ ").replace("\n", "⏎ "))
+
+
+def blocks(text: str) -> Iterator[str]:
+    """The text in parts of about `BLOCK` characters, each ending with its line."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at + BLOCK) + 1 or len(text)
+        yield text[at:end]
+        at = end
+
+
+def reading(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeString:
+    """`plain`, with the answer's marker boxed and the query's words marked. Very long text is left without marks, in
+    blocks of whole lines of which the browser lays out only those in sight."""
+    if len(text) > MOST_MARKED:
+        return mark_safe("".join(f'<span class="block">{plain(block)}</span>' for block in blocks(text)))
+    wanted = [re.escape(word) for word in words if word]
+    hits = [f"(?P<hit>{'|'.join(wanted)})"] if wanted else []
+    parts: list[str] = []
+    at = 0
+    marked = "|".join([*hits, *([ANSWER.pattern] if answers else [])])
+    for found in re.finditer(marked, text, re.IGNORECASE) if marked else ():
+        kind = "hit" if wanted and found.group("hit") else "answer"
+        parts += [plain(text[at : found.start()]), f'<mark class="{kind}">{plain(found.group())}</mark>']
+        at = found.end()
+    return mark_safe("".join([*parts, plain(text[at:])]))

@@ -1,0 +1,54 @@
+"""A project's tokens: made by a maintainer, shown once, ended at any time."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_POST
+
+from dashboard import access
+from dashboard.pages import opened
+from dashboard.pages import projects as pages
+from rollouts import projects
+from rollouts.errors import RolloutError
+
+
+@login_required
+@require_POST
+@sensitive_variables("secret")
+def issue(request: HttpRequest, slug: str) -> HttpResponse:
+    """Answers the page itself, not a redirect: the secret is nowhere kept to show it later."""
+    project = access.project_or_404(request, slug)
+    access.require_role(request, project, "maintainer")
+    scopes = request.POST.getlist("scopes")
+    if "admin" in scopes:
+        access.require_role(request, project, "owner")
+    try:
+        token, secret = projects.create_token(
+            opened.person(request), name=request.POST.get("name", ""), scopes=scopes, project=project
+        )
+    except RolloutError as error:
+        messages.error(request, str(error))
+        return redirect("project", project.slug)
+    shown = pages.context(request, project, secret=secret, issued=token)
+    response = render(request, "settings/project.html", shown)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@login_required
+@require_POST
+def revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """One's own token, or any as an owner."""
+    project = access.project_or_404(request, slug)
+    token = project.tokens.filter(pk=pk).first()
+    if token is None:
+        raise Http404("There is no such token in this project.")
+    if token.user_id != request.user.pk:
+        access.require_role(request, project, "owner")
+    projects.revoke_token(token, opened.person(request))
+    messages.success(request, f"The token {token.name} no longer works.")
+    return redirect("project", project.slug)

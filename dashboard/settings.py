@@ -1,0 +1,181 @@
+"""One settings file. Every variable is read in the first block and listed in `.env.example`; unset is the default."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# --- environment ----------------------------------------------------------------------------------------------------
+env = environ.Env()
+if (BASE_DIR / ".env").exists():
+    env.read_env(BASE_DIR / ".env")
+
+DATA_DIR = Path(env.str("ROLLOUTDECK_DATA", "") or "~/.rolloutdeck/data").expanduser().absolute()
+DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{DATA_DIR / 'db.sqlite3'}"
+REDIS_URL = env.str("REDIS_URL", "") or f"unix://{DATA_DIR / 'redis.sock'}"
+PUBLIC_URL = (env.str("ROLLOUTDECK_PUBLIC_URL", "") or "http://127.0.0.1:8460").rstrip("/")
+
+
+def kept_secret(path: Path) -> str:
+    """The key in `path`, made on first use with mode 0600."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:  # noqa: PTH123
+            new.write(secrets.token_urlsafe(50))
+    except FileExistsError:
+        pass
+    return path.read_text()
+
+
+SECRET_KEY = env.str("ROLLOUTDECK_SECRET_KEY", "") or kept_secret(DATA_DIR / "secret-key")
+
+# --- address: the only place that knows scheme, host and prefix -------------------------------------------------------
+public = urlsplit(PUBLIC_URL)
+PREFIX = public.path.rstrip("/")
+FORCE_SCRIPT_NAME = PREFIX or None
+ALLOWED_HOSTS = sorted({public.hostname or "127.0.0.1", "127.0.0.1", "localhost", "[::1]"})
+CSRF_TRUSTED_ORIGINS = [f"{public.scheme}://{public.netloc}"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if public.scheme == "https" else None
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = public.scheme == "https"
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PREFIX}/"
+SESSION_COOKIE_NAME = "rolloutdeck_session"
+CSRF_COOKIE_NAME = "rolloutdeck_csrf"
+CSRF_FAILURE_VIEW = "dashboard.pages.errors.forged"
+STATIC_URL = f"{PREFIX}/static/"
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "runs"
+
+# --- Django ---------------------------------------------------------------------------------------------------------
+DEBUG = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = True
+LANGUAGE_CODE = "en"
+ROOT_URLCONF = "dashboard.urls"
+ASGI_APPLICATION = "dashboard.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    "rollouts",
+    "dashboard",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "dashboard.middleware.rolloutdeck_headers",
+    "dashboard.middleware.Static",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "dashboard.context.frame",
+            ],
+        },
+    }
+]
+STATIC_ROOT = DATA_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+WHITENOISE_IMMUTABLE_FILE_TEST = r"^.*/vendor/[^/]+@"  # the address holds the version
+AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
+SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# --- data -----------------------------------------------------------------------------------------------------------
+DATABASES: dict[str, dict[str, Any]] = {"default": env.db_url_config(DATABASE_URL)}
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 30,
+        # FULL: a receipt, after which the trainer forgets what it sent, holds after a power cut.
+        "init_command": (
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA mmap_size=268435456; PRAGMA cache_size=-32000;"
+        ),
+    }
+    DATABASES["default"]["TEST"] = {"NAME": DATA_DIR / "test.sqlite3"}
+CHANNEL_LAYERS = {
+    "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+}
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://") if REDIS_URL.startswith("unix://") else REDIS_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 5,
+    "socket_connect_timeout": 5,
+    "retry_on_timeout": True,
+    # A publish to a dead Redis fails at once (else it tries for six seconds); the sweep sends again.
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0,
+    "interval_max": 0,
+}
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {"task": "workers.tasks.sweep", "schedule": 10.0, "options": {"expires": 10.0}},
+    "tidy": {"task": "workers.tasks.tidy", "schedule": 3600.0, "options": {"expires": 3600.0}},
+}
+
+# --- API ------------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "dashboard.access.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["dashboard.access.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsing.LenientJSON"],
+    "DEFAULT_PAGINATION_CLASS": "dashboard.api.paging.Pages",
+    "DEFAULT_SCHEMA_CLASS": "dashboard.api.schema.Described",
+    "EXCEPTION_HANDLER": "dashboard.api.errors.as_json",
+    "PAGE_SIZE": 50,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Rolloutdeck",
+    "VERSION": "1",
+    "DESCRIPTION": "What a model wrote while it was trained: runs, dumps, samples, flags, metrics.",
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.with_uploads"],
+}
+
+# --- logging --------------------------------------------------------------------------------------------------------
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {"django.request": {"level": "ERROR"}, "httpx": {"level": "WARNING"}},
+}

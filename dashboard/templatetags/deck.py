@@ -1,0 +1,87 @@
+"""How values look on every page: scores, numbers, times, hostile text, links that keep the page's state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard import assets
+from dashboard.pages import drawing, text
+from dashboard.pages.ask import Ask
+
+register = template.Library()
+
+register.filter("grade", text.grade)
+register.filter("num", text.num)
+register.filter("signed", text.signed)
+register.filter("plain", text.plain)
+register.filter("line", text.line)
+register.simple_tag(text.score, name="score")
+register.simple_tag(text.reading, name="reading")
+register.simple_tag(drawing.marks, name="marks")
+register.simple_tag(assets.url, name="asset")
+
+
+@register.filter
+def percent(part: float | None, whole: float | None) -> str:
+    return "" if part is None or not whole else f"{100 * part / whole:.1f} %"
+
+
+@register.filter
+def minus(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value - other
+
+
+@register.simple_tag
+def ago(moment: datetime | None) -> str:
+    """A `<time>` that the page's script keeps relative; without script it shows the UTC time."""
+    if moment is None:
+        return ""
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        moment.isoformat(timespec="seconds"),
+        moment.strftime("%Y-%m-%d %H:%M:%S"),
+        moment.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def rows(context: template.Context) -> SafeString:
+    return drawing.rows(
+        context["page"].rows, context["columns"], context["rows_link"], with_step=context["word"] == "all"
+    )
+
+
+@register.simple_tag(takes_context=True)
+def bars(context: template.Context) -> SafeString:
+    return drawing.bars(context["strip"], context["run"].uid, context["current"], context["ask"])
+
+
+@register.simple_tag(takes_context=True)
+def ask_link(context: template.Context, **changes: str) -> str:
+    """`?…` of this page's state with some of it changed."""
+    return str(context["ask"].link(**changes)) or "?"
+
+
+@register.filter
+def toggled(one: Any, ask: Ask) -> str:
+    """The link of a bar or bin: the query with its term, or without."""
+    return ask.toggled(one["term"] if isinstance(one, dict) else one.term) or "?"
+
+
+@register.simple_tag(takes_context=True)
+def sort_link(context: template.Context, name: str, shown_as: str) -> str:
+    """A column's header: a link that sorts by it or turns its order round, with the arrow of the present order."""
+    ask: Ask = context["ask"]
+    arrow = {name: " ↑", f"-{name}": " ↓"}.get(ask.sort, "")
+    return format_html('<a class="quiet" href="{}">{}{}</a>', ask.turned(name) or "?", shown_as, arrow)
+
+
+@register.filter
+def reason_name(key: str, reasons: list[dict[str, str]]) -> str:
+    """What the project calls a reason; its key when the project has dropped it."""
+    return next((reason["name"] for reason in reasons if reason["key"] == key), key)

@@ -1,0 +1,324 @@
+"""PUT and HEAD of /api/v1/runs/{uid}/dumps/{sha256}/, in front of Django.
+
+Django spools a whole body to disk before any view runs; here everything that can be refused is refused before the first
+byte of the body is read, and the bytes go straight to the data volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import parse_qsl
+
+import orjson
+from django.db import close_old_connections
+from rest_framework import exceptions
+
+from dashboard import access
+from dashboard.api.errors import describe, error
+from dashboard.arrival import Arrival, Parts, Writing, check_hash, fresh, hash_of
+from dashboard.middleware import OURS
+from rolloutdeck import wire
+from rollouts import ingest, storage
+from rollouts.errors import BadInput, StorageUnavailable, TooLarge
+from rollouts.ingest import DumpHeader
+from rollouts.models import Dump, Run
+from workers import tasks
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+ADDRESS = re.compile(r"/api/v1/runs/([^/]+)/dumps/([^/]+)/?\Z")
+RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})\Z")
+RESERVE = 256 << 20  # bytes of the data volume that uploads leave free
+BATCH = 1 << 20
+DRAINED = 2 * wire.PART_BYTES
+# Uploads do not wait for one another, and publishing to a dead broker does not hold up uploads.
+POOL = ThreadPoolExecutor(8, "upload")
+PUBLISH = ThreadPoolExecutor(1, "publish")
+
+
+class Vanished(Exception):
+    """The client went away in the middle of its body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A request that may send its body. `part` is (start, end, total) in plain bytes; start is -1 for a question."""
+
+    run: Run
+    header: DumpHeader
+    sha256: str
+    gzipped: bool
+    length: int | None
+    part: tuple[int, int, int] | None
+    known: Dump | None
+
+    @property
+    def parts(self) -> Parts | None:
+        return Parts(self.run.pk, self.sha256, self.part[2]) if self.part else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Mapping[str, Any]
+    dump: Dump | None = None
+    offset: int | None = None
+
+
+def concerns(scope: Mapping[str, Any], path: str) -> bool:
+    """Whether this app answers: `path` is the request's path below the prefix."""
+    return scope["method"] in ("PUT", "HEAD") and ADDRESS.match(path) is not None
+
+
+async def uploads(scope: Mapping[str, Any], receive: Receive, send: Send, path: str) -> None:
+    """The ASGI application; `path` as in `concerns`."""
+    body = Body(scope, receive)
+    try:
+        answer = await answered(scope, body, path)
+    except Vanished:
+        return
+    except Exception as problem:
+        described = describe(problem)
+        if described is None:
+            log.exception("An upload to %s failed.", path)
+            described = 500, error("error", "The server failed; its log says why. The dump was not accepted.")
+        answer = Answer(*described)
+    await respond(send, answer, scope["method"])
+    with suppress(Vanished):
+        await body.drain()
+    await send({"type": "http.response.body", "body": b""})
+    if answer.dump and answer.dump.state == Dump.State.RECEIVED and scope["method"] == "PUT":
+        PUBLISH.submit(clean, partial(tasks.hurry_dump, answer.dump.pk))
+
+
+class Body:
+    """The request's body, read once."""
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive) -> None:
+        self.receive = receive
+        names = {name.lower() for name, _ in scope["headers"]}
+        self.more = bool({b"content-length", b"transfer-encoding"} & names)
+        self.waits = b"expect" in names  # the client sends nothing before it is asked to
+
+    async def next(self) -> bytes:
+        """Some bytes; none at the end. Raises Vanished."""
+        if not self.more:
+            return b""
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise Vanished
+        self.more, self.waits = bool(message.get("more_body")), False
+        return bytes(message.get("body", b""))
+
+    async def batches(self) -> AsyncIterator[bytes]:
+        """The body in pieces of about a megabyte. Raises Vanished."""
+        waiting, size = [], 0
+        while self.more:
+            waiting.append(await self.next())
+            size += len(waiting[-1])
+            if size >= BATCH or not self.more:
+                yield b"".join(waiting)
+                waiting, size = [], 0
+
+    async def drain(self) -> None:
+        """Reads what is left of a body of ordinary size: many clients only look for an answer when all is sent.
+
+        A server that closes the connection before would reset it, and the answer with it.
+        """
+        left = DRAINED
+        while self.more and not self.waits and left > 0:
+            left -= len(await self.next())
+
+
+async def answered(scope: Mapping[str, Any], body: Body, path: str) -> Answer:
+    upload = await in_thread(admit, scope, path)
+    if upload.known:
+        return receipt(upload.known, 200)
+    if scope["method"] == "HEAD":
+        return Answer(404, {}, offset=0)
+    if upload.part:
+        return await take_part(upload, body)
+    return await take_whole(upload, body)
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs `work` beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(POOL, partial(clean, partial(work, *args, **kwargs)))
+
+
+def clean(work: Callable[[], T]) -> T:
+    """Runs `work` in a thread of its own, whose database connection is neither stale nor left open."""
+    close_old_connections()
+    try:
+        return work()
+    finally:
+        close_old_connections()
+
+
+def admit(scope: Mapping[str, Any], path: str) -> Upload:
+    """Everything that can be known before the body. Raises what `describe` knows."""
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    uid, sha256 = matched(path)
+    if not headers.get("authorization"):
+        raise exceptions.NotAuthenticated("Send `Authorization: Bearer <token>`.")
+    token = access.token_of(headers["authorization"])
+    if not token.allows("ingest"):
+        raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
+    header = DumpHeader.read(query_of(scope))
+    gzipped, length, part = encoding_of(headers), length_of(headers), range_of(headers)
+    check_sizes(gzipped, length, part)
+    run = access.arriving_run(token.user, token, uid, headers)
+    known = ingest.known_dump(run, header, sha256)
+    if scope["method"] == "PUT":
+        if known is None:
+            check_room(part[2] if part else length or 0)
+        else:
+            known = ingest.sent_again(known)
+    return Upload(run, header, sha256, gzipped, length, part, known)
+
+
+def matched(path: str) -> tuple[str, str]:
+    found = ADDRESS.match(path)
+    uid, sha256 = found.groups() if found else ("", "")
+    if not wire.SHA256.match(sha256):
+        raise BadInput("The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256")
+    if not wire.UID.match(uid):
+        raise BadInput("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
+    return uid, sha256
+
+
+def query_of(scope: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        raw = scope["query_string"].decode("ascii")
+        return dict(parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=40))
+    except ValueError as problem:
+        raise BadInput("The query is not percent-encoded UTF-8 with at most 40 parameters.") from problem
+
+
+def encoding_of(headers: Mapping[str, str]) -> bool:
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", ""):
+        raise exceptions.UnsupportedMediaType(encoding, "Send the body plain or with Content-Encoding: gzip.")
+    return encoding == "gzip"
+
+
+def length_of(headers: Mapping[str, str]) -> int | None:
+    raw = headers.get("content-length")
+    if raw is not None and not (raw.isascii() and raw.isdigit() and len(raw) < 19):
+        raise BadInput("Content-Length is no number.")
+    return None if raw is None else int(raw)
+
+
+def range_of(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
+    """(first, last, total) of a Content-Range, (-1, -1, total) of the question `bytes */total`."""
+    raw = headers.get("content-range")
+    if raw is None:
+        return None
+    found = RANGE.match(raw.strip())
+    if not found:
+        raise BadInput("Content-Range must be `bytes first-last/total` or `bytes */total`.")
+    first, last, total = (-1 if group is None else int(group) for group in found.groups())
+    if first >= 0 and not first <= last < total:
+        raise BadInput("Content-Range must have first <= last < total.")
+    return first, last, total
+
+
+def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | None) -> None:
+    if max(length or 0, part[2] if part else 0) > wire.MAX_DUMP_BYTES:
+        raise TooLarge(f"A dump may have {wire.MAX_DUMP_BYTES} bytes; split the file.")
+    if part and part[0] >= 0 and length is not None and not gzipped and length != part[1] - part[0] + 1:
+        raise BadInput("Content-Length and Content-Range speak of different sizes.")
+
+
+def check_room(size: int) -> None:
+    free = storage.free_bytes()
+    if free < RESERVE + 2 * size:
+        full = OSError(28, "No space left on device")
+        raise StorageUnavailable(f"The server's disk has {free >> 20} MiB left; it takes no dumps.") from full
+
+
+async def take_whole(upload: Upload, body: Body) -> Answer:
+    path = storage.incoming()
+    with fresh(path) as out:
+        arrival = Arrival(out, gzipped=upload.gzipped, most=wire.MAX_DUMP_BYTES)
+        async for data in body.batches():
+            await in_thread(arrival.write, data)
+        check_hash(await in_thread(arrival.end), upload.sha256)
+        dump, created = await in_thread(
+            ingest.accept_dump, upload.run, upload.header, upload.sha256, path, arrival.size
+        )
+    return receipt(dump, 201 if created else 200)
+
+
+async def take_part(upload: Upload, body: Body) -> Answer:
+    """A question, or a part that does not go on where the last one ended, is answered with how far it is."""
+    assert upload.part and upload.parts
+    first, last, total = upload.part
+    parts = upload.parts
+    if parts.have() not in (first, total):
+        return so_far(parts)
+    writing = await in_thread(Writing, parts)
+    try:
+        if writing.start == first < total:
+            await append(writing, upload, body, last - first + 1)
+        writing.keep()
+        return await in_thread(complete, upload, parts) if parts.have() == total else so_far(parts)
+    finally:
+        writing.close()
+
+
+async def append(writing: Writing, upload: Upload, body: Body, length: int) -> None:
+    arrival = Arrival(writing.file, gzipped=upload.gzipped, most=length)
+    async for data in body.batches():
+        await in_thread(arrival.write, data)
+    await in_thread(arrival.end)
+    if arrival.size != length:
+        raise BadInput(f"The part has {arrival.size} bytes, Content-Range says {length}.")
+
+
+def complete(upload: Upload, parts: Parts) -> Answer:
+    """All parts are there: the whole is what counts."""
+    try:
+        check_hash(hash_of(parts.path), upload.sha256)
+        dump, created = ingest.accept_dump(upload.run, upload.header, upload.sha256, parts.path, parts.total)
+    except BadInput:
+        parts.drop()
+        raise
+    return receipt(dump, 201 if created else 200)
+
+
+def so_far(parts: Parts) -> Answer:
+    have = parts.have()
+    return Answer(202, {"received": have}, offset=have)
+
+
+def receipt(dump: Dump, status: int) -> Answer:
+    given: wire.Receipt = {"sha256": dump.sha256, "bytes": dump.bytes}
+    return Answer(status, dict(given), dump, dump.bytes)
+
+
+async def respond(send: Send, answer: Answer, method: str) -> None:
+    body = orjson.dumps(answer.body)
+    headers = [(b"content-type", b"application/json"), (wire.SERVER_HEADER.lower().encode(), OURS.encode())]
+    if answer.offset is not None:
+        headers.append((b"upload-offset", str(answer.offset).encode()))
+    if answer.status in (429, 503, 507):
+        headers.append((b"retry-after", b"5"))
+    if answer.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body, "more_body": True})

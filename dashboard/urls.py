@@ -1,0 +1,19 @@
+"""All addresses: the API under /api/, everything else is a page."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from dashboard.api import health
+
+urlpatterns = [
+    path("healthz", health.healthz),
+    path("metrics", health.metrics),
+    path("api/", include("dashboard.api.urls")),
+    path("", include("dashboard.pages.urls")),
+]
+
+handler400 = "dashboard.pages.errors.bad"
+handler403 = "dashboard.pages.errors.refused"
+handler404 = "dashboard.pages.errors.not_found"
+handler500 = "dashboard.pages.errors.broken"

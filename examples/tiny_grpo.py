@@ -1,0 +1,232 @@
+"""GRPO on the CPU: a tiny model learns to calculate, and you watch it in Rolloutdeck.
+
+    rolloutdeck up                   # in another terminal; or `rolloutdeck up --demo` for both
+    python examples/tiny_grpo.py     # needs torch==2.13.0 beside rolloutdeck
+
+A short supervised warm-up, from a careless teacher, gives the form of an answer. Group relative policy optimisation
+(arXiv:2402.03300, section 4.1) then makes it right: sample a group of answers per prompt, and push towards those that
+beat the group's mean. Rolloutdeck is the calls `init`, `log`, `log_samples` and `finish`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import rolloutdeck
+
+PAD, END, DIGITS = "_", "$", "0123456789"
+LETTERS = PAD + END + DIGITS + "+-*= ,"  # one letter is one token
+IDS = {letter: number for number, letter in enumerate(LETTERS)}
+PROMPT_LENGTH, RESPONSE_LENGTH = 6, 20
+PROMPTS, GROUP = 32, 8  # prompts per step, samples per prompt
+EPOCHS, CLIP, LEARNING_RATE = 3, 0.2, 2e-3
+VALIDATE_EVERY, TRIES = 10, 4
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Problem:
+    index: int
+    kind: str
+    prompt: str
+    solution: str  # with the work shown; the answer comes last
+
+    @property
+    def answer(self) -> str:
+        return self.solution.split(",")[-1]
+
+
+def make_problem(index: int, rng: random.Random) -> Problem:
+    kind = rng.choice(["add", "sub", "mul"])
+    if kind == "add":  # first the ones, then the tens with what was carried
+        a, b = rng.randint(10, 29), rng.randint(10, 29)
+        ones = a % 10 + b % 10
+        tens = f"{a // 10}+{b // 10}+{ones // 10}={(a + b) // 10}"
+        return Problem(index, kind, f"{a}+{b}=", f"{a % 10}+{b % 10}={ones},{tens},{a + b}")
+    if kind == "sub":
+        a = rng.randint(4, 20)
+        b = rng.randint(1, a)
+        return Problem(index, kind, f"{a:>2}-{b:>2}=", f"{a - b}")
+    a, b = rng.randint(2, 9), rng.randint(2, 9)
+    return Problem(index, kind, f"{a:>2}*{b:>2}=", f"{a * b}")
+
+
+class Policy(nn.Module):
+    """Reads letter by letter and says what comes next."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(len(LETTERS), 32)
+        self.memory = nn.GRU(32, width, batch_first=True)
+        self.head = nn.Linear(width, len(LETTERS))
+
+    def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        hidden, state = self.memory(self.embed(tokens), state)
+        return self.head(hidden), state
+
+    def log_probs(self, prompts: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each response token, and the entropy of what it was drawn from: both (rows, RESPONSE_LENGTH)."""
+        logits, _ = self(torch.cat([prompts, responses], 1)[:, :-1])
+        every = F.log_softmax(logits[:, PROMPT_LENGTH - 1 :], -1)
+        return every.gather(-1, responses.unsqueeze(-1)).squeeze(-1), -(every.exp() * every).sum(-1)
+
+
+@torch.no_grad()
+def generate(policy: Policy, prompts: Tensor) -> tuple[Tensor, Tensor]:
+    """Sampled responses (rows, RESPONSE_LENGTH), and a mask that is 1 up to the end token."""
+    logits, state = policy(prompts)
+    tokens = []
+    for _ in range(RESPONSE_LENGTH):
+        tokens.append(torch.multinomial(logits[:, -1].softmax(-1), 1))
+        logits, state = policy(tokens[-1], state)
+    responses = torch.cat(tokens, 1)
+    is_end = (responses == IDS[END]).long()
+    return responses, (is_end.cumsum(1) - is_end == 0).float()
+
+
+def encode(texts: list[str], length: int) -> Tensor:
+    return torch.tensor([[IDS[letter] for letter in text.ljust(length, PAD)] for text in texts])
+
+
+def mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum() / mask.sum()
+
+
+def warm_up(policy: Policy, steps: int) -> None:
+    """Supervised, with every twelfth digit wrong: enough to write in the right form, not enough to be right."""
+    optimizer, rng = torch.optim.Adam(policy.parameters(), lr=4e-3), random.Random(1)
+    for _ in range(steps):
+        problems = [make_problem(0, rng) for _ in range(64)]
+        written = [re.sub(r"\d", lambda digit: rng.choice(digit[0] * 100 + DIGITS), each.solution) for each in problems]
+        responses = encode([solution + END for solution in written], RESPONSE_LENGTH)
+        log_probs, _ = policy.log_probs(encode([problem.prompt for problem in problems], PROMPT_LENGTH), responses)
+        optimizer.zero_grad()
+        (-mean(log_probs, (responses != IDS[PAD]).float())).backward()
+        optimizer.step()
+
+
+@dataclass
+class Batch:
+    problems: list[Problem]  # one per row; the samples of a prompt follow each other
+    prompts: Tensor
+    responses: Tensor
+    mask: Tensor
+    texts: list[str]
+    rewards: list[dict[str, float]]
+    score: Tensor
+
+
+def roll_out(policy: Policy, problems: list[Problem], samples: int) -> Batch:
+    rows = [problem for problem in problems for _ in range(samples)]
+    prompts = encode([problem.prompt for problem in rows], PROMPT_LENGTH)
+    responses, mask = generate(policy, prompts)
+    texts = ["".join(LETTERS[token] for token in line) for line in responses.tolist()]
+    rewards = [reward(problem, text) for problem, text in zip(rows, texts, strict=True)]
+    score = torch.tensor([0.9 * each["acc"] + 0.1 * each["format"] for each in rewards])
+    return Batch(rows, prompts, responses, mask, [text.split(END)[0] for text in texts], rewards, score)
+
+
+def reward(problem: Problem, text: str) -> dict[str, float]:
+    """Being right counts most; to end, and to end with a number, counts a little."""
+    response, end, _ = text.partition(END)
+    last = response.split(",")[-1]
+    return {"acc": float(bool(end) and last == problem.answer), "format": float(bool(end) and last.isdigit())}
+
+
+def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tensor, gain: Tensor) -> Metrics:
+    """Some epochs of the clipped policy gradient; returns the figures of the last."""
+    for _ in range(EPOCHS):
+        new, entropy = policy.log_probs(batch.prompts, batch.responses)
+        ratio = (new - old).exp()
+        clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
+        loss = mean(-torch.min(ratio * gain, clipped * gain), batch.mask)
+        optimizer.zero_grad()
+        loss.backward()
+        grad_norm = nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+    measured = {"pg_loss": loss, "grad_norm": grad_norm, "entropy": mean(entropy, batch.mask)}
+    measured |= {"ppo_kl": mean(old - new, batch.mask), "pg_clipfrac": mean((ratio != clipped).float(), batch.mask)}
+    return {f"actor/{name}": value.item() for name, value in measured.items()}
+
+
+def train(run: Any, policy: Policy, optimizer: torch.optim.Adam, problems: list[Problem], step: int) -> Metrics:
+    """One step: generate, score, update, log the samples. Returns the metrics."""
+    start = time.perf_counter()
+    batch = roll_out(policy, problems, GROUP)
+    generated = time.perf_counter()
+    with torch.no_grad():
+        old, _ = policy.log_probs(batch.prompts, batch.responses)
+    groups = batch.score.view(-1, GROUP)
+    advantages = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-6)
+    advantages = advantages.view(-1, 1).expand_as(old)
+    metrics = update(policy, optimizer, batch, old, advantages)
+    run.log_samples(rows_of(batch, logprobs=old, advantages=advantages), step=step, split="train")
+    end = time.perf_counter()
+    for name, values in {"critic/score": batch.score, "response_length": batch.mask.sum(1)}.items():
+        metrics |= {f"{name}/{how}": getattr(values, how)().item() for how in ("mean", "max", "min")}
+    times = {"gen": generated - start, "update_actor": end - generated, "step": end - start}
+    return metrics | {f"timing_s/{name}": seconds for name, seconds in times.items()}
+
+
+def validate(run: Any, policy: Policy, problems: list[Problem], step: int) -> Metrics:
+    batch = roll_out(policy, problems, TRIES)
+    run.log_samples(rows_of(batch), step=step, split="eval")
+    acc = torch.tensor([each["acc"] for each in batch.rewards]).view(-1, TRIES)
+    values = {f"mean@{TRIES}": acc.mean(), f"best@{TRIES}/mean": acc.amax(1).mean()}
+    return {f"val-core/arithmetic/acc/{name}": value.item() for name, value in values.items()}
+
+
+def rows_of(batch: Batch, **per_token: Tensor) -> list[dict[str, Any]]:
+    """One row per sample; `per_token` are (rows, RESPONSE_LENGTH) and are cut where the response ends."""
+    rows = []
+    seen: Counter[int] = Counter()
+    for i, problem in enumerate(batch.problems):
+        n = int(batch.mask[i].sum())
+        row: dict[str, Any] = {"prompt": problem.prompt, "response": batch.texts[i], "ground_truth": problem.answer}
+        row |= {"score": batch.score[i].item(), "rewards": batch.rewards[i], "data_source": problem.kind}
+        row |= {"group": str(problem.index), "index": seen[problem.index], "prompt_ids": batch.prompts[i].tolist()}
+        seen[problem.index] += 1
+        row |= {"truncated": IDS[END] not in batch.responses[i].tolist()}
+        arrays = {"response_ids": batch.responses, **per_token}
+        rows.append(row | {name: values[i, :n].tolist() for name, values in arrays.items()})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train a tiny model to calculate, with GRPO; watch it in Rolloutdeck.")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rng = random.Random(0)
+    problems = [make_problem(i, rng) for i in range(672)]
+    training, validation = problems[:640], problems[640:]
+
+    config = {"lr": LEARNING_RATE, "prompts": PROMPTS, "group": GROUP, "clip": CLIP, **vars(args)}
+    run = rolloutdeck.init(project="demo", name="tiny-grpo", config=config)
+    policy = Policy()
+    warm_up(policy, args.warm_up)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
+    for step in range(args.steps + 1):  # step 0 only validates
+        metrics = validate(run, policy, validation, step) if step % VALIDATE_EVERY == 0 else {}
+        if step > 0:
+            first = (step - 1) * PROMPTS % len(training)
+            metrics |= train(run, policy, optimizer, training[first : first + PROMPTS], step)
+        run.log(metrics, step=step)
+        print(f"step {step}: score {metrics.get('critic/score/mean', 0):.3f}", flush=True)
+    run.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""See what your model writes while it is trained with reinforcement learning. Standard library only.
+
+import rolloutdeck
+run = rolloutdeck.init(project="math", name="qwen3-8b-grpo", config={...}, resume="allow")
+run.log({"critic/score/mean": 0.31}, step=12)
+run.log_samples(rows, step=12, split="train")
+run.finish()
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` takes longer to import than all else here
+if TYPE_CHECKING:
+    from rolloutdeck.opening import init
+    from rolloutdeck.run import Run
+
+__all__ = ["Run", "init"]
+
+
+def __getattr__(name: str) -> object:
+    """Loaded when first used: importing the package must cost a trainer nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rolloutdeck import opening
+
+    return getattr(opening, "init" if name == "init" else "Run")

@@ -1,0 +1,70 @@
+"""`rolloutdeck check`: what of a trainer's settings would lose samples, and the lines to paste."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from rolloutdeck import configuration, trainers
+from rolloutdeck.commands.session import plural
+from rolloutdeck.env import Settings
+from rolloutdeck.errors import BadInput
+from rolloutdeck.trainers import Finding, Trainer
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.trainer not in trainers.TRAINERS:
+        raise BadInput(f"There is no check for {args.trainer!r} yet; there is one for {', '.join(trainers.TRAINERS)}.")
+    trainer = trainers.load(args.trainer)
+    given, complete = _settings(args)
+    if not given:
+        _advise(trainer)
+        return 0
+    findings = trainer.check(given, complete=complete)
+    _print(findings)
+    _environment(trainer)
+    return 1 if any(finding.lost for finding in findings) else 0
+
+
+def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """The file's settings with the command line's overrides on top."""
+    found, complete = configuration.read(args.config) if args.config else ({}, False)
+    settings = {**found, **configuration.overrides(args.overrides)}
+    if args.config and not settings:
+        raise BadInput(f"{args.config} holds no settings.")
+    return settings, complete
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    losing = [finding for finding in findings if finding.lost]
+    for finding in [*losing, *(finding for finding in findings if not finding.lost)]:
+        print(f"{'LOST' if finding.lost else 'NOTE'}  {finding.title}.")
+        if finding.lost:
+            print(f"      {finding.lost}")
+        for line in finding.paste:
+            print(f"          {line}")
+    print(f"{plural(len(losing), 'setting')} would lose data." if losing else "Nothing would be lost.")
+
+
+def _advise(trainer: Trainer) -> None:
+    print("Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:\n")
+    for line in trainer.recommended():
+        print(f"    {line}")
+    print(f"\nThen follow all runs there:\n\n    rolloutdeck watch --tree '{trainer.TREE}'")
+    _environment(trainer)
+
+
+def _environment(trainer: Trainer) -> None:
+    """For code inside the trainer's workers that calls `rolloutdeck.init`; files that are watched need none of it."""
+    known = Settings.read()
+    values = {
+        "ROLLOUTDECK_URL": known.url or "http://HOST:8460",
+        "ROLLOUTDECK_TOKEN_FILE": os.environ.get("ROLLOUTDECK_TOKEN_FILE") or "/path/to/token",
+        "ROLLOUTDECK_PROJECT": known.project or "PROJECT",
+        "ROLLOUTDECK_RUN": known.run or "RUN",
+    }
+    print("\nOnly if code in the trainer's workers calls rolloutdeck.init(), hand them the server as well:\n")
+    for line in trainer.environment(values):
+        print(f"    {line}")

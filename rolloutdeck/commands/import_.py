@@ -1,0 +1,259 @@
+"""`rolloutdeck import`: brings the dump files of a finished run to the server and waits until they are indexed."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rolloutdeck.commands.session import choice_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.commands.watch import FILES, ranges
+from rolloutdeck.errors import BadInput
+from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
+from rolloutdeck.scan import Found, Survey, survey
+from rolloutdeck.trainers import name_of
+from rolloutdeck.watch import Piece, digest, ends_whole, stamp_of, whole_lines
+
+T = TypeVar("T")
+
+TRIES = 5
+SECONDS_BETWEEN_LOOKS = 0.5
+STUCK_SECONDS = 120.0  # without any dump being indexed
+EXAMPLES = 3
+
+
+@dataclass
+class Report:
+    """What happened. `refused`: (source, the server's sentence); `pieces`: what was sent or known, for the wait;
+    `others_run`: the run was being trained when the import began."""
+
+    files: Counter[str] = field(default_factory=Counter)
+    steps: dict[str, set[int]] = field(default_factory=dict)
+    known: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    pieces: set[tuple[str, str]] = field(default_factory=set)
+    torn: list[str] = field(default_factory=list)
+    others_run: bool = False
+
+
+class Bar:
+    """How far it is: a line that changes on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, total: int, files: int) -> None:
+        self.total, self.files, self.done, self.file = max(total, 1), files, 0, 0
+        self.live, self.shown_at = sys.stderr.isatty(), time.monotonic()
+
+    def add(self, size: int) -> None:
+        self.done += size
+        self.show()
+
+    def show(self) -> None:
+        now = time.monotonic()
+        if now - self.shown_at < (0.1 if self.live else 5.0):
+            return
+        self.shown_at = now
+        share = min(1.0, self.done / self.total)
+        text = f"{self.file:,} of {plural(self.files, 'file')}, {self.done / 1e6:,.1f} of {self.total / 1e6:,.1f} MB"
+        if self.live:
+            print(f"\r[{'#' * round(30 * share):<30}] {text} ", end="", file=sys.stderr, flush=True)
+        else:
+            say(text)
+
+    def end(self) -> None:
+        if self.live:
+            print("\r" + " " * 79 + "\r", end="", file=sys.stderr, flush=True)
+
+
+def main(args: argparse.Namespace) -> int:
+    settings, choice = settings_of(args), choice_of(args)
+    project, name = run_named(args, settings)
+    found = survey(args.paths, choice)
+    for note in found.notes:
+        say(note)
+    if not found.files:
+        _left_out(found)
+        raise BadInput(f"Nothing to import below {', '.join(map(str, args.paths))}: no dump file of a known format.")
+    framework = name_of(found.files[0].kind.format)
+    target = Target(server_of(settings), project, name, args.attempt or FILES, settings.run_id, framework)
+    report = _send(target, found)
+    _table(report)
+    _left_out(found)
+    _finish(target, report)
+    status = _wait(target, report) if not args.no_wait and report.pieces else 0
+    for source, message in report.refused:
+        say(f"{source} was refused: {sentence(message)}")
+    if target.url:
+        say(target.url)
+    return 1 if report.refused else status
+
+
+def _send(target: Target, found: Survey) -> Report:
+    report = Report()
+    bar = Bar(sum(one.path.stat().st_size for one in found.files), len(found.files))
+    try:
+        report.others_run = _patiently(target.running)
+        _patiently(target.open)
+        say(f"Importing {plural(len(found.files), 'file')} into {target.project}/{target.name}.")
+        for one in found.files:
+            bar.file += 1
+            _send_file(target, one, report, bar)
+    except (NotNow, Refused) as error:
+        bar.end()
+        sent = sum(report.files.values())
+        also = f" {plural(sent, 'file')} arrived; the same command sends the rest." if sent else ""
+        raise BadInput(f"{cannot(error)}{also}") from error
+    bar.end()
+    return report
+
+
+def _send_file(target: Target, found: Found, report: Report, bar: Bar) -> None:
+    axis = "metrics" if found.step is None else found.split
+    new = False
+    try:
+        for piece in pieces(found, target.attempt, report):
+            new |= _patiently(lambda sent=piece: target.push(sent, bar.add))  # type: ignore[misc]
+            report.bytes += piece.size
+            report.pieces.add((found.source, piece.sha256))
+    except Refused as error:
+        report.refused.append((found.source, str(error)))
+        return
+    except OSError as error:
+        raise BadInput(f"{found.path} can't be read: {error.strerror or error}.") from error
+    report.files[axis] += 1
+    report.known[axis] += not new
+    if found.step is not None:
+        report.steps.setdefault(axis, set()).add(found.step)
+
+
+def pieces(found: Found, attempt: str, report: Report) -> Iterator[Piece]:
+    """A whole file as one piece, a growing one in chunks of whole lines. Raises OSError."""
+    with found.path.open("rb") as file:
+        stamp = stamp_of(found.path.stat())
+        if found.kind.arrives == "whole":
+            if not ends_whole(file, stamp[0]):
+                report.torn.append(found.source)
+            sha256, body = digest(file)
+            yield Piece(found, attempt, sha256, stamp[0], stamp, body)
+            return
+        offset = 0
+        while lines := whole_lines(file, offset) or _last_line(file, offset, stamp[0]):
+            yield Piece(found, attempt, hashlib.sha256(lines).hexdigest(), len(lines), stamp, lines, offset)
+            offset += len(lines)
+        if offset < stamp[0]:
+            report.torn.append(found.source)
+
+
+def _last_line(file: Any, offset: int, size: int) -> bytes:
+    """What comes after the last line break, if it is a whole line all the same."""
+    if offset >= size or not ends_whole(file, size):
+        return b""
+    file.seek(offset)
+    return bytes(file.read(size - offset))
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Tries again a few times when the server does not answer. Raises NotNow, Denied, Refused."""
+    for tried in range(TRIES):
+        try:
+            return call()
+        except Denied:
+            raise
+        except NotNow:
+            if tried == TRIES - 1:
+                raise
+            time.sleep(0.25 * 2.0**tried)
+    raise AssertionError("the loop returns or raises")
+
+
+def _finish(target: Target, report: Report) -> None:
+    """Nothing more comes, so the run has ended, unless another launch of it lives."""
+    try:
+        if report.others_run and _patiently(target.attempts) != [target.attempt]:
+            say("The run is being trained, so it stays open.")
+            return
+        _patiently(target.finish)
+    except (NotNow, Refused) as error:
+        say(f"The run could not be marked as finished: {sentence(str(error))}")
+
+
+def _table(report: Report) -> None:
+    rows = [("", "files", "known", "steps")]
+    for axis in ("train", "eval", "metrics"):
+        if report.files[axis]:
+            steps = ranges(sorted(report.steps.get(axis, ())))
+            rows.append((axis, f"{report.files[axis]:,}", f"{report.known[axis]:,}", steps))
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for row in rows:
+        print(f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip())
+    print(f'{report.bytes / 1e6:,.2f} MB; "known" were there before and are counted once.')
+    for source in report.torn:
+        say(f"{source} ends in the middle of a line: is it still being written? Its last line does not count.")
+
+
+def _left_out(found: Survey) -> None:
+    for reason, sources in sorted(found.left_out.items()):
+        shown = ", ".join(sources[:EXAMPLES]) + (", …" if len(sources) > EXAMPLES else "")
+        say(f"Left out {len(sources):,}: {reason} ({shown})")
+
+
+def _wait(target: Target, report: Report) -> int:
+    """Until the server has indexed everything of the run; says how many samples that gave and what failed."""
+    try:
+        _until_indexed(target)
+        dumps = [dump for dump in _dumps(target) if (dump["source"], dump["sha256"]) in report.pieces]
+    except Denied as error:
+        say(f"Whether all is indexed was not looked at: {sentence(str(error))}")
+        return 0
+    except (NotNow, Refused) as error:
+        raise cannot(error) from error
+    samples = sum(dump["rows"] for dump in dumps if dump["step"] is not None)
+    points = sum(dump["rows"] for dump in dumps if dump["step"] is None)
+    print(f"Indexed: {plural(samples, 'sample')}" + (f", {plural(points, 'metric point')}" if points else "") + ".")
+    return _problems(dumps)
+
+
+def _problems(dumps: Sequence[dict[str, Any]]) -> int:
+    left_out: Counter[str] = Counter()
+    for dump in dumps:
+        left_out.update(dump["left_out"] or {})
+    for reason, count in left_out.items():
+        print(f"Left out by the server, {plural(count, 'row')}: {reason}")
+    for dump in dumps:
+        for line, reason in (dump["problems"] or [])[:EXAMPLES]:
+            say(f"{dump['source']}, line {line}: {reason}")
+    bad = [dump for dump in dumps if dump["state"] in ("failed", "unsafe")]
+    for dump in bad:
+        say(f"{dump['source']} {dump['state']}: {sentence(dump['message'] or 'no reason given')}")
+    unfinished = [dump for dump in dumps if dump["state"] in ("received", "indexing")]
+    if unfinished:
+        say(f"{plural(len(unfinished), 'file')} not indexed yet; is a worker running?")
+    return 1 if bad or unfinished else 0
+
+
+def _until_indexed(target: Target) -> None:
+    """Ends early when nothing has moved for `STUCK_SECONDS`."""
+    left, moved = -1, time.monotonic()
+    pause = 0.05
+    while time.monotonic() - moved < STUCK_SECONDS:
+        waiting = _patiently(lambda: target.counts())
+        now_left = waiting.get("received", 0) + waiting.get("indexing", 0)
+        if not now_left:
+            return
+        if now_left != left:
+            left, moved = now_left, time.monotonic()
+        time.sleep(pause)
+        pause = min(SECONDS_BETWEEN_LOOKS, pause * 1.5)
+
+
+def _dumps(target: Target) -> Iterator[dict[str, Any]]:
+    page: int | None = 1
+    while page:
+        found = _patiently(lambda number=page: target.dumps(number))  # type: ignore[misc]
+        yield from found["results"]
+        page = page + 1 if found["next"] else None

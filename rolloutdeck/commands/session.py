@@ -1,0 +1,92 @@
+"""What the commands have in common: the server, the run and the files that the arguments and the environment name."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from rolloutdeck.env import Settings, local_server, same_server
+from rolloutdeck.errors import BadInput
+from rolloutdeck.http import Answer, NotReachable, Server
+from rolloutdeck.scan import Choice
+from rolloutdeck.trainers import kinds
+from rolloutdeck.wire import STEP_KINDS
+
+AXES = ("train", "eval", "metrics", "")
+
+
+def say(text: str) -> None:
+    """To the person at the terminal; standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """The environment, with what the arguments say in its place. Raises BadInput where no server is named."""
+    found = Settings.read()
+    url = args.url or found.url
+    token = args.token or found.token
+    if args.url and not args.token and not same_server(args.url, found.url):
+        token = found.token if not same_server(found.url, local_server().get("url", "")) else ""
+    if found.problem and not args.token:
+        raise BadInput(found.problem)
+    if not url:
+        raise BadInput("No server is known: set ROLLOUTDECK_URL, say --url, or start one here with `rolloutdeck up`.")
+    return replace(found, url=url, token=token)
+
+
+def server_of(settings: Settings) -> Server:
+    return Server(settings.url, settings.token, settings.ca_bundle)
+
+
+def run_named(args: argparse.Namespace, settings: Settings) -> tuple[str, str]:
+    """Project and run. Raises BadInput where one is missing."""
+    project, run = project_named(args, settings), args.run or settings.run
+    if not run:
+        raise BadInput("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
+    return project, run
+
+
+def project_named(args: argparse.Namespace, settings: Settings) -> str:
+    project: str = args.project or settings.project
+    if not project:
+        raise BadInput("Which project? Say --project NAME or set ROLLOUTDECK_PROJECT.")
+    return project
+
+
+def choice_of(args: argparse.Namespace) -> Choice:
+    """What the arguments say about the files. Raises BadInput for an unknown format, axis or step kind."""
+    try:
+        kinds(args.format)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    chosen = {}
+    for told in args.step_kind:
+        axis, _, kind = told.rpartition("=")
+        if axis not in AXES or kind not in STEP_KINDS:
+            raise BadInput(
+                f"--step-kind {told}: say KIND, train=KIND, eval=KIND or metrics=KIND; "
+                f"KIND is one of {', '.join(STEP_KINDS)}."
+            )
+        chosen[axis] = kind
+    return Choice(args.split, args.format, chosen)
+
+
+def asked(server: Server, method: str, path: str, **options: object) -> Answer:
+    """A good answer. Raises BadInput with the server's own sentence otherwise."""
+    try:
+        answer = server.request(method, path, **options)  # type: ignore[arg-type]
+    except NotReachable as error:
+        raise BadInput(f"The server does not answer: {error}.") from error
+    if not answer.ok:
+        raise BadInput(sentence(answer.error))
+    return answer
+
+
+def sentence(text: str) -> str:
+    first = text[:1] if text.startswith("http") else text[:1].upper()
+    return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,282 @@
+"""`rolloutdeck watch`: follows the folders of runs that are being written, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rolloutdeck.commands.session import choice_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.env import Settings, home_folder
+from rolloutdeck.errors import BadInput
+from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
+from rolloutdeck.recover import recover
+from rolloutdeck.scan import Choice, absolute_path, base_of
+from rolloutdeck.state import State
+from rolloutdeck.tree import Identity, Pattern
+from rolloutdeck.watch import Candidate, Follower, Piece, Root
+from rolloutdeck.wire import HEARTBEAT_SECONDS
+
+FILES = "files"  # the attempt of files whose launch nobody names
+DISCOVER_SECONDS = 5.0
+LONGEST_PAUSE = 30.0
+LONGEST_SILENCE = 10.0  # between tries to reach a server that does not answer
+MOST_FAILURES = 3  # with --once, which nobody waits for
+
+
+class Follow:
+    """One run: its folders, its place on the server, and what was sent."""
+
+    def __init__(self, target: Target, roots: Sequence[Root], base: Path, choice: Choice, eager: bool = True) -> None:
+        self.target, self.roots, self.base, self.eager = target, list(roots), base, eager
+        self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
+        self.state = State.load(home_folder() / "watch", self.key, target.attempt)
+        self.follower = Follower(self.roots, base, self.state, choice, say)
+        self.opened = self.waited = False
+        self.told: int | None = None
+        self.answers = 0
+        self.denied = ""
+        self.beat_at = self.saved_at = self.due = 0.0
+        self.quiet_since = time.monotonic()
+
+    def turn(self) -> int:
+        """Sends what is ready; how many pieces. Raises NotNow, Denied; before the first contact Refused too."""
+        if not any(root.path.exists() for root in self.roots):
+            if not self.waited:
+                say(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
+            self.waited = True
+            return 0
+        if not self.opened:
+            if not self.eager and not self.follower.look():  # a folder without dumps is no run
+                return 0
+            self._open()
+        sent: list[Piece] = []
+        try:
+            for candidate in self.follower.look():
+                self._send(candidate, sent)
+        finally:
+            if sent:
+                self._save()
+                say(f"{self.target.name}: sent {_summary(sent)}.")
+        self._beat()
+        return len(sent)
+
+    def _send(self, candidate: Candidate, sent: list[Piece]) -> None:
+        try:
+            for piece in self.follower.pieces(candidate):
+                self.target.attempt = self.state.attempt
+                self._push(piece)
+                sent.append(piece)
+                if time.monotonic() - self.saved_at > 1:
+                    self._save()
+        except OSError as error:
+            say(f"{error.filename or self.target.name} can't be read now: {error.strerror or error}; trying again.")
+
+    def _push(self, piece: Piece) -> None:
+        try:
+            self.target.push(piece)
+        except Refused as error:
+            if error.changed:  # written to while it was sent: the next look sees it
+                return
+            say(f"{piece.found.path} was refused: {error}")
+            self.follower.sent(piece, refused=True)
+        else:
+            self.follower.sent(piece)
+            self.answers += 1
+
+    def _open(self) -> None:
+        self.target.open()
+        self.opened = True
+        self.answers += 1
+        if self.state.fresh and not self.target.created:
+            recover(self.follower, self.target)
+        self.state.fresh = False
+        self.target.attempt = self.state.attempt
+        say(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
+
+    def _save(self) -> None:
+        try:
+            self.state.save(self.key)
+        except OSError as error:
+            say(
+                f"{self.state.path} can't be written ({error.strerror or error}); after a restart files are sent again."
+            )
+        self.saved_at = time.monotonic()
+
+    def _beat(self) -> None:
+        """Says that the run is alive, but only when its files changed: a watch must not keep a dead run alive."""
+        now = time.monotonic()
+        if self.told is None:  # how it was found is no news
+            self.told = self.follower.signature
+        if self.follower.signature == self.told:
+            return
+        self.told = self.follower.signature  # a beat that is not due is left out: later it could open an ended run
+        if now - self.beat_at >= HEARTBEAT_SECONDS:
+            self.target.heartbeat(max(self.state.top.values(), default=None))
+            self.beat_at = now
+            self.answers += 1
+
+
+def _summary(sent: Sequence[Piece]) -> str:
+    steps: dict[str, list[int]] = {}
+    for piece in sent:
+        if piece.found.step is not None:
+            steps.setdefault(piece.found.split, []).append(piece.found.step)
+    parts = [f"{split} step{'s' if len(own) > 1 else ''} {ranges(own)}" for split, own in steps.items()]
+    if metrics := sum(piece.found.step is None for piece in sent):
+        parts.append(f"metrics ({plural(metrics, 'piece')})")
+    return ", ".join(parts)
+
+
+def ranges(steps: Sequence[int]) -> str:
+    """`1-4, 7` for 1, 2, 3, 4, 7; shortened after eight ranges."""
+    parts: list[list[int]] = []
+    for step in sorted(set(steps)):
+        if parts and step == parts[-1][1] + 1:
+            parts[-1][1] = step
+        else:
+            parts.append([step, step])
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in parts[:8]]
+    return ", ".join(shown) + (", …" if len(parts) > 8 else "")
+
+
+class Loop:
+    """All runs, turn by turn. One server that does not answer pauses all of them, with growing pauses."""
+
+    def __init__(self, poll: float) -> None:
+        self.poll = poll
+        self.follows: dict[Identity | None, Follow] = {}
+        self.trouble, self.failures, self.due = "", 0, 0.0
+
+    def turn(self) -> int:
+        """One turn of each run that is due; how many pieces were sent. Raises Refused from a run's first contact."""
+        sent = 0
+        for identity, follow in list(self.follows.items()):
+            if time.monotonic() < max(follow.due, self.due):
+                continue
+            try:
+                pieces = self._timed(follow)
+            except NotNow as error:
+                self._failed(follow, error)
+                continue
+            except Refused as error:
+                if identity is None:
+                    raise
+                say(f"{identity.project}/{identity.run} is left out: {error}")
+                del self.follows[identity]
+                continue
+            sent += pieces
+        return sent
+
+    def _timed(self, follow: Follow) -> int:
+        """Looking takes at most a tenth of the time, and a quiet run is looked at less often, at least every 30 s."""
+        started, answers = time.monotonic(), follow.answers
+        pieces = follow.turn()
+        now = time.monotonic()
+        if pieces or follow.follower.pending:
+            follow.quiet_since = now
+        idle = 0.0 if len(self.follows) == 1 else min(LONGEST_PAUSE, (now - follow.quiet_since) / 20)
+        follow.due = now + max(self.poll, 9 * (now - started) if not pieces else 0, idle)
+        if follow.answers != answers:
+            if self.trouble:
+                say("The server answers again.")
+            self.trouble, self.failures, follow.denied = "", 0, ""
+        return pieces
+
+    def _failed(self, follow: Follow, error: NotNow) -> None:
+        """Says it once; nothing is lost, the files are there."""
+        if isinstance(error, Denied):
+            if follow.denied != str(error):
+                say(f"{follow.target.name}: {sentence(str(error))} Nothing is lost; trying again every 30 s.")
+            follow.denied = str(error)
+            follow.due = time.monotonic() + LONGEST_PAUSE
+            return
+        if not self.trouble:
+            say(f"{sentence(str(error))} Nothing is lost; trying again until it works.")
+        self.trouble = str(error)
+        self.failures += 1
+        pause = min(LONGEST_SILENCE, self.poll * 2.0 ** min(self.failures - 1, 10))
+        self.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
+
+
+def main(args: argparse.Namespace) -> int:
+    if bool(args.paths) == bool(args.tree):
+        raise BadInput("Say which folders to watch: either PATH... or --tree PATTERN.")
+    if args.poll <= 0:
+        raise BadInput("--poll must be more than 0 seconds.")
+    settings, choice = settings_of(args), choice_of(args)
+    loop, pattern = Loop(args.poll), None
+    if args.tree:
+        pattern = Pattern.read(args.tree, project=args.project or settings.project, run=args.run or settings.run)
+        say(f"Watching the runs of {args.tree}")
+    else:
+        loop.follows[None] = _single(args, settings, choice)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(args, loop, lambda: _discover(loop, pattern, args, settings, choice) if pattern else None)
+    except KeyboardInterrupt:
+        say("Stopped. The same command goes on from here.")
+        raise
+    except Refused as error:
+        raise cannot(error) from error
+
+
+def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None]) -> int:
+    next_discovery, first = 0.0, True
+    while True:
+        if time.monotonic() >= next_discovery:
+            discover()
+            next_discovery = time.monotonic() + DISCOVER_SECONDS
+        sent = loop.turn()
+        if args.once and _settled(loop, sent):
+            return 0
+        denied = next((follow.denied for follow in loop.follows.values() if follow.denied), "")
+        if denied and (args.once or (first and not args.tree)):  # a person must act first
+            raise BadInput(sentence(denied))
+        if args.once and loop.failures > MOST_FAILURES:
+            raise BadInput(sentence(loop.trouble))
+        first = False
+        time.sleep(min(args.poll, 0.2 if args.once else args.poll))
+
+
+def _settled(loop: Loop, sent: int) -> bool:
+    return not sent and not loop.trouble and all(not follow.follower.pending for follow in loop.follows.values())
+
+
+def _single(args: argparse.Namespace, settings: Settings, choice: Choice) -> Follow:
+    project, name = run_named(args, settings)
+    paths = [absolute_path(path) for path in args.paths]
+    target = _target(args, settings, project, name, uid=settings.run_id)
+    return Follow(target, [Root(path) for path in paths], base_of(paths), choice)
+
+
+def _target(
+    args: argparse.Namespace, settings: Settings, project: str, name: str, *, uid: str = "", user: str = ""
+) -> Target:
+    tags = [f"user:{user}"] if user else []
+    return Target(server_of(settings), project, name, args.attempt or settings.attempt or FILES, uid, tags=tags)
+
+
+def _discover(loop: Loop, pattern: Pattern, args: argparse.Namespace, settings: Settings, choice: Choice) -> None:
+    """Runs and folders that are new since the last time. Two people's runs of one name are two runs: the id is made
+    from the folder, and the later one's name says whose it is."""
+    found = pattern.runs()
+    for identity, roots in found.items():
+        follow = loop.follows.get(identity)
+        if follow:
+            known = {root.path for root in follow.roots}
+            follow.roots += [root for root in roots if root.path not in known]
+            follow.follower.roots = follow.roots
+            continue
+        base = pattern.folder_of(roots[-1].path)
+        uid = "tree-" + hashlib.sha256(str(base).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        twin = any(one != identity and (one.project, one.run) == (identity.project, identity.run) for one in found)
+        name = f"{identity.user}-{identity.run}" if twin else identity.run
+        target = _target(args, settings, identity.project, name, uid=uid, user=identity.user)
+        loop.follows[identity] = Follow(target, roots, base, choice, eager=False)

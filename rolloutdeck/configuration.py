@@ -1,0 +1,202 @@
+"""A trainer's configuration as dotted names: from JSON, from YAML, from overrides as on a command line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck.errors import BadInput
+
+_OVERRIDE = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?\Z", re.S)
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+_PLAIN_KEY = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^\s#"'\[\]{}&*!|>%@,-][^#:"']*?))\s*:(?:\s+(.*))?\Z""")
+MAX_BYTES = 16 << 20
+
+
+def read(path: Path) -> tuple[dict[str, Any], bool]:
+    """Dotted name -> value, and whether the file is a whole configuration rather than a list of overrides.
+
+    Raises BadInput when the file can't be read or understood.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{path} is larger than {MAX_BYTES >> 20} MiB; is it a configuration?")
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise BadInput(f"{path} can't be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is no text file.") from error
+    if path.suffix == ".json" or text.lstrip().startswith("{"):
+        return _tree(path, _json(path, text))
+    if path.suffix in (".yaml", ".yml"):
+        return _tree(path, _yaml(path, text))
+    return overrides(_words(path, text)), False
+
+
+def _tree(path: Path, found: Any) -> tuple[dict[str, Any], bool]:
+    if isinstance(found, list) and all(isinstance(item, str) for item in found):  # Hydra's own overrides.yaml
+        return overrides(found), False
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} holds no settings: it should be a mapping of names to values.")
+    return resolved(dict(flat(found))), True
+
+
+def _json(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is no JSON: {error}.") from error
+
+
+def _words(path: Path, text: str) -> list[str]:
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise BadInput(f"{path} is no list of key=value: {error}.") from error
+
+
+def overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`key=value`, `+key=value`, `++key=value`, `~key` as Hydra reads them. Raises BadInput for anything else."""
+    found: dict[str, Any] = {}
+    for word in words:
+        match = _OVERRIDE.match(word)
+        if not match or (match.group(3) is None and match.group(1) != "~"):
+            raise BadInput(f"{word!r} is no setting; write key=value.")
+        if match.group(1) == "~":
+            found[match.group(2)] = None
+        else:
+            found[match.group(2)] = scalar(match.group(3))
+    return found
+
+
+def flat(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def resolved(settings: dict[str, Any]) -> dict[str, Any]:
+    """With plain references to other settings, `${trainer.project_name}`, replaced by their values."""
+
+    def value_of(value: Any) -> Any:
+        for _ in range(8):
+            if not isinstance(value, str) or not _REFERENCE.search(value):
+                break
+            whole = _REFERENCE.fullmatch(value)
+            if whole:
+                value = settings.get(whole.group(1), value.replace("${", "$ {"))
+            else:
+                value = _REFERENCE.sub(lambda found: str(settings.get(found.group(1), f"<{found.group(1)}>")), value)
+        return value
+
+    return {name: value_of(value) for name, value in settings.items()}
+
+
+def scalar(text: str) -> Any:
+    """A value as YAML and Hydra write it: null, a truth value, a number, a list of such in brackets, else text."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    if text[:1] == "[" and text[-1:] == "]":
+        return [scalar(item) for item in re.findall(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""", text[1:-1]) if item.strip()]
+    if text.lower() in ("null", "~", ""):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _yaml(path: Path, text: str) -> Any:
+    try:
+        yaml = importlib.import_module("yaml")  # trainers bring it, we don't
+    except ImportError:
+        return plain_yaml(path, text)
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise BadInput(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+
+
+def plain_yaml(path: Path, text: str) -> Any:
+    """Plain trees of `key: value` and lists of scalars; what is beyond that is refused, never guessed."""
+    lines = []
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = re.sub(r"(?:^|\s)#.*", "", raw.rstrip())
+        if not line.strip() or line == "---":
+            continue
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            raise _beyond(path, number)
+        lines.append((number, len(line) - len(line.lstrip()), line.strip()))
+    tree, rest = _block(path, lines, lines[0][1] if lines else 0)
+    if rest:
+        raise _beyond(path, rest[0][0])
+    return tree
+
+
+Lines = list[tuple[int, int, str]]
+
+
+def _block(path: Path, lines: Lines, indent: int) -> tuple[Any, Lines]:
+    """The mapping or list at this indentation, and the lines after it."""
+    if lines and lines[0][2].startswith("- "):
+        return _list(path, lines, indent)
+    tree: dict[str, Any] = {}
+    while lines and lines[0][1] == indent:
+        number, _, line = lines[0]
+        match = _PLAIN_KEY.match(line)
+        if not match:
+            raise _beyond(path, number)
+        key = next(part for part in match.groups()[:3] if part is not None)
+        value, lines = match.group(4), lines[1:]
+        if value is None and lines and (lines[0][1] > indent or (lines[0][1] == indent and lines[0][2][:2] == "- ")):
+            tree[key], lines = _block(path, lines, lines[0][1])
+        else:
+            while value and lines and lines[0][1] > indent:  # a long value goes on in the next line
+                if _PLAIN_KEY.match(lines[0][2]):
+                    raise _beyond(path, lines[0][0])
+                value, lines = f"{value} {lines[0][2]}", lines[1:]
+            tree[key] = _value(path, number, value or "")
+    if lines and lines[0][1] > indent:
+        raise _beyond(path, lines[0][0])
+    return tree, lines
+
+
+def _list(path: Path, lines: Lines, indent: int) -> tuple[list[Any], Lines]:
+    items = []
+    while lines and lines[0][1] == indent and lines[0][2].startswith("- "):
+        number, _, line = lines[0]
+        if _PLAIN_KEY.match(line[2:].strip()):
+            raise _beyond(path, number)
+        items.append(_value(path, number, line[2:].strip()))
+        lines = lines[1:]
+    if lines and lines[0][1] > indent:
+        raise _beyond(path, lines[0][0])
+    return items, lines
+
+
+def _value(path: Path, number: int, text: str) -> Any:
+    if text == "{}":
+        return {}
+    unclosed = text[:1] in "\"'" and (len(text) < 2 or text[-1] != text[0]) if text else False
+    if unclosed or text[:1] in tuple("&*!|>%@`{") or (text[:1] == "[" and text[-1:] != "]"):
+        raise _beyond(path, number)
+    return scalar(text)
+
+
+def _beyond(path: Path, number: int) -> BadInput:
+    return BadInput(
+        f"{path}, line {number}: only plain `key: value` YAML can be read here; run this where PyYAML is installed, "
+        f"as in the trainer's environment, or give the configuration as JSON."
+    )

@@ -1,0 +1,174 @@
+"""Brings one spool file to the server and judges the answer. Removes nothing and waits for nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from rolloutdeck import spool, wire
+from rolloutdeck.http import Answer, NotReachable, Server, Slice
+
+METRICS_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
+LONGEST_PAUSE = 300.0
+
+Verdict = Literal["sent", "rejected", "kept", "later", "unreachable", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a file. `sent`: the server has it. `rejected`: it never will. `kept`: a person must act first
+    (token, project). `later`: this file failed, try it again. `unreachable`: nobody answers, or nobody who is ours.
+    `gone`: another process has it. `pause` in seconds where the server asked for one. `denied`: the token is refused.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    pause: float = 0.0
+    denied: bool = False
+    data: Any = None
+
+
+GONE = Outcome("gone")
+
+
+def deliver(server: Server, files: Sequence[spool.Waiting], timeout: float = 30.0) -> Outcome:
+    """Sends one file, or several `metrics` files of one run and attempt in one request."""
+    try:
+        header, start = spool.read_header(files[0].path)
+        return _deliver(server, files, header, start, timeout)
+    except NotReachable as error:
+        return Outcome("unreachable", str(error))
+    except FileNotFoundError:
+        return GONE
+    except ValueError as error:
+        return Outcome("rejected", f"not a whole spool file: {error}")
+    except OSError as error:
+        return Outcome("later", f"can't be read: {error}")
+
+
+def _deliver(
+    server: Server, files: Sequence[spool.Waiting], header: wire.SpoolHeader, start: int, timeout: float
+) -> Outcome:
+    about, uid = about_run(header), quote(header["uid"], safe="")
+    if header["kind"] == "dump":
+        return _Upload(server, files[0].path, header, start, about, timeout).send()
+    if header["kind"] == "metrics":
+        body: Any = {"attempt": header["attempt"], "points": [point for file in files for point in _points(file.path)]}
+        path = f"runs/{uid}/metrics/"
+    else:
+        body = _json_body(files[0].path)
+        path = "runs/" if header["kind"] == "run" else f"runs/{uid}/finish/"
+        if header["kind"] == "run" and isinstance(body, dict):
+            body["waited"] = spool.waited(files[0])
+    answer = server.send_json("POST", path, body, headers=about, timeout=timeout)
+    return Outcome("sent", data=answer.json()) if answer.ok else judge(answer)
+
+
+def about_run(header: wire.SpoolHeader) -> dict[str, str]:
+    """Request headers from which a server that never saw the run can create it."""
+    about = {wire.PROJECT_HEADER: quote(header["project"], safe=""), wire.RUN_HEADER: quote(header["name"], safe="")}
+    if resume := header.get("run", {}).get("resume"):
+        about[wire.RESUME_HEADER] = quote(str(resume), safe="")
+    return about
+
+
+def judge(answer: Answer) -> Outcome:
+    """What an answer that is no receipt means for the file."""
+    status, reason = answer.status, answer.error
+    if not answer.is_ours:
+        return Outcome("unreachable", reason, _pause(answer))
+    if status in (400, 413, 415):
+        return Outcome("rejected", reason)
+    if status in (408, 416, 429) or status >= 500:
+        return Outcome("later", reason, _pause(answer))
+    if status == 409:
+        return Outcome("later", reason)
+    return Outcome("kept", reason, denied=status == 401)
+
+
+def _pause(answer: Answer) -> float:
+    """Seconds of Retry-After; 0 where there is none (a date is none)."""
+    asked = answer.headers.get("retry-after", "")
+    return min(float(asked), LONGEST_PAUSE) if asked.isdecimal() else 0.0
+
+
+def _json_body(path: Path) -> Any:
+    _, start = spool.read_header(path)
+    with path.open("rb") as file:
+        file.seek(start)
+        return json.loads(file.read())
+
+
+def _points(path: Path) -> list[Any]:
+    body = _json_body(path)
+    return list(body["points"]) if isinstance(body, dict) else []
+
+
+class _Upload:
+    """One dump on its way, whole or in parts that the server keeps, so that an interruption costs one part."""
+
+    def __init__(
+        self, server: Server, path: Path, header: wire.SpoolHeader, start: int, about: dict[str, str], timeout: float
+    ) -> None:
+        self.server, self.path, self.header, self.start = server, path, header, start
+        self.about, self.timeout, self.total = about, timeout, header["bytes"]
+        self.address = f"runs/{quote(header['uid'], safe='')}/dumps/{header['sha256']}/"
+
+    def send(self) -> Outcome:
+        with self.path.open("rb") as file:
+            if file.seek(0, 2) != self.start + self.total:
+                return Outcome("rejected", "the file is shorter or longer than its header says")
+            if self.total <= wire.PART_BYTES:
+                return self._judge(self._put(Slice(file, self.start, self.total)))
+            return self._parts(file)
+
+    def _parts(self, file: Any) -> Outcome:
+        answer = self._put(b"", f"bytes */{self.total}")
+        for _ in range(2 * self.total // wire.PART_BYTES + 4):  # an end, whatever the server says
+            if answer.status != 202 or not answer.is_ours:
+                break
+            at = _received(answer, self.total)
+            length = min(wire.PART_BYTES, self.total - at)
+            span = f"bytes {at}-{at + length - 1}/{self.total}"
+            answer = self._put(Slice(file, self.start + at, length), span)
+        return self._judge(answer)
+
+    def _put(self, body: bytes | Slice, span: str = "") -> Answer:
+        headers = {**self.about, "Content-Type": "application/octet-stream"}
+        if span:
+            headers["Content-Range"] = span
+        return self.server.request(
+            "PUT", self.address, query=self.header.get("query"), body=body, headers=headers, timeout=self.timeout
+        )
+
+    def _judge(self, answer: Answer) -> Outcome:
+        if answer.ok:
+            receipt = answer.json()
+            if not isinstance(receipt, dict):
+                return Outcome("later", f"the answer ({answer.status}) is no receipt")
+            if (receipt.get("sha256"), receipt.get("bytes")) == (self.header["sha256"], self.total):
+                return Outcome("sent", data=receipt)
+            return Outcome("later", "the receipt is for other bytes than were sent")
+        if answer.is_ours and answer.status == 409 and self._damaged():
+            return Outcome("rejected", "the file was damaged on this disk: its bytes have another hash")
+        return judge(answer)
+
+    def _damaged(self) -> bool:
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+        return digest.hexdigest() != self.header["sha256"]
+
+
+def _received(answer: Answer, total: int) -> int:
+    """How many bytes the server has; 0 when it doesn't say, which sends from the start."""
+    found = answer.json()
+    received = found.get("received") if isinstance(found, dict) else None
+    return received if isinstance(received, int) and 0 <= received < total else 0

@@ -1,0 +1,56 @@
+"""Says every half minute that the training lives, and keeps the leases of the spools that this process owns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import quote
+
+from rolloutdeck import delivery, lease, wire
+from rolloutdeck.http import NotReachable
+from rolloutdeck.sender import Sender
+from rolloutdeck.voice import log
+
+
+class Heartbeat:
+    """One thread. A heartbeat that gets lost is not repeated: the next one says all of it again."""
+
+    def __init__(self, sender: Sender, header: wire.SpoolHeader, step: Callable[[], int | None]) -> None:
+        self.sender, self.header, self.step = sender, header, step
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread if there is none. Raises RuntimeError when the interpreter is about to end."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rolloutdeck-heartbeat", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _run(self) -> None:
+        due = time.monotonic() + wire.HEARTBEAT_SECONDS
+        while not self._closed.wait(min(lease.TOUCH_SECONDS, wire.HEARTBEAT_SECONDS)):
+            try:
+                self.sender.own.renew()
+                for folder in list(self.sender.adopted):
+                    lease.touch(folder)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + wire.HEARTBEAT_SECONDS
+                    self.beat()
+            except Exception:  # the leases must be kept as long as the training lives
+                log.debug("A heartbeat failed.", exc_info=True)
+
+    def beat(self) -> None:
+        """Sends one heartbeat; does nothing where nobody answers."""
+        server, own = self.sender.server, self.sender.own
+        if server is None:
+            return
+        body = {"attempt": self.header["attempt"], "step": self.step(), "dropped": {own.name: dict(own.dropped)}}
+        path = f"runs/{quote(self.header['uid'], safe='')}/heartbeat/"
+        try:
+            server.send_json("POST", path, body, headers=delivery.about_run(self.header), timeout=10.0)
+        except NotReachable as error:
+            log.debug("No heartbeat: %s", error)

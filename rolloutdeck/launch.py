@@ -1,0 +1,146 @@
+"""Who this process is: which launch of the training it belongs to, and which run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+import unicodedata
+import uuid
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolloutdeck import wire
+
+ATTEMPT = "ROLLOUTDECK_ATTEMPT"
+RUN_FILE = ".rolloutdeck-run.json"
+_RAY_SESSION = re.compile(r"session_[\d_-]+\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`attempt` is shared by all processes of one launch; `job` is what the launcher calls it, for people."""
+
+    attempt: str
+    host: str
+    job: str = ""
+    shared: bool = True
+
+
+_UNPRINTED = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def word(value: object, most: int) -> str:
+    """A name as the server takes it: no control characters or half surrogates, at most `most` characters."""
+    return _UNPRINTED.sub("?", str(value)).strip()[:most]
+
+
+def slug(project: str) -> str:
+    """A project's name in the form that projects have: lower-case letters, digits, - and _."""
+    kept = re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKC", word(project, 80)).lower())
+    return re.sub(r"[-\s]+", "-", kept).strip("-_")
+
+
+def host_name() -> str:
+    return word(socket.gethostname(), 120) or "unknown"
+
+
+def this_launch(environ: MutableMapping[str, str] | None = None) -> Launch:
+    """Reads the attempt from the environment, else from the launcher; else makes one and leaves it to children."""
+    environ = os.environ if environ is None else environ
+    host, (launcher, unique) = host_name(), _launcher(environ)
+    launcher = word(launcher, 120)
+    given = environ.get(ATTEMPT, "").strip()
+    if given:
+        return Launch(word(given, 120), host, launcher)
+    if launcher:
+        return Launch(launcher, host, launcher, shared=unique)
+    environ[ATTEMPT] = attempt = uuid.uuid4().hex
+    return Launch(attempt, host)
+
+
+def _launcher(environ: MutableMapping[str, str]) -> tuple[str, bool]:
+    """The launcher's id of this launch, and whether no other launch anywhere can have the same."""
+    if ray := environ.get("RAY_JOB_ID"):
+        # Every new Ray cluster counts its jobs from 1, so a restart of a one-machine training has the same job id;
+        # worker processes have the cluster's session in their arguments.
+        session = next((found[0] for part in sys.argv if (found := _RAY_SESSION.search(part))), "")
+        return f"ray-{ray}-{session}" if session else f"ray-{ray}", bool(session)
+    torch = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if torch != "none":  # torchrun's default without a rendezvous, the same for every launch
+        return f"torchrun-{torch}-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", True
+    if slurm := environ.get("SLURM_JOB_ID"):
+        return f"slurm-{slurm}-{environ.get('SLURM_RESTART_COUNT', '0')}", True
+    return "", False
+
+
+def default_name(host: str) -> str:
+    return f"{time.strftime('%Y-%m-%d-%H%M%S')}-{host.split('.')[0]}"
+
+
+def uid_of(project: str, name: str, launch: Launch) -> str:
+    """A uid for a new run that every process of the launch arrives at without asking the others."""
+    if not launch.shared:
+        return new_uid()
+    digest = hashlib.sha256("\0".join((project, name, launch.attempt)).encode("utf-8", "surrogatepass")).digest()
+    return base64.b32encode(digest).decode().lower()[:20]
+
+
+def new_uid() -> str:
+    return base64.b32encode(uuid.uuid4().bytes).decode().lower()[:20]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    uid: str
+    project: str
+    name: str
+
+
+def remembered(folder: Path, project: str, name: str, wanted: Identity) -> Identity:
+    """The run that owns this checkpoint folder: the one noted there, else `wanted`, which is then noted.
+
+    `project` and `name` are what was asked for, "" where nothing was. A folder copied to start a run of another name
+    or project becomes that run's. Raises OSError.
+    """
+    path = folder / RUN_FILE
+    noted = _noted(path)
+    if noted and name in ("", noted.name) and project in ("", noted.project):
+        return noted
+    folder.mkdir(parents=True, exist_ok=True)
+    note = {"uid": wanted.uid, "project": wanted.project, "name": wanted.name}
+    temporary = folder / f"{RUN_FILE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    temporary.write_text(json.dumps(note) + "\n", "utf-8")
+    if noted is None and not path.exists():
+        return _first(temporary, path, wanted)
+    temporary.replace(path)
+    return wanted
+
+
+def _first(temporary: Path, path: Path, wanted: Identity) -> Identity:
+    """Of several processes that start at once, one note wins and all follow it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return _noted(path) or wanted
+    except OSError:  # a file system without links
+        temporary.replace(path)
+        return wanted
+    finally:
+        temporary.unlink(missing_ok=True)
+    return wanted
+
+
+def _noted(path: Path) -> Identity | None:
+    try:
+        note = json.loads(path.read_bytes())
+        found = Identity(str(note["uid"]), str(note["project"]), str(note["name"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if wire.UID.match(found.uid) else None

@@ -1,0 +1,271 @@
+"""The public Python API in a trainer: the `Run` that `rolloutdeck.init` returns.
+
+Nothing here raises into the trainer or waits for the network; `finish` and the end of the process wait for a bounded
+time. What could not be kept is counted, and the counts are shown on the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from rolloutdeck import launch, spool, tables, wire, writer
+from rolloutdeck.env import Settings
+from rolloutdeck.heartbeat import Heartbeat
+from rolloutdeck.http import Server
+from rolloutdeck.sender import Sender
+from rolloutdeck.voice import Voice, log
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TO_DISK_SECONDS = 30.0  # at the end of a process, for what is in memory; the disk needs no network
+
+
+def _guarded(method: Callable[P, None]) -> Callable[P, None]:
+    """A mistake in a call, or of ours, costs that call and one warning, never the training."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:
+            name = method.__name__
+            run: Any = args[0]
+            run._voice.once(f"{name} {error}", "%s() was left out: %s", name, error)
+            run._count_mistake(name)
+
+    return call
+
+
+class Run:
+    """One training run as this process sees it; made by `init`. Threads start with the first thing that is logged.
+
+    `uid` names the run in every address, `url` is its page once the server has said so.
+    """
+
+    def __init__(
+        self,
+        identity: launch.Identity,
+        launched: launch.Launch,
+        settings: Settings,
+        below: Path,
+        about: Mapping[str, Any],
+        *,
+        producer: str = "",
+        spool_bytes: int = spool.SPOOL_BYTES,
+        queue_bytes: int = writer.QUEUE_BYTES,
+        exit_timeout: float = 2.0,
+    ) -> None:
+        self.uid, self.name, self.project = identity.uid, identity.name, identity.project
+        self.attempt, self.url, self.finished = launched.attempt, "", False
+        self.exit_timeout, self._opener = exit_timeout, os.getpid()
+        self._settings, self._below, self._producer = settings, below, producer
+        self._limits = (spool_bytes, queue_bytes)
+        self._voice = Voice()
+        self._step: int | None = None
+        self._header: wire.SpoolHeader = {
+            "wire": wire.WIRE_VERSION,
+            "project": self.project,
+            "uid": self.uid,
+            "name": self.name,
+            "attempt": self.attempt,
+            "run": {name: value for name, value in about.items() if name != "config"},
+        }
+        self.assemble()
+
+    def assemble(self) -> None:
+        """Spool, threads and locks of this process; once more in a forked child, which must share none of them."""
+        spool_bytes, queue_bytes = self._limits
+        self._pid = os.getpid()
+        own = spool.Spool(self._below, self.uid, self.attempt, self._settings.url, spool_bytes)
+        self._sender = Sender(own, _connect, self._voice, self._opened)
+        self._writer = writer.Writer(own, self._header, self._voice, self._sender.wake, queue_bytes)
+        self._heartbeat = Heartbeat(self._sender, self._header, lambda: self._step)
+        self._started, self._starting = False, threading.Lock()
+
+    def open(self, said: Mapping[str, Any]) -> None:
+        """Hands over what `POST runs/` says of the run; called once, by `init`."""
+        self._put(writer.Note("run", said))
+
+    @_guarded
+    def log(
+        self, values: Mapping[str, Any], step: int, *, step_kind: str = "global_step", time: float | None = None
+    ) -> None:
+        """Metrics of one step: numbers by name, nested dicts by "/". NaN and infinite values become null.
+
+        `time` is seconds since 1970, now by default. Values may be 0-d arrays or tensors, read a moment later in
+        another thread: don't change them in place.
+        """
+        point = {
+            "values": dict(values),
+            "time": _now() if time is None or not math.isfinite(time) else float(time),
+            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "step": self._at(step),
+        }
+        self._put(writer.Points(self.attempt, [point]))
+
+    @_guarded
+    def log_samples(
+        self, rows: Any, step: int, split: str = "train", *, step_kind: str = "global_step", producer: str = ""
+    ) -> None:
+        """Generations of one step: dicts with the keys of `wire.SAMPLE_KEYS` (others are kept too), or a table of
+        pyarrow, pandas or polars. Each call adds rows; NaN stays NaN.
+
+        Arrays and tensors inside are read a moment later in another thread: don't change them in place.
+        """
+        taken = tables.Rows(rows)
+        query = self._query(step, split, step_kind, f"call:{uuid.uuid4().hex}", "native", producer)
+        if taken.count:
+            self._put(writer.Samples(taken, query))
+
+    @_guarded
+    def log_file(
+        self,
+        path: str | os.PathLike[str],
+        step: int | None = None,
+        split: str = "train",
+        format: str = "",
+        *,
+        step_kind: str = "global_step",
+        source: str = "",
+        producer: str = "",
+    ) -> None:
+        """A file that the trainer has written and closed: its bytes are shipped as they are.
+
+        `format` names the dump format, "" lets the server find out. `source` names the file among those of its step,
+        the path as given by default: the same source with other bytes supersedes.
+        """
+        given = os.fspath(path)
+        query = self._query(step, split, step_kind, (source or given)[-500:], format, producer)
+        self._put(writer.File(Path(given).absolute(), query))
+
+    def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
+        """Ends the run in this process: `outcome` is `finished` or `failed`.
+
+        Waits until everything is sent, at most `timeout` seconds; what is not stays in the spool. May be called again.
+        """
+        self._finish(outcome, timeout)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.finish("failed" if kind else "finished")
+
+    @_guarded
+    def _finish(self, outcome: str, timeout: float) -> None:
+        if self.finished:
+            return
+        _word(outcome, "outcome", ("finished", "failed"))
+        self._put(writer.Note("finish", {"attempt": self.attempt, "outcome": outcome}))
+        self.finished = True
+        self._close(timeout)
+
+    def _query(
+        self, step: int | None, split: str, step_kind: str, source: str, format: str, producer: str
+    ) -> dict[str, Any]:
+        query = {
+            "attempt": self.attempt,
+            "split": _word(split, "split", wire.SPLITS),
+            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "step": None if step is None else self._at(step),
+            "source": launch.word(source, 500),
+            "format": launch.word(format, 40),
+            "producer": launch.word(producer or self._producer, 80),
+        }
+        return {name: value for name, value in query.items() if value not in (None, "")}
+
+    def _at(self, step: Any) -> int:
+        """The step as a whole number; tensors and 12.0 are fine."""
+        if hasattr(step, "item"):
+            step = step.item()
+        number: int = int(step) if isinstance(step, float) and step.is_integer() else operator.index(step)
+        if not 0 <= number < 2**63:
+            raise ValueError(f"a step is 0 or more, not {number}")
+        self._step = number if self._step is None else max(self._step, number)
+        return number
+
+    def _put(self, item: writer.Item) -> None:
+        if self.finished:
+            raise RuntimeError("the run is finished in this process")
+        self._writer.put(item)
+        if not self._started:
+            self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._started:
+                return
+            self._started = True
+            # atexit does not run in a child of multiprocessing, which has finalizers of its own.
+            if _is_child():
+                sys.modules["multiprocessing.util"].Finalize(None, self.at_exit, exitpriority=10)
+            self._writer.start()
+            self._sender.start()
+            self._heartbeat.start()
+
+    def _count_mistake(self, name: str) -> None:
+        self._writer.own.drop(f"{name}(): a call that could not be understood")
+
+    def _opened(self, data: Any) -> None:
+        if isinstance(data, dict) and isinstance(data.get("url"), str):
+            self.url = data["url"]
+            log.info("Run %s: %s", data.get("name", self.name), self.url)
+
+    def at_exit(self) -> None:
+        """Everything to disk, what time allows to the server, and a word about what stays."""
+        if self.finished or not self._started or self._pid != os.getpid():
+            return
+        try:
+            if self._pid == self._opener and not _is_child() and os.environ.get("RANK", "0") == "0":
+                self._finish("failed" if getattr(sys, "last_value", None) else "finished", self.exit_timeout)
+            else:  # another process goes on with the run
+                self._close(self.exit_timeout)
+        except Exception:
+            log.debug("The end of the run was not clean.", exc_info=True)
+
+    def _close(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        durable = self._writer.flush(max(seconds, TO_DISK_SECONDS))
+        self._sender.drain(max(0.0, end - time.monotonic()))
+        self._writer.close()
+        self._sender.close()
+        self._heartbeat.close()
+        folder = self._writer.own.folder
+        left = self._writer.own.close()
+        if left:
+            log.warning("%d files wait in %s. Send them with: rolloutdeck sync %s", left, folder, self._below)
+        if not durable:
+            log.warning("The disk was too slow: what was logged last is lost.")
+
+
+def _now() -> float:
+    return time.time()
+
+
+def _is_child() -> bool:
+    """Whether multiprocessing started this process."""
+    process = sys.modules.get("multiprocessing.process")
+    return "multiprocessing.util" in sys.modules and process is not None and process.parent_process() is not None
+
+
+def _word(value: str, name: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    return value
+
+
+def _connect() -> Server | None:
+    """The server as the environment and the local server's file name it at this moment."""
+    settings = Settings.read()
+    return Server(settings.url, settings.token, settings.ca_bundle) if settings.url else None

@@ -1,0 +1,220 @@
+"""Finding dump files below folders: which kind each is, of which split and step, and why the others are left out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from types import MappingProxyType
+
+from rolloutdeck import trainers
+from rolloutdeck.errors import BadInput
+from rolloutdeck.trainers import FileKind, Head
+
+HEAD_BYTES = 1 << 14
+LONG_HEAD_BYTES = 4 << 20  # where the first line is longer than HEAD_BYTES
+MAX_SOURCE = 500  # characters, what the server keeps of a source
+NO_FORMAT = "JSONL files of no known format"
+
+EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+TRAIN_WORDS = frozenset({"rollout", "rollouts", "train", "training"})
+_NEUTRAL = frozenset({"data", "dir", "dump", "dumps", "samples", "generations", "outputs"})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the person said about the files; empty where they are to speak for themselves.
+
+    `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind.
+    """
+
+    split: str = ""
+    format: str = ""
+    step_kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def step_kind(self, axis: str) -> str:
+        return self.step_kinds.get(axis) or self.step_kinds.get("") or "global_step"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file to take. `source` is its path below the given folder, with "/"."""
+
+    path: Path
+    source: str
+    kind: FileKind
+    split: str = "train"
+    step: int | None = None
+    step_kind: str = "global_step"
+
+
+@dataclass
+class Survey:
+    """`left_out`: what it is -> sources. `notes`: sentences about what was decided."""
+
+    files: list[Found] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def absolute_path(path: Path) -> Path:
+    """Without ".." but through links by their own names: those are what the person calls the folders."""
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+
+
+def base_of(paths: Sequence[Path]) -> Path:
+    """The folder from which sources count: the folder given, or the nearest one above all that were given."""
+    folders = [path.parent if path.is_file() or (path.suffix and not path.is_dir()) else path for path in paths]
+    return folders[0] if len(set(folders)) == 1 else Path(os.path.commonpath(folders))
+
+
+def files_below(path: Path) -> Iterator[Path]:
+    """`path` itself if it is a file, else all files below it in a stable order; hidden ones are passed over."""
+    if path.is_file():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(folder, name)
+
+
+def read_head(path: Path) -> Head:
+    """The first rows of a file; of its first line only the first key where the line is longer than 4 MiB."""
+    with path.open("rb") as file:
+        start = file.read(HEAD_BYTES)
+        if b"\n" not in start and len(start) == HEAD_BYTES:
+            start += file.read(LONG_HEAD_BYTES - HEAD_BYTES)
+    return Head.of(start)
+
+
+def kind_of(path: Path, kinds: Sequence[FileKind], *, told: bool = False) -> tuple[FileKind | None, Head]:
+    """The kind of a file, None if it is none of these. `told`: the person named the format, so contents don't count.
+
+    Raises OSError if the file can't be read.
+    """
+    candidates = [kind for kind in kinds if fnmatch(path.name, kind.pattern)]
+    if not candidates or not path.is_file():  # reading a pipe would wait for ever
+        return None, Head()
+    head = read_head(path)
+    for kind in candidates:
+        if kind.arrives == "whole" and kind.step(path.name) is None:
+            continue
+        if told or kind.recognise(path.name, head):
+            return kind, head
+    return None, head
+
+
+def split_in_name(parts: Sequence[str], base: str = "") -> str:
+    """`train`, `eval` or "" by the names of the folders around a file, the innermost first.
+
+    `base`, the name of the folder that was given, is often the run's own ("test-lr3"), so it counts only when it
+    consists of nothing but such words.
+    """
+    for part in reversed(parts):
+        if found := _split_of(_words(part)):
+            return found
+    words = _words(base)
+    return _split_of(words) if words <= EVAL_WORDS | TRAIN_WORDS | _NEUTRAL else ""
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word for word in re.split(r"[^a-z0-9]+", name.lower()) if word)
+
+
+def _split_of(words: frozenset[str]) -> str:
+    if words & EVAL_WORDS:
+        return "eval"
+    return "train" if words & TRAIN_WORDS else ""
+
+
+def survey(paths: Sequence[Path], choice: Choice) -> Survey:
+    """All dump files below `paths`, by step. Raises BadInput for a missing path or a dump that can't be read."""
+    absolute = [absolute_path(path) for path in paths]
+    for path in absolute:
+        if not path.exists():
+            raise BadInput(f"There is no file or folder {path}.")
+    base, result = base_of(absolute), Survey()
+    kinds = trainers.kinds(choice.format)
+    by_folder: dict[Path, list[tuple[Found, Head]]] = {}
+    for path in dict.fromkeys(file for start in absolute for file in files_below(start)):
+        source = path.relative_to(base).as_posix()
+        try:
+            kind, head = kind_of(path, kinds, told=bool(choice.format))
+            reason = _reason_against(path, source, kind)
+        except OSError as error:
+            raise BadInput(f"{path} can't be read: {error.strerror or error}.") from error
+        if kind is None or reason:
+            result.left_out.setdefault(reason, []).append(source)
+            continue
+        step = kind.step(path.name)
+        found = Found(path, source, kind, "train", step, choice.step_kind("metrics"))
+        by_folder.setdefault(path.parent, []).append((found, head))
+    for folder, members in by_folder.items():
+        result.files += _with_split(folder, base, members, choice, result.notes)
+    result.notes += _alike(result.files)
+    result.files.sort(key=lambda found: (found.step if found.step is not None else -1, found.split, found.source))
+    return result
+
+
+def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
+    if len(source) > MAX_SOURCE:
+        return f"files whose path is longer than {MAX_SOURCE} characters"
+    if kind:
+        return ""
+    for pattern, what in trainers.others().items():
+        if fnmatch(path.name, pattern):
+            return what
+    if path.suffix == ".jsonl":
+        return NO_FORMAT if path.stat().st_size else "empty files"
+    return f"{path.suffix} files" if path.suffix else "files without an ending"
+
+
+def _with_split(
+    folder: Path, base: Path, members: list[tuple[Found, Head]], choice: Choice, notes: list[str]
+) -> Iterable[Found]:
+    whole = [(found, head) for found, head in members if found.kind.arrives == "whole"]
+    split = ""
+    if whole:
+        split, why = split_of(folder, base, whole, choice)
+        if why:
+            notes.append(f"{folder} was taken as {split}: {why}. Say --split eval or --split train to change it.")
+    for found, _ in members:
+        if found.kind.arrives == "append":
+            yield found
+        else:
+            yield Found(found.path, found.source, found.kind, split, found.step, choice.step_kind(split))
+
+
+def split_of(folder: Path, base: Path, whole: Sequence[tuple[Found, Head]], choice: Choice) -> tuple[str, str]:
+    """The split of a folder's files, and why where neither the person nor a folder's name says it."""
+    named = choice.split or split_in_name(folder.relative_to(base).parts, base.name)
+    if named:
+        return named, ""
+    trainer = trainers.owner_of(whole[0][0].kind.format)
+    steps = [found.step for found, _ in whole if found.step is not None]
+    split, why = trainer.guess_split([head for _, head in whole], steps)
+    return split, f"no folder's name says what it is, and {why}"
+
+
+def _alike(files: Iterable[Found]) -> Iterator[str]:
+    """A sentence for each two folders that claim the same steps of the same split."""
+    steps: dict[tuple[str, str], dict[Path, set[int]]] = {}
+    for found in files:
+        if found.step is not None:
+            folders = steps.setdefault((found.split, found.step_kind), {})
+            folders.setdefault(found.path.parent, set()).add(found.step)
+    for (split, _), folders in steps.items():
+        seen: list[tuple[Path, set[int]]] = []
+        for folder, own in folders.items():
+            for other, theirs in seen:
+                if shared := own & theirs:
+                    yield (
+                        f"{other} and {folder} look alike: both have {split} step {min(shared)}, so their samples are "
+                        "added up. If one is another run or split, import them one by one with --run and --split."
+                    )
+            seen.append((folder, own))

@@ -1,0 +1,126 @@
+"""The thread that brings this process's spool to the server, and those of dead neighbours in the same root."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck import lease, spool
+from rolloutdeck.courier import NOTHING, Courier
+from rolloutdeck.env import same_server
+from rolloutdeck.http import Server
+from rolloutdeck.voice import Voice, log
+
+LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
+ADOPT_SECONDS = 60.0
+MOST_ADOPTED = 20
+
+
+class Sender:
+    """Sends oldest first: earlier spools of the same run, then this process's, then other dead neighbours'.
+
+    `connect` returns the server as the environment names it now, None where it names none; it is asked again after a
+    refused token, so that a renewed token file is seen.
+    """
+
+    def __init__(
+        self,
+        own: spool.Spool,
+        connect: Callable[[], Server | None],
+        voice: Voice,
+        opened: Callable[[Any], None] = lambda data: None,
+    ) -> None:
+        self.own, self.connect = own, connect
+        self.adopted: list[Path] = []
+        self.server: Server | None = None
+        self.courier = Courier(voice, own, opened)
+        self._wake, self._closed, self._hurried = threading.Event(), False, False
+        self._adopt_at = self._connect_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread if there is none. Raises RuntimeError when the interpreter is about to end."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rolloutdeck-sender", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new to send."""
+        self._wake.set()
+
+    def drain(self, seconds: float) -> int:
+        """Waits until this process's spool is empty, at most `seconds`; how many files still wait.
+
+        Ends at once when waiting can't help: no server, or a person must act first.
+        """
+        end, self._hurried = time.monotonic() + seconds, True
+        self.courier.hurry()
+        self._wake.set()
+        while (left := len(self.own.waiting())) and time.monotonic() < end:
+            if (
+                self._thread is None
+                or self.own.folder in self.courier.kept
+                or (self.server is None and self.connect() is None)
+            ):
+                break
+            time.sleep(0.02)
+        self._hurried = False
+        return left
+
+    def close(self) -> None:
+        """Stops after the delivery under way and gives the neighbours' spools back."""
+        self._closed = True
+        self._wake.set()
+        for folder in self.adopted:
+            lease.release(folder)
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                pause = self._turn()
+            except Exception:  # the thread must live as long as the training
+                log.exception("The sender stumbled; it goes on in a minute.")
+                pause = 60.0
+            if pause > 0:
+                self._wake.wait(min(pause, 0.1 if self._hurried else ADOPT_SECONDS))
+            self._wake.clear()
+            if self._hurried:
+                self.courier.hurry()
+
+    def _turn(self) -> float:
+        now = time.monotonic()
+        if (self.server is None or self.courier.denied) and now >= self._connect_at:
+            self.server, self._connect_at = self.connect(), now + LOOK_AGAIN
+        if self.server is None:
+            return LOOK_AGAIN
+        if now >= self._adopt_at:
+            self._adopt(self.server.url)
+            self._adopt_at = now + ADOPT_SECONDS
+        pause = self.courier.turn(self.server, self._folders())
+        if pause == NOTHING:
+            self._clear_adopted()
+        return pause
+
+    def _folders(self) -> list[Path]:
+        same = [folder for folder in self.adopted if spool.uid_of(folder) == self.own.uid]
+        own = [self.own.folder] if self.own.folder else []
+        return [*same, *own, *(folder for folder in self.adopted if folder not in same)]
+
+    def _adopt(self, url: str) -> None:
+        for folder in spool.folders(self.own.below):
+            if len(self.adopted) >= MOST_ADOPTED:
+                break
+            meant = lease.meant_for(folder)
+            if folder in (self.own.folder, *self.adopted) or (meant and not same_server(meant, url)):
+                continue
+            if spool.waiting(folder) and (taken := lease.take(folder, url)):
+                log.info("Sending what an earlier process left in %s.", folder)
+                self.adopted.append(taken)
+
+    def _clear_adopted(self) -> None:
+        for folder in [folder for folder in self.adopted if not spool.waiting(folder)]:
+            self.adopted.remove(folder)
+            spool.clear(folder)

@@ -1,0 +1,112 @@
+"""Sends what earlier processes left in their spools: the work of `rolloutdeck sync`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolloutdeck import lease, spool
+from rolloutdeck.courier import NOTHING, Courier
+from rolloutdeck.env import Settings, same_server
+from rolloutdeck.http import Server
+from rolloutdeck.voice import Voice
+
+PATIENCE = 30.0
+
+
+@dataclass(slots=True)
+class Synced:
+    """Files sent, put aside for good (`rejected`), and still waiting; `bytes` sent.
+
+    `live` spools belong to running processes that send them themselves; `elsewhere` ones were written for another
+    server. `problem` is why files still wait, "" when none do.
+    """
+
+    sent: int = 0
+    bytes: int = 0
+    rejected: int = 0
+    waiting: int = 0
+    live: int = 0
+    elsewhere: int = 0
+    problem: str = ""
+
+
+def sync(
+    paths: Sequence[Path] = (),
+    server: Server | None = None,
+    *,
+    patience: float = PATIENCE,
+    progress: Callable[[int, int], None] = lambda sent, waiting: None,
+) -> Synced:
+    """Takes abandoned spools over and sends them, each under its own run and attempt.
+
+    `paths` are spool roots, single spools, or folders of checkpoints; without any the place that `init` would use,
+    and then only what was written for this server. Gives up after `patience` seconds without success. `progress` gets
+    files sent and files waiting. Raises FileNotFoundError for a path that is not there and ValueError when no server
+    is set.
+    """
+    settings = Settings.read()
+    if server is None and not settings.url:
+        raise ValueError("No server is set: start one with `rolloutdeck up`, or set ROLLOUTDECK_URL.")
+    server = server or Server(settings.url, settings.token, settings.ca_bundle)
+    for path in paths:
+        if not path.is_dir():
+            raise FileNotFoundError(f"There is no folder {path}.")
+    result = Synced()
+    # A spool that is named by hand goes to the server that is named now.
+    taken = [
+        folder
+        for below in paths or [spool.root(settings)]
+        for folder in _take_all(below, server.url, anywhere=bool(paths), result=result)
+    ]
+    _send_all(taken, server, patience, progress, result)
+    return result
+
+
+def _take_all(below: Path, url: str, *, anywhere: bool, result: Synced) -> list[Path]:
+    taken = []
+    for folder in spool.folders(below):
+        meant = lease.meant_for(folder)
+        if not spool.waiting(folder):
+            continue
+        if meant and not anywhere and not same_server(meant, url):
+            result.elsewhere += 1
+        elif mine := lease.take(folder, url):
+            taken.append(mine)
+        else:
+            result.live += 1
+    return taken
+
+
+def _send_all(
+    folders: list[Path], server: Server, patience: float, progress: Callable[[int, int], None], result: Synced
+) -> None:
+    courier = Courier(Voice())
+    total = sum(len(spool.waiting(folder)) for folder in folders)
+    settled = 0
+    touched = good = time.monotonic()
+    try:
+        while (pause := courier.turn(server, folders)) != NOTHING:
+            now = time.monotonic()
+            if settled < (settled := courier.counts["sent"] + courier.counts["rejected"]):
+                good = now
+                progress(courier.counts["sent"], total - settled)
+            elif courier.kept and pause > patience or now - good + pause > patience:
+                break
+            if now - touched > lease.TOUCH_SECONDS:
+                touched = now
+                for folder in folders:
+                    lease.touch(folder)
+            time.sleep(pause)
+    finally:
+        result.sent, result.bytes = courier.counts["sent"], courier.counts["bytes"]
+        result.rejected = courier.counts["rejected"]
+        result.waiting = sum(len(spool.waiting(folder)) for folder in folders)
+        result.problem = next(iter(courier.kept.values()), courier.trouble) if result.waiting else ""
+        for folder in folders:
+            if spool.waiting(folder):
+                lease.release(folder)
+            else:
+                spool.clear(folder)

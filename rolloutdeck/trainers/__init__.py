@@ -1,0 +1,118 @@
+"""What the trainer side knows of each trainer: a module each, a word in `TRAINERS` each.
+
+A module has `KINDS` (the files it writes and we take), `OTHERS` (the files it writes and we leave, with what they
+are), `guess_split` and `check`; see `Trainer`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
+
+TRAINERS = ("verl",)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file: its first readable JSON objects, and the first key when even one line is too long."""
+
+    rows: tuple[dict[str, Any], ...] = ()
+    first_key: str = ""
+
+    @classmethod
+    def of(cls, start: bytes) -> Head:
+        """Reads whole lines of `start`; bad ones are passed over, so that one torn line hides nothing."""
+        rows = []
+        for line in start.split(b"\n")[:20]:
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+        first = re.match(rb'\s*\{\s*"([^"\\]{1,200})"\s*:', start)
+        return cls(tuple(rows), first.group(1).decode("utf-8", "replace") if first else "")
+
+    def has(self, key: str) -> bool:
+        return any(key in row for row in self.rows) or self.first_key == key
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """One kind of file. `format` is the name the server knows it by; `pattern` what its file names look like.
+
+    `recognise(name, head)` decides by file name and first rows; `step(name)` is the step in a whole file's name;
+    `line_step(line)` that of one line of a growing file. Both give None where there is none.
+    """
+
+    format: str
+    what: str
+    pattern: str
+    arrives: Literal["whole", "append"]
+    recognise: Callable[[str, Head], bool]
+    step: Callable[[str], int | None] = lambda name: None
+    line_step: Callable[[bytes], int | None] = lambda line: None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in a trainer's settings. `lost` says what would be lost (empty: only a hint); `paste` mends it."""
+
+    title: str
+    lost: str = ""
+    paste: tuple[str, ...] = field(default=())
+
+
+class Trainer(Protocol):
+    """What a trainer's module offers."""
+
+    KINDS: tuple[FileKind, ...]
+    OTHERS: Mapping[str, str]
+    TREE: str  # where the recommended settings put a run, as `watch --tree` takes it
+
+    def guess_split(self, heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+        """`train` or `eval` for a folder whose name does not say, and why."""
+
+    def check(self, settings: Mapping[str, Any], *, complete: bool) -> list[Finding]:
+        """What of these settings (dotted names) would lose samples. `complete`: nothing is left to defaults."""
+
+    def environment(self, values: Mapping[str, str]) -> list[str]:
+        """The lines that give these environment variables to the trainer's workers."""
+
+    def recommended(self) -> list[str]:
+        """The settings to start with, as override lines, Ray's environment included."""
+
+
+def load(name: str) -> Trainer:
+    return cast(Trainer, importlib.import_module(f"{__name__}.{name}"))
+
+
+def owner_of(format: str) -> Trainer:
+    """The trainer that writes files of this format; ValueError names the formats there are."""
+    known = []
+    for name in TRAINERS:
+        trainer = load(name)
+        known += [kind.format for kind in trainer.KINDS]
+        if format in known:
+            return trainer
+    raise ValueError(f"There is no format {format!r}; there are: {', '.join(known)}.")
+
+
+def name_of(format: str) -> str:
+    """The word in `TRAINERS` of the trainer that writes files of this format."""
+    return next(name for name in TRAINERS if any(kind.format == format for kind in load(name).KINDS))
+
+
+def kinds(format: str = "") -> list[FileKind]:
+    """All kinds of file, or those of one format; ValueError where there is none."""
+    chosen = owner_of(format).KINDS if format else [kind for name in TRAINERS for kind in load(name).KINDS]
+    return [kind for kind in chosen if format in ("", kind.format)]
+
+
+def others() -> dict[str, str]:
+    """File name patterns that are known and not taken, each with what it is."""
+    return {pattern: what for name in TRAINERS for pattern, what in load(name).OTHERS.items()}

@@ -1,0 +1,78 @@
+"""The files verl writes.
+
+Read from verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_base.py` write `{step}.jsonl`,
+`utils/tracking.py` (FileLogger) the metrics, `utils/skip/` the rollout-skip dumps; older layouts from v0.6.1 on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.verl_check import TREE, check, environment, recommended
+
+__all__ = ["KINDS", "OTHERS", "TREE", "check", "environment", "guess_split", "recommended"]
+
+_STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
+
+
+def _is_metrics(row: Mapping[str, Any]) -> bool:
+    return set(row) == {"step", "data"} and isinstance(row["data"], dict)
+
+
+def _step_of(name: str) -> int | None:
+    found = _STEP_FILE.match(name)
+    return int(found.group(1)) if found else None
+
+
+def _is_samples_file(name: str, head: Head) -> bool:
+    """`{step}.jsonl` of generations. A metrics file may have such a name too (an experiment called 7)."""
+    return _step_of(name) is not None and head.has("input") and not any(_is_metrics(row) for row in head.rows)
+
+
+def _is_metrics_file(name: str, head: Head) -> bool:
+    return _is_metrics(head.rows[0]) if head.rows else False
+
+
+def _metrics_step(line: bytes) -> int | None:
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if isinstance(step, int) and not isinstance(step, bool) else None
+
+
+KINDS = (
+    FileKind("verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step),
+    FileKind("verl-jsonl", "samples of a step", "*.jsonl", "whole", _is_samples_file, step=_step_of),
+)
+
+OTHERS = {
+    "gen_batch.dp": "rollout-skip dumps of token arrays (the text of the same step is in its .jsonl)",
+    "new_batch.dp": "rollout-skip dumps of token arrays (the text of the same step is in its .jsonl)",
+    "tq_batch.pt": "rollout-skip dumps of token arrays (the text of the same step is in its .jsonl)",
+    "meta.json": "markers of rollout-skip dumps",
+    "train_step__gen_step.txt": "step tables of rollout-skip dumps",
+    "*GBS*_N*": "rollout-skip dumps of verl up to 0.7 (one pickle for all steps)",
+    "events.out.tfevents.*": "TensorBoard event files",
+    "mlflow_val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
+    "val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
+}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    """Validation runs at step 0 and then now and then; rollouts are written from step 1 on, at every step.
+
+    The key `reward` is in every validation row since v0.5, but a reward function may add one to rollouts too.
+    """
+    if 0 in steps:
+        return "eval", "it has a file of step 0, which only validation writes"
+    ordered = sorted(set(steps))
+    gaps = any(late - early > 1 for early, late in pairwise(ordered))
+    if gaps and any(head.has("reward") for head in heads):
+        return "eval", "its rows have the key reward and its steps have gaps"
+    return "train", "it has no file of step 0"

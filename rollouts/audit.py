@@ -1,0 +1,14 @@
+"""The audit log: who did what that others should be able to see later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from rollouts.models import AuditEntry, Project
+
+
+def note(user: User | None, verb: str, subject: str, *, project: Project | None = None, **detail: Any) -> AuditEntry:
+    """Writes one entry: `verb` in the words of the API (`run.delete`, `token.create`, …), `subject` the thing."""
+    return AuditEntry.objects.create(user=user, project=project, verb=verb, subject=subject[:200], detail=detail)

@@ -1,0 +1,91 @@
+"""Which charts a run's overview draws, and in which order. Names are matched as they are logged, by pattern."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import Final
+
+from rollouts.series import Curve
+
+# One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
+# one chart per name. The first pattern group that matches takes a name.
+DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("score", ("critic/score/mean", "score/mean", "score_mean", "score", "reward", "reward_mean", "rewards/mean")),
+    ("*", ("val-core/*/mean@*", "eval/reward", "eval/score", "eval_reward", "val/score", "val/accuracy")),
+    (
+        "response length",
+        ("response_length/mean", "response_length/max", "completions/mean_length", "completion_length"),
+    ),
+    ("entropy", ("actor/entropy", "entropy", "policy/entropy")),
+    ("policy loss", ("actor/pg_loss", "policy_loss", "loss", "loss/policy")),
+    ("KL to the old policy", ("actor/ppo_kl", "kl", "approx_kl", "objective/kl")),
+    ("gradient norm", ("actor/grad_norm", "grad_norm")),
+    ("clipped fraction", ("actor/pg_clipfrac", "clip_ratio", "clip_ratio/region_mean", "policy/clipfrac_avg")),
+    ("rollout and trainer probabilities differ by", ("training/rollout_probs_diff_mean",)),
+    ("seconds", ("timing_s/step", "timing_s/gen", "timing_s/update_actor")),
+    ("throughput", ("perf/throughput", "throughput", "tokens_per_second")),
+    ("aborted", ("response/aborted_ratio",)),
+)
+STACKED: Final = frozenset({"seconds"})
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Names drawn in one picture; `kind` is `line` or `stack`."""
+
+    title: str
+    names: tuple[str, ...]
+    kind: str = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`default` charts first, then `groups` by prefix; `constant` metrics are named with their one value."""
+
+    default: list[Chart] = field(default_factory=list)
+    groups: dict[str, list[Chart]] = field(default_factory=dict)
+    constant: dict[str, float | None] = field(default_factory=dict)
+
+
+def arrange(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]] = ()) -> Layout:
+    """The layout for these metric names. With the `curves` of the shown runs (`series.read(…).values()`), metrics that
+    never change in any of them are collapsed, default charts too."""
+    flat = constants(list(curves))
+    left = sorted(name for name in names if name not in flat)
+    layout = Layout(constant={name: flat[name] for name in sorted(set(names) & flat.keys())})
+    for title, patterns in DEFAULTS:
+        matched = [name for pattern in patterns for name in left if fnmatchcase(name, pattern)]
+        left = [name for name in left if name not in matched]
+        layout.default.extend(drawn(title, list(dict.fromkeys(matched))))
+    groups: dict[str, list[Chart]] = defaultdict(list)
+    for name in left:
+        groups[prefix_of(name)].append(Chart(name, (name,)))
+    layout.groups.update(sorted(groups.items()))
+    return layout
+
+
+def drawn(title: str, names: list[str]) -> list[Chart]:
+    if title == "*":
+        return [Chart(name, (name,)) for name in names]
+    return [Chart(title, tuple(names), "stack" if title in STACKED else "line")] if names else []
+
+
+def prefix_of(name: str) -> str:
+    """What stands before the last slash but one level deep: `actor/perf/mfu` belongs to `actor`."""
+    head, slash, _ = name.partition("/")
+    return head if slash else ""
+
+
+def constants(runs: Sequence[Mapping[str, Sequence[Curve]]]) -> dict[str, float | None]:
+    """Metrics with at least two points that all have one value, the same in every run that logged them."""
+    values: dict[str, set[float | None]] = defaultdict(set)
+    points: dict[str, int] = defaultdict(int)
+    for name, curves in chain.from_iterable(run.items() for run in runs):
+        for curve in curves:
+            values[name].update(curve["values"])
+            points[name] += len(curve["values"])
+    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1 and points[name] > 1}

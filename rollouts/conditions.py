@@ -1,0 +1,188 @@
+"""What the query language's terms mean in the database: each leaf that columns answer becomes a Django `Q`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from django.db.models import CharField, Count, F, Lookup, Max, Min, Q, Window
+from django.db.models.lookups import GreaterThan
+
+from rollouts.facets import FACETS
+from rollouts.models import Flag, Run, Sample, Step, StepQuerySet
+from rollouts.nodes import And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models.sql.compiler import SQLCompiler
+
+COLUMNS: Final = {
+    "score": "score", "len": "chars", "tokens": "tokens", "adv": "advantage", "n": "index", "step": "step__step",
+}  # fmt: skip
+
+
+@CharField.register_lookup
+class Among(Lookup):
+    """`id__among=[…]` for any number of values, as one parameter: `__in` stops at the database's parameter limit."""
+
+    lookup_name = "among"
+    prepare_rhs = False
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+        column, params = self.process_lhs(compiler, connection)
+        inside = column + " IN (SELECT value FROM json_each(%s))"  # noqa: S608, the values are a parameter
+        return inside, [*params, orjson.dumps(list(self.rhs)).decode()]
+
+    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
+        column, params = self.process_lhs(compiler, connection)
+        return column + " = ANY(%s)", [*params, list(self.rhs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a question is asked: the steps of a run, `one` being their id when there is just one."""
+
+    run: Run
+    steps: StepQuerySet
+    one: int | None
+
+    def samples(self) -> Any:
+        """The visible samples of these steps, as a QuerySet."""
+        inside = Q(step=self.one) if self.one is not None else Q(step__in=self.steps.values("pk"))
+        return Sample.objects.filter(inside, visible=True)
+
+
+def scope_of(
+    run: Run,
+    *,
+    split: str = "",
+    step: int | None = None,
+    step_kind: str = "",
+    attempt: str = "",
+    root: Node | None = None,
+) -> Scope:
+    """`attempt` is empty for the current steps, `all`, or an attempt's key. Step terms of `root` narrow the steps."""
+    given = {"split": split, "step": step, "step_kind": step_kind}
+    chosen = {name: value for name, value in given.items() if value not in ("", None)}
+    steps: StepQuerySet = Step.objects.filter(run=run, **chosen)
+    if not attempt:
+        steps = steps.current()
+    elif attempt != "all":
+        steps = steps.filter(attempt__key=attempt)
+    narrowed = [part for part in conjuncts(root) if narrows(part)]
+    for part in narrowed:
+        steps = steps.filter(step_condition(part))
+    one = None
+    if step is not None or narrowed:
+        found = list(steps.values_list("pk", flat=True)[:2])
+        one = found[0] if len(found) == 1 else None
+    return Scope(run, steps, one)
+
+
+def conjuncts(root: Node | None) -> Sequence[Node]:
+    """The terms that all have to hold."""
+    if root is None:
+        return ()
+    return [leaf for part in root.parts for leaf in conjuncts(part)] if isinstance(root, And) else (root,)
+
+
+def narrows(node: Node) -> bool:
+    return (isinstance(node, Range) and node.key == "step") or (isinstance(node, Named) and node.name == "split")
+
+
+def step_condition(node: Node) -> Q:
+    """A term about steps, asked of `Step`."""
+    return Q(split=node.text) if isinstance(node, Named) else between("step", node)  # type: ignore[arg-type]
+
+
+def between(column: str, node: Range) -> Q:
+    condition = Q()
+    if node.low is not None:
+        condition &= Q(**{f"{column}__{'gt' if node.open_low else 'gte'}": node.low})
+    if node.high is not None:
+        condition &= Q(**{f"{column}__{'lt' if node.open_high else 'lte'}": node.high})
+    return condition
+
+
+def condition(node: Node, scope: Scope) -> Q:
+    """A term about samples, asked of `Sample`. Only for terms that columns answer."""
+    match node:
+        case And(parts):
+            return Q(*(condition(part, scope) for part in parts))
+        case Or(parts):
+            return Q(*(condition(part, scope) for part in parts), _connector=Q.OR)
+        case Not(part):
+            return ~condition(part, scope)
+        case Range():
+            return between(COLUMNS[node.key], node)
+        case Known(key):
+            return Q(**{f"{COLUMNS[key]}__isnull": False})
+        case Named():
+            return named(node, scope)
+        case Is(name):
+            return property_of(name, scope)
+        case No(name):
+            return Q(score=None) if name == "score" else facet("no-marker")
+    raise AssertionError(f"{node} is answered by bodies")
+
+
+def named(node: Named, scope: Scope) -> Q:
+    match node.name:
+        case "split":
+            return Q(step__split=node.text)
+        case "group":
+            return Q(group=node.text)
+        case "prompt":
+            return Q(prompt_key__startswith=node.text.lower())
+        case "source":
+            return Q(data_source__icontains=node.text)
+        case _:
+            return flagged(scope, reason=reason_key(node, scope))
+
+
+def reason_key(node: Named, scope: Scope) -> str:
+    """The project's reason with this key or name. Raises BadQuery with those that exist."""
+    reasons = scope.run.project.reasons
+    for reason in reasons:
+        if node.text.casefold() in (reason["key"].casefold(), reason["name"].casefold()):
+            return str(reason["key"])
+    listed = ", ".join(str(reason["key"]) for reason in reasons)
+    raise BadQuery(f"This project has no reason `{node.text}`. It has: {listed}.", node.span)
+
+
+def property_of(name: str, scope: Scope) -> Q:
+    match name:
+        case "truncated":
+            return Q(truncated=True) | facet("trunc?")
+        case "flagged":
+            return flagged(scope)
+        case "correct" | "wrong":
+            return Q(correct=name == "correct")
+        case "final" | "intermediate":
+            return Q(final=name == "final")
+        case "zerovar":
+            return zero_variance(scope)
+        case _:
+            return facet(name)
+
+
+def facet(name: str) -> Q:
+    return Q(GreaterThan(F("facets").bitand(FACETS[name]), 0))
+
+
+def flagged(scope: Scope, **fields: str) -> Q:
+    return Q(pk__in=Flag.objects.filter(run=scope.run, withdrawn_at=None, **fields).values("sample"))
+
+
+def zero_variance(scope: Scope) -> Q:
+    """Samples of groups whose trajectories (two or more, by their last samples) all have one score."""
+    by_group = [F("step"), F("group")]
+    last = scope.samples().filter(final=True, score__isnull=False).exclude(group="")
+    flat = last.annotate(
+        lowest=Window(Min("score"), partition_by=by_group),
+        highest=Window(Max("score"), partition_by=by_group),
+        size=Window(Count("pk"), partition_by=by_group),
+    ).filter(lowest=F("highest"), size__gt=1)
+    return Q(pk__in=flat.values("pk"))

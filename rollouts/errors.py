@@ -1,0 +1,65 @@
+"""What can go wrong in the domain, and the one question a worker asks of it: is it permanent?
+
+RolloutError
+├── BadInput            the caller sent something wrong; the message says what and how to mend it
+│   ├── NotThere        what the caller names does not exist for them
+│   ├── HashMismatch    the bytes are not those that the address names
+│   └── TooLarge        over a limit of `rolloutdeck.wire`
+├── UnreadableDump      no format recognises the bytes, or they are damaged beyond one bad line
+├── UnsafeDump          the bytes would execute code if unpickled; kept, never opened
+└── StorageUnavailable  disk or object store does not answer; worth a retry
+"""
+
+
+class RolloutError(Exception):
+    """Base of all domain errors. `str()` is one sentence for a person: what happened, to what, what to do."""
+
+    permanent = True
+    code = "error"
+
+
+class BadInput(RolloutError):
+    """The caller sent something wrong. `field` names the offending parameter where there is one."""
+
+    code = "bad_input"
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotThere(BadInput):
+    """What the caller names does not exist, or not for them."""
+
+    code = "not_found"
+
+
+class HashMismatch(BadInput):
+    """The body's sha256 differs from the one in the address."""
+
+    code = "hash_mismatch"
+
+
+class TooLarge(BadInput):
+    """The body is over a limit."""
+
+    code = "too_large"
+
+
+class UnreadableDump(RolloutError):
+    """No format recognises the dump, or nothing in it can be read."""
+
+    code = "unreadable"
+
+
+class UnsafeDump(RolloutError):
+    """The dump would run code if it were unpickled."""
+
+    code = "unsafe"
+
+
+class StorageUnavailable(RolloutError):
+    """Bytes cannot be written or read now; the same call may succeed later."""
+
+    permanent = False
+    code = "storage_unavailable"

@@ -1,0 +1,115 @@
+"""Flags: a person's mark on a sample, withdrawn but never deleted. Both verbs may be repeated without effect.
+
+A flag hangs on the sample's id, which is the same after a re-index, so flags need no copying then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.utils import timezone
+
+from rolloutdeck import wire
+from rollouts import audit, live
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Flag, Membership, Project, Sample, Step
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
+
+MOST_TEXT = 10_000
+ANNOTATORS = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
+KEEPERS = (Membership.Role.MAINTAINER, Membership.Role.OWNER)
+
+
+def can_annotate(user: User | AnonymousUser, project: Project) -> bool:
+    """Annotators and above flag; viewers and strangers do not."""
+    return project.role_of(user) in ANNOTATORS
+
+
+def can_withdraw(user: User | AnonymousUser, flag: Flag) -> bool:
+    """One's own flag, or anybody's for maintainers and owners."""
+    role = flag.run.project.role_of(user)
+    return role in KEEPERS or (role in ANNOTATORS and flag.user_id == user.pk)
+
+
+@transaction.atomic
+def raise_flag(sample_id: str, by: User, *, label: str = "bad", reason: str = "", text: str = "") -> Flag:
+    """Flags a sample for one reason. Again by the same person and reason: label and text are replaced, a withdrawn
+    flag stands again.
+
+    `reason` is a key of the project's reasons or empty. The caller has checked `can_annotate`. Raises BadInput, and
+    NotThere for a sample that does not exist.
+    """
+    sample = Sample.objects.select_related("step__run__project").filter(pk=sample_id).first()
+    if sample is None:
+        raise NotThere(f"There is no sample {sample_id[:60]}.", "sample")
+    check(sample.step.run.project, label, reason, text)
+    step = Step.objects.select_for_update().get(pk=sample.step_id)
+    wanted = {"label": label, "text": text, "withdrawn_at": None, "step_id": step.pk, "run_id": step.run_id}
+    flag, created = Flag.objects.get_or_create(sample=sample.pk, user=by, reason=reason, defaults=wanted)
+    if not created and any(getattr(flag, name) != value for name, value in wanted.items()):
+        for name, value in wanted.items():
+            setattr(flag, name, value)
+        flag.save()
+        created = True
+    if created:
+        recount(step)
+        live.changed(step.run, split=step.split, step=step.step)
+    return flag
+
+
+@transaction.atomic
+def withdraw(flag: Flag, by: User) -> Flag:
+    """Takes a flag back: it stays readable as withdrawn, and the audit log says who did it.
+
+    The caller has checked `can_withdraw`.
+    """
+    step = Step.objects.select_for_update().get(pk=flag.step_id)
+    flag.refresh_from_db()
+    if flag.withdrawn_at is not None:
+        return flag
+    flag.withdrawn_at = timezone.now()
+    flag.save(update_fields=["withdrawn_at", "updated_at"])
+    recount(step)
+    told = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
+    audit.note(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
+    live.changed(step.run, split=step.split, step=step.step)
+    return flag
+
+
+def check(project: Project, label: str, reason: str, text: str) -> None:
+    """Raises BadInput for what a flag cannot hold."""
+    if label not in wire.LABELS:
+        raise BadInput(f"`label` must be one of {', '.join(wire.LABELS)}, not {str(label)[:40]!r}.", "label")
+    keys = [str(entry["key"]) for entry in project.reasons]
+    if reason and reason not in keys:
+        raise BadInput(f"`reason` must be one of {', '.join(keys)}, or empty; not {str(reason)[:40]!r}.", "reason")
+    if not isinstance(text, str) or len(text) > MOST_TEXT:
+        raise BadInput(f"`text` must be text of at most {MOST_TEXT:,} characters.", "text")
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
+        raise BadInput("`text` holds a character that is no text (NUL or half a pair).", "text")
+
+
+def count(step: Step) -> int:
+    """Samples of the step that show at least one standing flag; older versions of a sample are not counted."""
+    shown = Sample.objects.filter(step=step, visible=True).values("pk")
+    standing = Flag.objects.filter(step=step, withdrawn_at=None, sample__in=shown)
+    return standing.values("sample").distinct().count()
+
+
+def recount(step: Step) -> None:
+    """Brings `Step.flags` up to date, under the step's row lock."""
+    Step.objects.filter(pk=step.pk).update(flags=count(step))
+
+
+def flags_of(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Flag]]:
+    """Who flagged what: the flags of each sample, oldest first, with their users; standing ones only unless asked."""
+    chosen = Flag.objects.filter(sample__in=list(sample_ids)).select_related("user").order_by("created_at", "pk")
+    found: dict[str, list[Flag]] = defaultdict(list)
+    for flag in chosen if withdrawn else chosen.filter(withdrawn_at=None):
+        found[flag.sample].append(flag)
+    return dict(found)

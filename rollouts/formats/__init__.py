@@ -1,0 +1,31 @@
+"""One module per dump format. A new trainer is one module here and one word in `FORMATS`."""
+
+from __future__ import annotations
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats import native, verl_jsonl, verl_metrics
+from rollouts.formats.base import Format, Told
+
+__all__ = ["FORMATS", "HEAD_BYTES", "Format", "Told", "pick"]
+
+FORMATS: tuple[Format, ...] = (verl_metrics, verl_jsonl, native)
+HEAD_BYTES = 64 << 10  # what `sniff` sees
+
+
+def pick(filename: str, head: bytes, told_format: str = "") -> Format:
+    """The format that was told, else the first that recognises the head. Raises UnreadableDump when there is none."""
+    names = ", ".join(form.name for form in FORMATS)
+    if told_format:
+        for form in FORMATS:
+            if form.name == told_format:
+                return form
+        raise UnreadableDump(f"`{told_format}` is not a format this server reads; it reads {names}.")
+    if not head.strip():
+        raise UnreadableDump("The file is empty: its writer was stopped before the first line.")
+    for form in FORMATS:
+        if form.sniff(filename, head):
+            return form
+    raise UnreadableDump(
+        f"{filename or 'The dump'} is in no format this server reads ({names}): its first line is neither a generation "
+        "(`input` and `output`, or `prompt` and `response`) nor metrics (`step` and `data`)."
+    )

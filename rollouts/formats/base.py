@@ -1,0 +1,34 @@
+"""What a format module is, and what it is told of the dump that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, Protocol
+
+from rollouts.records import LeftOut, Point, Problem, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What came with the bytes. `step` is None when nobody said it; then the records' own `extras["step"]` counts."""
+
+    filename: str = ""
+    split: str = "train"
+    step: int | None = None
+    step_kind: str = "global_step"
+
+
+class Format(Protocol):
+    """A module that turns one kind of dump into records.
+
+    `arrives` says how a file of this kind is whole: `whole` files once, `append` files in chunks of whole lines.
+    `sniff` sees the first 64 KB. `read` streams, and raises UnreadableDump when nothing in the dump can be read.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arrives(self) -> Literal["whole", "append"]: ...
+    def sniff(self, filename: str, head: bytes) -> bool: ...
+    def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Point | Problem | LeftOut]: ...

@@ -1,0 +1,199 @@
+"""verl's generation dumps, `{step}.jsonl`: V0, V1, fully async and the key sets of 2025.
+
+| written by              | keys beside input, output, score, step                  | groups                       |
+|-------------------------|---------------------------------------------------------|------------------------------|
+| V0 rollout, fully async | gts (null in fully async), reward extras, request_id     | equal prompts (rows shuffled)|
+| V0 validation           | gts, reward, reward extras                               | dataset order, n in a row    |
+| V1 rollout              | gts, uid                                                 | uid                          |
+| V1 validation           | gts, reward, reward extras, uid                          | uid                          |
+| 2025 (April, August)    | reward extras; gts from August on                        | as V0                        |
+
+`uid` is `{uuid}_{session}_{output}`: the session is one response to the prompt, its outputs are the turns of one
+trajectory. Rows whose uid begins with `pad` fill up the last batch and are left out.
+`score` is the sum of the trainer's rewards unless the reward function returns a key `score` of its own, which replaces
+it; `reward`, where it is, is always the trainer's sum. Source: `_write_generations`, `_log_rollout_data`, `_validate`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, BinaryIO, Literal
+
+from rollouts.formats.base import Told
+from rollouts.formats.jsonl import integer, number, number_in, prompt_of, response_of, rows, told_text
+from rollouts.records import LeftOut, Problem, Record
+
+name = "verl-jsonl"
+arrives: Literal["whole", "append"] = "whole"
+
+HEAD = re.compile(rb'\s*\{\s*"input"\s*:\s*["\[]')
+FIRST_KEYS = re.compile(rb'"(?:input|output|score|gts)"\s*:')
+UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})\Z", re.DOTALL)  # prompt, session, output
+PADDING = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")
+BASE = frozenset(
+    ("input", "output", "gts", "score", "step", "reward", "uid", "data_source", "finish_reason", "messages")
+)
+# Numbers that a run may add to its rows and that are no part of the reward.
+NO_REWARDS = frozenset(("response_length", "prompt_length", "num_turns", "sample", "index", "request_id"))
+# The reward keys of verl's own reward functions: a string under them is a number that `default=str` wrote.
+REWARD_KEYS = frozenset(("score", "reward", "acc", "format", "overlong_reward", "format_reward"))
+WINDOW_ROWS, WINDOW_CHARS = 2048, 16 << 20
+
+Row = dict[str, Any]
+
+
+def sniff(filename: str, head: bytes) -> bool:
+    return bool(HEAD.match(head)) or len(set(FIRST_KEYS.findall(head[:65536]))) >= 3
+
+
+def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+    """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
+    keys = Keys()
+    order = DatasetOrder() if told.split == "eval" else None
+    for window in windows(rows(stream)):
+        generations = [row for row in window if isinstance(row, dict)]
+        keys.look_at(generations)
+        if order:
+            order.look_at([row["input"] for row in generations if not isinstance(row.get("uid"), str)])
+        for row in window:
+            yield record(row, told, keys, order) if isinstance(row, dict) else row
+
+
+def windows(found: Iterator[tuple[int, Row] | Problem]) -> Iterator[list[Row | Problem | LeftOut]]:
+    """Rows in bounded lists: what a key means is seen from its neighbours. Padding and foreign lines are told apart."""
+    window: list[Row | Problem | LeftOut] = []
+    chars = 0
+    for item in found:
+        window.append(item if isinstance(item, Problem) else checked(*item))
+        if isinstance(window[-1], dict):
+            chars += len(window[-1]["output"])
+        if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
+            yield window
+            window, chars = [], 0
+    if window:
+        yield window
+
+
+def checked(line: int, row: Row) -> Row | Problem | LeftOut:
+    """The row with its prompt and response as text, or why it is none."""
+    prompt, response = row.get("input"), row.get("output")
+    if type(prompt) is str and type(response) is str and (prompt or response):
+        row.pop("messages", None)
+        return row
+    uid = row.get("uid")
+    if isinstance(uid, str) and not response and PADDING.match(uid):
+        return LeftOut("padding")
+    if "input" not in row or "output" not in row:
+        return Problem(line, "has no `input` or no `output`")
+    try:
+        row["input"], row["messages"] = prompt_of(prompt)
+        row["output"] = response_of(response)
+    except ValueError as error:
+        return Problem(line, str(error))
+    return row
+
+
+class Keys:
+    """What the keys beside the known ones hold: parts of the reward, or something that is kept as it is.
+
+    A key is a number if it ever is one, or if it only ever is "True" or "False", which is how `json.dumps(default=str)`
+    writes numpy's booleans; then its strings are numbers too.
+    """
+
+    def __init__(self) -> None:
+        self.numeric = set(REWARD_KEYS)
+        self.kinds: set[tuple[str, type]] = set()
+        self.rewards: dict[str, bool] = {}
+
+    def look_at(self, window: list[Row]) -> None:
+        new = {(key, type(value)) for row in window for key, value in row.items()} - self.kinds
+        words = {key for key, kind in new if kind is str and key not in self.numeric}
+        self.kinds |= new
+        self.numeric |= {key for key, kind in self.kinds if kind in (int, float, bool)} - NO_REWARDS
+        words -= self.numeric
+        for key in words - BASE:
+            if all(row.get(key) in ("True", "False", None) for row in window):
+                self.numeric.add(key)
+        self.rewards = {key: key in self.numeric for key, _ in self.kinds if key not in BASE}
+
+    def sort(self, row: Row, made: Record) -> None:
+        """Puts the row's own keys where they belong."""
+        rewards, extras = made.rewards, made.extras
+        for key, value in row.items():
+            numeric = self.rewards.get(key)
+            if numeric is None:
+                continue
+            if numeric and (value is None or type(value) is not str or number_in(value) is not None):
+                if isinstance(value, (list, dict)):
+                    extras[key] = value
+                else:
+                    rewards[key] = number(value)
+            elif value is not None:
+                extras[key] = value
+
+
+def record(row: Row, told: Told, keys: Keys, order: DatasetOrder | None) -> Record:
+    made = Record(row["input"], row["output"], row.get("messages"), number(row.get("score")))
+    made.ground_truth = told_text(row.get("gts"))
+    if "reward" in row:
+        made.score = number(row["reward"])
+        if "score" in row:
+            made.rewards["score"] = number(row["score"])
+    keys.sort(row, made)
+    if "data_source" in row:
+        made.data_source = told_text(row["data_source"])
+    if "finish_reason" in row:
+        made.finish_reason = told_text(row["finish_reason"])
+    place(made, row.get("uid"), order)
+    if row.get("step") != told.step:
+        made.extras["step"] = integer(row.get("step"))
+    return made
+
+
+def place(made: Record, uid: Any, order: DatasetOrder | None) -> None:
+    """Group, trajectory and turn. Without a uid and an order the group stays open: equal prompts make one."""
+    if isinstance(uid, str):
+        parts = UID.match(uid) if "_" in uid else None
+        if parts:
+            made.group, session, output = parts.groups()
+            made.index, made.turn, made.trajectory = int(session), int(output), f"{made.group}_{session}"
+        else:
+            made.group = uid
+    elif order:
+        made.group, made.index = order.place(made.prompt)
+
+
+class DatasetOrder:
+    """Groups of a validation file without uids: the n responses to a prompt stand in a row, prompts in dataset order.
+
+    n is the shortest run of equal prompts seen in the first window; a run of 2n is two entries of the dataset with
+    the same text. Where the responses to a prompt do not stand together, groups stay open and equal prompts make one.
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.scattered = False
+        self.group = -1
+        self.index = 0
+        self.last: str | None = None
+
+    def look_at(self, prompts: list[str]) -> None:
+        if self.n or not prompts:
+            return
+        starts = [0, *(at for at, (one, two) in enumerate(pairwise(prompts), 1) if one != two)]
+        runs = [end - start for start, end in pairwise([*starts, len(prompts)])]
+        self.n = min(runs)
+        often = Counter(prompts).values()
+        self.scattered = self.n == 1 and len(starts) > 1 and min(often) > 1
+
+    def place(self, prompt: str) -> tuple[str | None, int | None]:
+        if self.scattered:
+            return None, None
+        if prompt != self.last or self.index + 1 >= self.n:
+            self.group, self.index, self.last = self.group + 1, 0, prompt
+        else:
+            self.index += 1
+        return str(self.group), self.index

@@ -1,0 +1,46 @@
+"""How things went over steps: a run's score in a few points, and one prompt's answers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from django.db.models import Avg, BigIntegerField, Case, F, Max, Value, When
+
+from rollouts.models import Run, Sample, Step
+
+if TYPE_CHECKING:
+    from rollouts.models import SampleQuerySet
+
+SPARKS = 32
+
+
+def sparkline(runs: Sequence[Run], *, points: int = SPARKS) -> dict[str, list[float]]:
+    """Mean training score over the current steps, as at most `points` averages of equal width, by run uid.
+
+    Two queries for any number of runs.
+    """
+    uids = {run.pk: run.uid for run in runs}
+    steps = Step.objects.current().filter(run__in=list(uids), split="train", score_mean__isnull=False).order_by()
+    ends = dict(steps.values_list("run").annotate(Max("step")))
+    widths = [When(run=run, then=Value(max(1, -(-(end + 1) // points)))) for run, end in ends.items()]
+    found: dict[str, list[float]] = defaultdict(list)
+    if widths:
+        bucket = F("step") / Case(*widths, output_field=BigIntegerField())
+        rows = steps.annotate(bucket=bucket).values("run", "bucket").annotate(mean=Avg("score_mean"))
+        for run, mean in rows.order_by("run", "bucket").values_list("run", "mean"):
+            found[uids[run]].append(mean)
+    return {uid: found.get(uid, []) for uid in uids.values()}
+
+
+def prompt_history(run: Run, prompt_key: str, *, split: str = "", attempt: str = "") -> SampleQuerySet:
+    """The samples of one prompt over the run's current steps (`attempt` as in `search.find`), oldest step first."""
+    shown = Sample.objects.filter(prompt_key=prompt_key, visible=True, step__run=run).select_related("step")
+    if split:
+        shown = shown.filter(step__split=split)
+    if not attempt:
+        shown = shown.filter(step__superseded=False)
+    elif attempt != "all":
+        shown = shown.filter(step__attempt__key=attempt)
+    return shown.order_by("step__step", "step", F("index").asc(nulls_last=True), "ordinal", "pk")

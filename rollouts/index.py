@@ -1,0 +1,297 @@
+"""A dump is indexed: bytes -> records -> a Parquet body, slim rows, the step's figures, one ring.
+
+Everything a reader can see changes in one transaction at the end, under the step's row lock.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from typing import BinaryIO, TypeVar, cast
+from uuid import uuid4
+
+import zstandard
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from rollouts import live, storage
+from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
+from rollouts.formats import HEAD_BYTES, Told, pick
+from rollouts.formats.jsonl import integer
+from rollouts.identity import Namer, prompt_key
+from rollouts.models import Dump, Run, Segment
+from rollouts.parquet import SCHEMA_VERSION, Layout, Writer
+from rollouts.records import LeftOut, Point, Problem, Record
+from rollouts.rows import Slim
+from rollouts.settle import settle
+from rollouts.steps import recompute, step_of, supersede_attempts
+
+log = logging.getLogger(__name__)
+
+Item = Record | Point | Problem | LeftOut
+T = TypeVar("T", Record, Point)
+
+BATCH_ROWS = 2048
+BATCH_CHARS = 16 << 20
+SHOWN_PROBLEMS = 20
+FIRST_WAIT = timedelta(seconds=5)  # before a failed try is made again; doubles
+
+
+class ClaimLost(RolloutError):
+    """Another worker has taken the dump over; what this one did is thrown away."""
+
+    permanent = True
+    code = "claim_lost"
+
+
+def index(dump_id: int) -> None:
+    """Indexes one dump if nobody else does. Calling it again, at any time and from anywhere, does no harm.
+
+    Raises RolloutError. A permanent one is on the row as `failed` or `unsafe` with its message; after another the
+    dump is `received` again, due after a while, until `Dump.MAX_TRIES`.
+    """
+    dump = Dump.objects.select_related("run__project", "attempt").filter(pk=dump_id).first()
+    if dump is None or not dump.claim():
+        return
+    try:
+        work(dump)
+    except ClaimLost as lost:
+        log.warning("Dump %s: %s", dump.pk, lost)
+    except RolloutError as error:
+        give_back(dump, error)
+        raise
+    except (DatabaseError, OSError) as error:
+        give_back(dump, StorageUnavailable(f"The disk or the database refused: {error}"))
+        raise
+    except Exception as error:
+        log.exception("Dump %s could not be indexed", dump.pk)
+        message = f"The server met an error of its own ({type(error).__name__}: {error}); please report it."
+        give_back(dump, StorageUnavailable(message))
+        raise
+
+
+def reindex(run: Run) -> int:
+    """Puts every dump of the run back in the queue and says how many; ids, flags and links stay."""
+    state = Dump.State
+    done = run.dumps.filter(state__in=[state.INDEXED, state.SUPERSEDED, state.FAILED, state.UNSAFE])
+    return done.update(state=state.RECEIVED, tries=0, message="", due_at=timezone.now())
+
+
+def give_back(dump: Dump, error: RolloutError) -> None:
+    """Writes the failure on the row that this worker claimed."""
+    over = error.permanent or dump.tries >= Dump.MAX_TRIES
+    failed = Dump.State.UNSAFE if isinstance(error, UnsafeDump) else Dump.State.FAILED
+    with transaction.atomic():
+        mine = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
+        mine.update(
+            state=failed if over else Dump.State.RECEIVED,
+            message=printable(str(error)),
+            due_at=timezone.now() + FIRST_WAIT * 2 ** (dump.tries - 1),
+        )
+        if over:
+            live.changed(dump.run, split=dump.split, step=dump.step)
+
+
+def printable(message: str) -> str:
+    return message.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:2000]
+
+
+@dataclass(slots=True)
+class Reading:
+    """A dump while it is read: its slim rows, the body it writes, and what is to be said of it."""
+
+    dump: Dump
+    path: str
+    slim: Slim = field(default_factory=Slim)
+    left_out: Counter[str] = field(default_factory=Counter)
+    problems: list[list[int | str]] = field(default_factory=list)
+    namer: Namer | None = None
+    layout: Layout | None = None
+    writer: Writer | None = None
+    keys: dict[str, str] = field(default_factory=dict)
+
+    def note(self, item: Problem | LeftOut) -> None:
+        if isinstance(item, LeftOut):
+            self.left_out[item.reason] += 1
+            return
+        self.left_out["mended line" if item.kept else "bad line"] += 1
+        if len(self.problems) < SHOWN_PROBLEMS:
+            self.problems.append([item.line, printable(item.reason)[:500]])
+
+    def only(self, kind: type[T], items: Iterable[Item]) -> Iterator[T]:
+        """The records or points among the items; the others are noted."""
+        for item in items:
+            if isinstance(item, kind):
+                yield item
+            elif isinstance(item, (Problem, LeftOut)):
+                self.note(item)
+
+    def first(self, items: Iterator[Item]) -> Record | Point | None:
+        """The first item that is something; what comes before it is noted."""
+        for item in items:
+            if isinstance(item, (Record, Point)):
+                return item
+            self.note(item)
+        return None
+
+    def read(self, records: Iterable[Record]) -> None:
+        """Takes the records in batches that bound the memory, and writes the body."""
+        try:
+            for batch in batches(records):
+                self.take(batch)
+        finally:
+            if self.writer:
+                self.writer.close()
+
+    def take(self, batch: list[Record]) -> None:
+        if self.writer and not self.dump.renew():
+            raise ClaimLost("Another worker has taken it over.")
+        if self.namer is None:
+            self.namer = namer_of(self.dump, batch[0])
+        ids = self.namer.names([(record.prompt, record.response) for record in batch])
+        keys = [self.key(record.prompt) for record in batch]
+        self.layout = self.layout or Layout.of(batch)
+        table = self.layout.table(batch, ids, keys)
+        self.writer = self.writer or Writer(storage.body_path(self.path), table.schema)
+        self.writer.write(table)
+        self.slim.add(batch, ids, keys)
+
+    def key(self, prompt: str) -> str:
+        known = self.keys.get(prompt)
+        if known is None:
+            if len(self.keys) >= BATCH_ROWS:
+                self.keys.clear()
+            known = self.keys[prompt] = prompt_key(prompt)
+        return known
+
+
+def namer_of(dump: Dump, first: Record) -> Namer:
+    """Raises UnreadableDump when neither the dump nor its first record says the step."""
+    if dump.step is None:
+        dump.step = integer(first.extras.get("step"))
+    if dump.step is None:
+        raise UnreadableDump("Neither the upload nor its records say which step this is; send it with `step`.")
+    return Namer(dump.run.uid, dump.attempt.key, dump.split, dump.step_kind, dump.step, dump.producer)
+
+
+def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    chars = 0
+    for record in records:
+        batch.append(record)
+        chars += len(record.prompt) + len(record.response)
+        if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def work(dump: Dump) -> None:
+    with raw(dump) as stream:
+        form = pick(dump.source, head_of(dump), dump.format)
+        dump.format = form.name
+        items = form.read(stream, Told(dump.source, dump.split, dump.step, dump.step_kind))
+        reading = Reading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
+        first = reading.first(items)
+        if isinstance(first, Point):
+            keep_points(reading, chain([first], items))
+        elif isinstance(first, Record):
+            keep_samples(reading, chain([first], items))
+        else:
+            with transaction.atomic():
+                finish(reading)
+
+
+@contextmanager
+def raw(dump: Dump) -> Iterator[BinaryIO]:
+    """The plain bytes. Raises StorageUnavailable when they are gone, UnreadableDump when they are damaged."""
+    try:
+        with io.BufferedReader(
+            cast(io.RawIOBase, storage.open_raw(dump.run.project_id, dump.sha256)), 128 << 10
+        ) as stream:
+            yield stream
+    except zstandard.ZstdError as error:
+        raise UnreadableDump(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
+
+
+def head_of(dump: Dump) -> bytes:
+    if dump.format:
+        return b""
+    with raw(dump) as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def keep_points(reading: Reading, items: Iterable[Item]) -> None:
+    from rollouts import series
+
+    dump = reading.dump
+    with transaction.atomic():
+        series.append(dump.run, dump.attempt, reading.only(Point, items))
+        finish(reading)
+
+
+def keep_samples(reading: Reading, items: Iterable[Item]) -> None:
+    body = storage.body_path(reading.path)
+    body.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        reading.read(reading.only(Record, items))
+        with transaction.atomic():
+            publish(reading, body.stat().st_size)
+    except BaseException:
+        body.unlink(missing_ok=True)  # a file that a killed worker leaves is an orphan, which the sweep removes
+        raise
+
+
+def publish(reading: Reading, size: int) -> None:
+    """What readers see changes here, all at once. The step's lock comes first, then this dump's row, then the run's."""
+    dump = reading.dump
+    assert dump.step is not None
+    step = step_of(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
+    before = dump.segment
+    dump.segment = Segment.objects.create(
+        run=dump.run, split=dump.split, path=reading.path, rows=reading.slim.count, bytes=size, schema=SCHEMA_VERSION
+    )
+    dump.segment_offset, dump.rows = 0, reading.slim.count
+    recompute(step, settle(step, dump, reading.slim))
+    finish(reading)
+    supersede_attempts(dump.run)
+    if before:
+        drop_unused(before)
+
+
+def finish(reading: Reading) -> None:
+    """The dump's row, if this worker still holds it, and the ring. Raises ClaimLost."""
+    dump = reading.dump
+    state = dump.state if dump.state == Dump.State.SUPERSEDED else Dump.State.INDEXED
+    mine = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
+    won = mine.update(
+        state=state,
+        message="",
+        step=dump.step,
+        format=dump.format,
+        rows=dump.rows,
+        left_out=dict(reading.left_out),
+        problems=reading.problems,
+        segment=dump.segment,
+        segment_offset=dump.segment_offset,
+        indexed_at=timezone.now(),
+    )
+    if not won:
+        raise ClaimLost("Another worker has taken it over.")
+    live.changed(dump.run, split=dump.split, step=dump.step)
+
+
+def drop_unused(segment: Segment) -> None:
+    """Removes a body file that no dump is in any more, once the transaction stands."""
+    if not segment.dumps.exists():
+        path = storage.body_path(segment.path)
+        segment.delete()
+        transaction.on_commit(partial(path.unlink, missing_ok=True))

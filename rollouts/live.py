@@ -1,0 +1,58 @@
+"""The doorbell: tells open pages that something changed, never what. Pages ask their ordinary URL again.
+
+A ring is `{topics, split, step, version}`. It may be lost or doubled without harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any, TypedDict
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.db import transaction
+from django.db.models import F
+
+from rollouts.models import Run
+
+log = logging.getLogger(__name__)
+
+
+class Ring(TypedDict):
+    type: str
+    topics: list[str]
+    split: str
+    step: int | None
+    version: int
+
+
+def group_of(topic: str) -> str:
+    """The channel-layer group of a topic; group names may not hold colons."""
+    return "topic." + topic.replace(":", ".")
+
+
+def changed(run: Run, *, split: str = "", step: int | None = None, topics: tuple[str, ...] = ()) -> None:
+    """Raises the run's version inside the caller's transaction and rings once it has committed.
+
+    The version's UPDATE takes the run's row lock, so on PostgreSQL no lower number commits after a higher one was seen.
+    """
+    Run.objects.filter(pk=run.pk).update(version=F("version") + 1)
+    version = Run.objects.values_list("version", flat=True).get(pk=run.pk)
+    every = [f"run:{run.uid}", "runs", "live", *topics]
+    ring: Ring = {"type": "ring", "topics": every, "split": split, "step": step, "version": version}
+    transaction.on_commit(partial(send, ring), robust=True)
+
+
+def send(ring: Ring) -> None:
+    """Puts the ring on the channel layer. A dead Redis costs the ring, nothing else."""
+    layer: Any = get_channel_layer()
+    if layer is None:
+        return
+    async_to_sync(send_all)(layer, ring)
+
+
+async def send_all(layer: Any, ring: Ring) -> None:
+    """All topics over one connection; each call from synchronous code would open its own."""
+    for topic in ring["topics"]:
+        await layer.group_send(group_of(topic), ring)

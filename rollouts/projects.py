@@ -1,0 +1,107 @@
+"""Projects, their people and their tokens: made and changed by a person, written down in the audit log."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+from django.utils.text import slugify
+
+from rolloutdeck import wire
+from rollouts import audit, live
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Membership, Project, Run, Token
+from rollouts.words import text
+
+BIN = timedelta(days=7)
+
+
+def create_project(slug: str, by: User) -> tuple[Project, bool]:
+    """The project, with `by` as its owner if it is new. Raises BadInput when the slug is none."""
+    slug = text(slug, "slug", most=80).strip()
+    if not slug or slug != slugify(slug, allow_unicode=True):
+        hint = slugify(slug, allow_unicode=True) or "math"
+        raise BadInput(f"`slug` must be lower-case letters, digits, - and _, for example {hint}.", "slug")
+    with transaction.atomic():
+        project, created = Project.objects.get_or_create(slug=slug)
+        if created:
+            Membership.objects.create(project=project, user=by, role=Membership.Role.OWNER)
+            audit.note(by, "project.create", slug, project=project)
+    return project, created
+
+
+def set_role(project: Project, username: str, role: str, by: User) -> Membership | None:
+    """Gives a person a role, or takes it away when `role` is empty; the last owner stays. Raises BadInput, NotThere."""
+    user = User.objects.filter(username=text(username, "user", most=150)).first()
+    if user is None:
+        raise NotThere(f"There is no account called {username}; make it first.", "user")
+    if role and role not in Membership.Role.values:
+        raise BadInput(f"`role` must be one of: {', '.join(Membership.Role.values)}.", "role")
+    with transaction.atomic():
+        Project.objects.select_for_update().get(pk=project.pk)
+        owners = project.memberships.filter(role=Membership.Role.OWNER)
+        if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
+            raise BadInput(f"{username} is the last owner of {project.slug}; name another owner first.", "role")
+        audit.note(by, "role.set", username, project=project, role=role)
+        if not role:
+            project.memberships.filter(user=user).delete()
+            return None
+        return Membership.objects.update_or_create(project=project, user=user, defaults={"role": role})[0]
+
+
+def create_token(
+    by: User, *, name: str, scopes: Any, project: Project | None, days: int | None = None
+) -> tuple[Token, str]:
+    """A token that acts as `by` within `project`, and its secret, shown once. Raises BadInput."""
+    name = text(name, "name", most=80).strip()
+    if not name:
+        raise BadInput("`name` says what the token is for; it must not be empty.", "name")
+    token, secret = Token.issue(user=by, name=name, scopes=scope_list(scopes), project=project)
+    if days is not None:
+        token.expires_at = timezone.now() + timedelta(days=days)
+        token.save(update_fields=["expires_at"])
+    audit.note(by, "token.create", name, project=project, scopes=token.scopes)
+    return token, secret
+
+
+def scope_list(scopes: Any) -> list[str]:
+    """Scopes as a list or comma-separated, in the order of `wire.SCOPES`. Raises BadInput."""
+    asked = scopes.split(",") if isinstance(scopes, str) else scopes
+    if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
+        raise BadInput(f"`scopes` must be some of: {', '.join(wire.SCOPES)}.", "scopes")
+    words = {scope.strip() for scope in asked}
+    if not words <= set(wire.SCOPES):
+        raise BadInput(f"`scopes` must be some of: {', '.join(wire.SCOPES)}.", "scopes")
+    return [scope for scope in wire.SCOPES if scope in words]
+
+
+def revoke_token(token: Token, by: User) -> Token:
+    """Ends a token; a second call changes nothing."""
+    if token.revoked_at is None:
+        token.revoked_at = timezone.now()
+        token.save(update_fields=["revoked_at"])
+        audit.note(by, "token.revoke", token.name, project=token.project)
+    return token
+
+
+def bin_run(run: Run, by: User) -> Run:
+    """Puts a run into the bin, from which it goes for good after `BIN`."""
+    if run.deleted_at is None:
+        run.deleted_at = timezone.now()
+        run.save(update_fields=["deleted_at"])
+        audit.note(by, "run.delete", run.name, project=run.project, uid=run.uid)
+        live.changed(run)
+    return run
+
+
+def restore_run(run: Run, by: User) -> Run:
+    """Takes a run out of the bin."""
+    if run.deleted_at is not None:
+        run.deleted_at = None
+        run.save(update_fields=["deleted_at"])
+        audit.note(by, "run.restore", run.name, project=run.project, uid=run.uid)
+        live.changed(run)
+    return run

@@ -1,0 +1,295 @@
+"""One query language for pages, API, export and command line (`q=`).
+
+    score<0.2  len>=900  tokens>512  adv=0  n=3      numbers; `=` is equal to six decimal places
+    step:100..200  score:0..0.5                      ranges, both ends included, either may be left out
+    split:eval  group:7  prompt:KEY                  which samples
+    source:gsm8k  reason:"reward hack"               data source (part of its name), reason of a flag
+    is:truncated  no:marker                          properties, see `nodes.PROPERTIES`
+    acc=1  extra.lang=zh  extra.note:loop            any key that the run logged
+    quokka  "exact phrase"  /regex/                  text of prompt and response
+    -x  x y  x or y  (x)                             not, and, or
+
+A bare word in lower case ignores case, one with a capital does not; a phrase is matched exactly, a regular expression
+(Rust syntax, linear time) as it is written. A comparison is false where the number was not recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from rollouts.grammar import ASCII, parser
+from rollouts.nodes import (
+    MISSING,
+    NAMES,
+    NUMBERS,
+    PROPERTIES,
+    WHOLE,
+    And,
+    BadQuery,
+    Is,
+    Known,
+    Logged,
+    Named,
+    No,
+    Node,
+    Not,
+    Or,
+    Query,
+    Range,
+    Regex,
+    Span,
+    Text,
+    leaves,
+    tolerance,
+)
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+__all__ = ["BadQuery", "Query", "Text", "parse"]
+
+MOST_CHARACTERS: Final = 4_000
+MOST_REGEX: Final = 1_000
+MOST_DEPTH: Final = 24
+MOST_TERMS: Final = 64
+BIGGEST: Final = 2**63 - 1
+
+
+def parse(q: str) -> Query:
+    """The query, or BadQuery with a sentence and the span of the bad part; never another exception."""
+    if len(q) > MOST_CHARACTERS:
+        raise BadQuery(f"The query is {len(q):,} characters long; at most {MOST_CHARACTERS:,} are read.", (0, len(q)))
+    for at, character in enumerate(q):
+        if character == "\x00" or "\ud800" <= character <= "\udfff":
+            raise BadQuery("The query holds a character that is no text (NUL or half a pair).", (at, at + 1))
+    root = Reader(q).root()
+    found = leaves(root) if root else []
+    if len(found) > MOST_TERMS:
+        raise BadQuery(f"The query has {len(found)} terms; at most {MOST_TERMS} are read.", (0, len(q)))
+    inferred = Is("truncated") in found
+    notes = ("is:truncated counts samples whose truncation was inferred (trunc?).",) if inferred else ()
+    return Query(q, root, notes)
+
+
+class Reader:
+    """Turns lark's tree over one query text into nodes."""
+
+    def __init__(self, q: str) -> None:
+        self.q = q
+
+    def root(self) -> Node | None:
+        from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+        try:
+            tree = parser().parse(self.q)
+        except UnexpectedCharacters as error:
+            raise self.unreadable(error.pos_in_stream or 0) from None
+        except UnexpectedToken as error:
+            raise self.unexpected(error.token) from None
+        return self.node(tree.children[0], 0) if tree.children else None  # type: ignore[arg-type]
+
+    def node(self, tree: Tree[Token], depth: int) -> Node:
+        if depth > MOST_DEPTH:
+            raise BadQuery(
+                f"The query is nested more than {MOST_DEPTH} deep; take some parentheses away.", (0, len(self.q))
+            )
+        match tree.data:
+            case "either" | "both":
+                parts = tuple(self.node(part, depth + 1) for part in tree.children)  # type: ignore[arg-type]
+                return Or(parts) if tree.data == "either" else And(parts)
+            case "negated":
+                return Not(self.node(tree.children[0], depth + 1))  # type: ignore[arg-type]
+            case _:
+                return self.leaf(str(tree.data), tree.children)  # type: ignore[arg-type]
+
+    def leaf(self, kind: str, tokens: list[Token]) -> Node:
+        head = str(tokens[0])
+        match kind:
+            case "word":
+                return Text(head, any_case=head == head.lower())
+            case "phrase":
+                return self.phrase(tokens[0])
+            case "regex":
+                return self.regex(tokens[0])
+            case "compared":
+                return compared(tokens[0], tokens[1])
+            case _:
+                return named(tokens[0], tokens[1])
+
+    def phrase(self, token: Token) -> Text:
+        if text := unquoted(str(token)):
+            return Text(text, any_case=False)
+        raise BadQuery("The quotes are empty; put text between them.", span_of(token))
+
+    def regex(self, token: Token) -> Regex:
+        pattern = str(token)[1:-1].replace(r"\/", "/")
+        if len(pattern) > MOST_REGEX:
+            raise BadQuery(f"The regular expression is over {MOST_REGEX:,} characters.", span_of(token))
+        if complaint := refused_regex(pattern):
+            raise BadQuery(f"The regular expression cannot be read: {complaint}.", span_of(token))
+        return Regex(pattern)
+
+    def unexpected(self, token: Token) -> BadQuery:
+        end = len(self.q)
+        if token.type != "$END":
+            return self.unreadable(token.start_pos or 0, span_of(token)[1])
+        text = self.q.rstrip()
+        start = max(0, len(text) - len(text.rsplit(maxsplit=1)[-1])) if text else 0
+        if text.translate(ASCII).count("(") > text.translate(ASCII).count(")"):
+            return BadQuery("A parenthesis is opened and not closed; add `)`.", (start, end))
+        return BadQuery("The query stops too early: a value or a term is missing at its end.", (start, end))
+
+    def unreadable(self, at: int, end: int | None = None) -> BadQuery:
+        bad = self.q[at : at + 1]
+        end = end or min(len(self.q), at + 1)
+        if bad in '"“”':
+            return BadQuery("The quotes that open here are not closed.", (at, len(self.q)))
+        if bad == "/":
+            message = "The regular expression that starts here is not closed by `/`; to search for a slash use quotes."
+            return BadQuery(message, (at, len(self.q)))
+        if bad in ")）" and self.q[:at].rstrip().endswith(("(", "（")):
+            return BadQuery("There is nothing between these parentheses.", (len(self.q[:at].rstrip()) - 1, end))
+        if bad in ")）":
+            return BadQuery("This parenthesis was never opened.", (at, end))
+        what = self.q[at:end]
+        return BadQuery(f"`{what}` cannot stand here; to search for it as text put it in quotes.", (at, end))
+
+
+def span_of(token: Token) -> Span:
+    start = token.start_pos or 0
+    return start, token.end_pos if token.end_pos is not None else start + len(token)
+
+
+def unquoted(text: str) -> str:
+    """The inside of a quoted text, where a backslash keeps quotes and backslashes; other text as it is."""
+    if text[:1] not in ('"', "“", "”"):
+        return text
+    return re.sub(r'\\(["“”\\])', r"\1", text[1:-1])
+
+
+def refused_regex(pattern: str) -> str:
+    """Why the scanner's regex engine refuses the pattern; empty when it takes it."""
+    import polars as pl
+
+    try:
+        pl.Series(["x"]).str.contains(pattern)
+    except pl.exceptions.PolarsError as error:
+        said = " ".join(str(error).split()).split(" This error occurred")[0]
+        return said.rpartition("error: ")[2][:200].rstrip(".") or "it is refused"
+    return ""
+
+
+def number_of(text: str) -> float | None:
+    """The finite number that `text` writes, as `0.2`, `1e-3` or `20%`."""
+    text = text.translate(ASCII)
+    matched = re.fullmatch(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?)([%％]?)", text)
+    if not matched:
+        return None
+    value = float(matched[1]) / (100 if matched[2] else 1)
+    return value if abs(value) < 1e300 else None
+
+
+def compared(head: Token, value: Token) -> Node:
+    """`key<number`, `key=text`. Raises BadQuery."""
+    key, sign = signed(str(head))
+    text = unquoted(str(value))
+    span = span_of(head)[0], span_of(value)[1]
+    number = number_of(text)
+    if key not in NUMBERS:
+        return logged(key, sign, text, number, span)
+    if number is None:
+        raise BadQuery(f"`{key}` is compared with a number, as in `{key}{sign}1`.", span_of(value))
+    return bounds(key, sign, whole(key, number, span_of(value)))
+
+
+def signed(head: str) -> tuple[str, str]:
+    """Key and sign of `key <`, the sign one of `< <= > >= = !=`."""
+    key = re.match(r'extra\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
+    assert key, "the grammar saw a key"
+    sign = head[key.end() :].strip().translate(ASCII)
+    return key[0], {"==": "=", "≤": "<=", "≥": ">=", "≠": "!="}.get(sign, sign)
+
+
+def whole(key: str, number: float, span: Span) -> float:
+    if key not in WHOLE:
+        return number
+    if number != int(number) or abs(number) > BIGGEST:
+        raise BadQuery(f"`{key}` is counted in whole numbers.", span)
+    return int(number)
+
+
+def bounds(key: str, sign: str, number: float) -> Node:
+    near = 0 if key in WHOLE else tolerance(number)
+    match sign:
+        case "<":
+            return Range(key, None, number - near, open_high=True)
+        case "<=":
+            return Range(key, None, number + near)
+        case ">":
+            return Range(key, number + near, None, open_low=True)
+        case ">=":
+            return Range(key, number - near, None)
+        case "=":
+            return Range(key, number - near, number + near)
+        case _:
+            return And((Known(key), Not(Range(key, number - near, number + near))))
+
+
+def logged(key: str, sign: str, text: str, number: float | None, span: Span) -> Node:
+    name = unquoted(key[6:]) if key.startswith("extra.") else key
+    if sign in ("<", "<=", ">", ">=") and number is None:
+        raise BadQuery(f"`{name}{sign}` needs a number; text can only be compared with `=`.", span)
+    if sign == "!=":
+        return And((Logged(name, "known", "", None, span), Not(Logged(name, "=", text, number, span))))
+    return Logged(name, sign, text, number, span)
+
+
+def named(head: Token, value: Token) -> Node:
+    """`name:value`. Raises BadQuery, with a suggestion for a misspelt name."""
+    name = str(head).rstrip()[:-1]
+    text = unquoted(str(value))
+    span = span_of(head)[0], span_of(value)[1]
+    if name.startswith("extra."):
+        return Logged(unquoted(name[6:]), ":", text, number_of(text), span)
+    if name in NUMBERS:
+        return ranged(name, text, span)
+    if name == "is":
+        return Is(one_of("is", text.lower(), PROPERTIES, span))
+    if name == "no":
+        return No(one_of("no", text.lower(), MISSING, span))
+    if name in NAMES:
+        return Named(name, one_of("split", text, ("train", "eval"), span) if name == "split" else text, span)
+    known = (*NUMBERS, *NAMES, "is", "no")
+    raise BadQuery(
+        f"There is no `{name}:`.{meant(name, known)} A key of the run is asked with `extra.{name}:…`; "
+        "to search for it as text put it in quotes.",
+        span,
+    )
+
+
+def ranged(name: str, text: str, span: Span) -> Range:
+    """`100..200`, `100..`, `..200` or one number. Raises BadQuery."""
+    low, dots, high = text.translate(ASCII).partition("..")
+    first, last = number_of(low), number_of(high if dots else low)
+    if (low and first is None) or (high and last is None) or first is last is None:
+        raise BadQuery(f"`{name}:` takes a number or a range, as in `{name}:1` or `{name}:1..5`.", span)
+    near = 0.0 if name in WHOLE else 1.0
+    return Range(
+        name,
+        None if first is None else whole(name, first - near * tolerance(first), span),
+        None if last is None else whole(name, last + near * tolerance(last), span),
+    )
+
+
+def one_of(name: str, text: str, known: tuple[str, ...], span: Span) -> str:
+    if text in known:
+        return text
+    listed = ", ".join(f"{name}:{word}" for word in known)
+    raise BadQuery(f"There is no `{name}:{text}`.{meant(text, known)} Known are {listed}.", span)
+
+
+def meant(word: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f" Did you mean `{close[0]}`?" if close else ""

@@ -1,0 +1,226 @@
+"""The slim rows of a dump: what lists sort, filter and preview, from its records to the database."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from django.db import connection
+
+from rollouts import facets
+from rollouts.models import Sample
+from rollouts.parquet import whole_text
+from rollouts.records import Record
+
+FIELDS = (
+    "id", "step_id", "dump_id", "ordinal", "visible", "final", "group", "index", "trajectory", "prompt_key", "score",
+    "correct", "advantage", "chars", "tokens", "truncated", "facets", "data_source", "expected", "tail",
+)  # fmt: skip
+AT = {name: place for place, name in enumerate(FIELDS)}
+# Found in each batch; the rest of a row is known at the end of the dump or belongs to the step.
+BATCH = (
+    "id", "group", "index", "trajectory", "prompt_key", "score", "correct", "advantage", "tokens", "truncated",
+    "data_source", "expected", "tail",
+)  # fmt: skip
+TYPES = {
+    "index": pa.int64(), "score": pa.float64(), "correct": pa.bool_(), "advantage": pa.float64(),
+    "tokens": pa.int64(), "truncated": pa.bool_(),
+}  # fmt: skip
+# What another source of the same sample may fill in.
+FILLABLE = ("index", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected")
+
+CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
+TAIL = 200
+
+Row = tuple[Any, ...]
+
+
+class Slim:
+    """Rows of one dump in its order, fed in batches. Small while it grows: older batches rest as Arrow tables."""
+
+    def __init__(self) -> None:
+        self.batches: list[dict[str, list[Any]] | pa.Table] = []
+        self.seen: list[facets.Seen] = []
+        self.twins: list[int] = []
+        self.turns: dict[str, tuple[int, int]] = {}  # trajectory -> (turn, row) of its last sample
+        self.inner: list[int] = []  # rows of trajectories that another row ends
+        self.count = 0
+
+    def add(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> None:
+        if self.batches and isinstance(self.batches[-1], dict):
+            self.batches[-1] = packed(self.batches[-1])
+        self.seen.append(facets.look([record.prompt for record in records], [record.response for record in records]))
+        columns = batch(records, ids, keys)
+        self.twins += [hash((group, record.response)) for group, record in zip(columns["group"], records, strict=True)]
+        for row, record in enumerate(records, self.count):
+            if record.trajectory:
+                self.follow(record.trajectory, record.turn, row)
+        self.batches.append(columns)
+        self.count += len(records)
+
+    def follow(self, trajectory: str, turn: int | None, row: int) -> None:
+        """Keeps the last sample of each trajectory: by turn, else by order in the dump."""
+        last = self.turns.get(trajectory)
+        turn = row if turn is None else turn
+        if last and last[0] > turn:
+            self.inner.append(row)
+            return
+        if last:
+            self.inner.append(last[1])
+        self.turns[trajectory] = (turn, row)
+
+    def rows(self, step_id: int, dump_id: int) -> Iterator[Row]:
+        """Every row, visible, in the order of `FIELDS`."""
+        columns = [batch if isinstance(batch, dict) else None for batch in self.batches]
+        bits, chars, final = self.bits(), np.concatenate([seen.chars for seen in self.seen]), np.ones(self.count, bool)
+        final[self.inner] = False
+        start = 0
+        for place, known in enumerate(columns):
+            part = known or unpacked(self.batches[place])
+            end = start + len(part["id"])
+            own = {
+                "step_id": [step_id] * (end - start),
+                "dump_id": [dump_id] * (end - start),
+                "ordinal": range(start, end),
+                "visible": [True] * (end - start),
+                "final": final[start:end].tolist(),
+                "chars": chars[start:end].tolist(),
+                "facets": bits[start:end].tolist(),
+            }
+            yield from zip(*(part[name] if name in part else own[name] for name in FIELDS), strict=True)
+            start = end
+
+    def bits(self) -> facets.Bits:
+        tokens = list(chain.from_iterable(column(batch, "tokens") for batch in self.batches))
+        told = list(chain.from_iterable(column(batch, "truncated") for batch in self.batches))
+        whole = facets.Seen(
+            *(np.concatenate([getattr(seen, name) for seen in self.seen]) for name in facets.Seen.__slots__)
+        )
+        return facets.settled(whole, np.array(self.twins, np.int64), tokens, told)
+
+
+def packed(columns: dict[str, list[Any]]) -> pa.Table:
+    return pa.table({name: pa.array(columns[name], TYPES.get(name, pa.string())) for name in BATCH})
+
+
+def unpacked(table: Any) -> dict[str, list[Any]]:
+    return {name: table[name].to_pylist() for name in BATCH}
+
+
+def column(batch: Any, name: str) -> list[Any]:
+    found = batch[name]
+    return found if isinstance(found, list) else list(found.to_pylist())
+
+
+def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> dict[str, list[Any]]:
+    """The columns that a record alone decides."""
+    short = Shortened()
+    return {
+        "id": list(ids),
+        "group": [short[record.group or key, 64] for record, key in zip(records, keys, strict=True)],
+        "index": [
+            record.index if record.index is None or -(2**31) <= record.index < 2**31 else None for record in records
+        ],
+        "trajectory": [short[record.trajectory or "", 80] for record in records],
+        "prompt_key": list(keys),
+        "score": [record.score for record in records],
+        "correct": [is_correct(record) for record in records],
+        "advantage": [mean(record.advantages) for record in records],
+        "tokens": [token_count(record) for record in records],
+        "truncated": [is_truncated(record) for record in records],
+        "data_source": [short[record.data_source or "", 120] for record in records],
+        "expected": [preview(record.ground_truth[:80]) if record.ground_truth else "" for record in records],
+        "tail": [preview(" ".join(record.response[-TAIL:].split())) for record in records],
+    }
+
+
+class Shortened(dict[tuple[str, int], str]):
+    """Names of a batch made to fit their columns, each once: they come again and again."""
+
+    def __missing__(self, key: tuple[str, int]) -> str:
+        self[key] = fitting(*key)
+        return self[key]
+
+
+def preview(text: str) -> str:
+    """Text that any database takes: no NUL, no half surrogates."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return whole_text(text)
+    return text
+
+
+def fitting(text: str, most: int) -> str:
+    """A name that fits its column; one that is too long ends in a hash of all of it, so it stays a name of its own."""
+    if len(text) <= most:
+        return preview(text)
+    ending = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{preview(text[: most - 17])}~{ending}"
+
+
+def is_correct(record: Record) -> bool | None:
+    """The default rule: `acc=1` where it was logged, else `score>0`; None where neither was."""
+    acc = record.rewards.get("acc")
+    if acc is None:
+        acc = record.extras.get("acc")
+    if isinstance(acc, (int, float)):
+        return acc == 1
+    return None if record.score is None else record.score > 0
+
+
+def is_truncated(record: Record) -> bool | None:
+    if record.truncated is not None or not record.finish_reason:
+        return record.truncated
+    return record.finish_reason.lower() in CUT_REASONS
+
+
+def token_count(record: Record) -> int | None:
+    """Tokens of the response, where they or their number were recorded."""
+    if record.response_ids is not None:
+        return len(record.response_ids)
+    told = record.extras.get("response_length")
+    return int(told) if isinstance(told, (int, float)) and 0 <= told < 2**31 else None
+
+
+def mean(values: list[float | None] | None) -> float | None:
+    known = [value for value in values if value is not None] if values else []
+    return sum(known) / len(known) if known else None
+
+
+def filled(row: Row, other: Row) -> Row:
+    """`row` with what it lacks taken from another sight of the same sample."""
+    lacking = [name for name in FILLABLE if row[AT[name]] in (None, "") and other[AT[name]] not in (None, "")]
+    if not lacking:
+        return row
+    made = list(row)
+    for name in lacking:
+        made[AT[name]] = other[AT[name]]
+    if "truncated" in lacking:
+        made[AT["facets"]] &= ~facets.FACETS["trunc?"]
+    return tuple(made)
+
+
+def insert(rows: Iterable[Row]) -> None:
+    """COPY on PostgreSQL, executemany elsewhere: `bulk_create` takes four times as long."""
+    names = [connection.ops.quote_name(name) for name in FIELDS]
+    table, columns = connection.ops.quote_name(Sample._meta.db_table), ", ".join(names)
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+            return
+        marks = ", ".join(["%s"] * len(FIELDS))
+        statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608  our own names only
+        every = iter(rows)
+        while part := sorted(islice(every, 5000)):  # by id: the pages of its index are written once
+            cursor.executemany(statement, part)

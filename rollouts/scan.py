@@ -1,0 +1,258 @@
+"""What the query language asks of texts and logged keys: a scan of the Parquet bodies, newest step first.
+
+Exact in any script and in the middle of words, because no index of words stands between. polars is imported on first
+use only: worker processes fork, and its threads do not survive that.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from django.db.models import Exists, OuterRef, Q
+
+from rollouts import storage
+from rollouts.errors import StorageUnavailable
+from rollouts.models import Dump
+from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rollouts.conditions import Scope
+
+Progress = Callable[[int, int, int], None]
+
+MOST_PIECES: Final = 64
+FILES_AT_ONCE: Final = 8
+MOST_KEPT: Final = 200_000
+TURNS: Final = ("num_turns", "__num_turns__", "turns")
+# Columns without a prefix that can be asked like logged keys.
+NUMBERS: Final = ("index", "turn", "policy_version")
+TEXTS: Final = ("group", "trajectory", "ground_truth", "data_source", "finish_reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A body file and the pieces (first row, rows) of it that are asked; no pieces means all of it."""
+
+    path: str
+    pieces: tuple[tuple[int, int], ...]
+
+
+def parts(scope: Scope) -> list[Part]:
+    """The body files of the scope's dumps, newest step first."""
+    same = {name: OuterRef(name) for name in ("attempt", "split", "step_kind", "step")}
+    inside = Q(step=None) | Q(Exists(scope.steps.filter(**same)))
+    bodies = Dump.objects.exclude(state=Dump.State.SUPERSEDED).filter(run=scope.run, segment__isnull=False)
+    dumps = bodies.filter(inside).order_by("-step", "-pk")
+    rows = dumps.values_list("segment__path", "segment__rows", "segment_offset", "rows")
+    pieces: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for path, size, offset, count in rows:
+        pieces[path, size].append((offset, count))
+    return [Part(path, joined(found, size)) for (path, size), found in pieces.items()]
+
+
+def joined(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
+    """Neighbouring pieces as one; none at all where they are the whole file, or too many to be worth it."""
+    whole: list[tuple[int, int]] = []
+    for offset, count in sorted(pieces):
+        if whole and whole[-1][0] + whole[-1][1] >= offset:
+            start = whole[-1][0]
+            whole[-1] = (start, max(whole[-1][0] + whole[-1][1], offset + count) - start)
+        else:
+            whole.append((offset, count))
+    return () if len(whole) > MOST_PIECES or whole == [(0, size)] else tuple(whole)
+
+
+def matching(scope: Scope, node: Node, progress: Progress | None = None) -> list[str]:
+    """Ids of the samples whose bodies answer `node`; some may lie outside the scope.
+
+    `progress` is told (files read, files, ids so far). Raises BadQuery for a key that no body has, StorageUnavailable.
+    """
+    for last in (False, False, True):
+        try:
+            return scanned(parts(scope), node, progress)
+        except (FileNotFoundError, StorageUnavailable):  # folding has moved rows to another file since
+            if last:
+                raise StorageUnavailable("A body file of this run cannot be read; try again, or re-index it.") from None
+    raise AssertionError("unreachable")
+
+
+def scanned(files: Sequence[Part], node: Node, progress: Progress | None) -> list[str]:
+    ids: list[str] = []
+    keys: set[str] = set()
+    for start in range(0, len(files), FILES_AT_ONCE):
+        portion = files[start : start + FILES_AT_ONCE]
+        for found, here in answers(portion, node):
+            ids += found
+            keys |= here
+        if progress:
+            progress(start + len(portion), len(files), len(ids))
+    if files:
+        refuse_unknown(node, keys)
+    return ids
+
+
+Answer = tuple[tuple[str, ...], frozenset[str]]
+
+
+class Kept:
+    """Answers of files, which never change, least recently used first out; bounded by the ids they hold."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.answers: OrderedDict[object, Answer] = OrderedDict()
+        self.size = 0
+
+    def get(self, key: object) -> Answer | None:
+        with self.lock:
+            if key in self.answers:
+                self.answers.move_to_end(key)
+            return self.answers.get(key)
+
+    def put(self, key: object, answer: Answer | None) -> None:
+        with self.lock:
+            if answer is None or key in self.answers:
+                return
+            self.answers[key] = answer
+            self.size += len(answer[0]) + 10
+            while self.size > MOST_KEPT:
+                self.size -= len(self.answers.popitem(last=False)[1][0]) + 10
+
+
+kept = Kept()
+
+
+def answers(files: Sequence[Part], node: Node) -> list[Answer]:
+    """Of each file the ids that answer `node`, and the keys its rows were logged with. New files are read together."""
+    import polars as pl
+
+    stamps = [(part, node, stamp(part)) for part in files]
+    known = {key: kept.get(key) for key in stamps}
+    new = [key for key in stamps if known[key] is None]
+    try:
+        asked = [lazy(part, node) for part, _, _ in new]
+        frames = pl.collect_all([frame for frame, _ in asked], engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        raise StorageUnavailable(f"A body file cannot be read: {error}.") from error
+    for key, frame, (_, columns) in zip(new, frames, asked, strict=True):
+        known[key] = tuple(frame["id"]), keys_of(columns)
+        kept.put(key, known[key])
+    return [answer for key in stamps if (answer := known[key])]
+
+
+def stamp(part: Part) -> tuple[str, int, int]:
+    """Changes with the file. Raises FileNotFoundError."""
+    path = storage.body_path(part.path)
+    status = path.stat()
+    return str(path), status.st_mtime_ns, status.st_size
+
+
+def lazy(part: Part, node: Node) -> tuple[pl.LazyFrame, frozenset[str]]:
+    """The question to one file, and the file's columns."""
+    import polars as pl
+
+    path = storage.body_path(part.path)
+    columns = frozenset(pl.read_parquet_schema(path))
+    rows = pl.scan_parquet(path)
+    pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]
+    test = expression(node, columns)
+    return pl.concat([piece.filter(test).select("id") for piece in pieces]), columns
+
+
+def keys_of(columns: frozenset[str]) -> frozenset[str]:
+    """What can be asked of a file with these columns."""
+    own = (name.partition(".") for name in columns)
+    return frozenset(key for kind, _, key in own if key and kind in ("num", "str", "json")).union(NUMBERS, TEXTS)
+
+
+def expression(node: Node, columns: frozenset[str]) -> pl.Expr:
+    """`node` over one file's columns: `prompt`, `response`, `num.<key>` (float64), `str.<key>`; never null."""
+    import polars as pl
+
+    match node:
+        case And(parts):
+            return pl.all_horizontal([expression(part, columns) for part in parts])
+        case Or(parts):
+            return pl.any_horizontal([expression(part, columns) for part in parts])
+        case Not(part):
+            return ~expression(part, columns)
+        case Text(text, any_case):
+            if any_case and text.upper() != text:
+                return in_text("(?i)" + pl.escape_regex(text))
+            return in_text(text, literal=True)
+        case Regex(pattern):
+            return in_text(pattern)
+        case Logged():
+            return logged(node, columns)
+    raise AssertionError(f"{node} is answered by columns")
+
+
+def in_text(pattern: str, literal: bool = False) -> pl.Expr:
+    import polars as pl
+
+    found = [pl.col(name).str.contains(pattern, literal=literal).fill_null(False) for name in ("prompt", "response")]
+    return found[0] | found[1]
+
+
+def logged(node: Logged, columns: frozenset[str]) -> pl.Expr:
+    import polars as pl
+
+    tests = [test for name in names_of(node.key) for test in tests_of(node, name) if test[0] in columns]
+    return pl.any_horizontal([pl.lit(False), *(test.fill_null(False) for _, test in tests)])
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    return TURNS if key == "turns" else (key,)
+
+
+def tests_of(node: Logged, key: str) -> Iterator[tuple[str, pl.Expr]]:
+    """(column, test) of the columns that may hold a logged key: as a number, as text, as JSON."""
+    import polars as pl
+
+    number = key if key in NUMBERS else f"num.{key}"
+    text = key if key in TEXTS else f"str.{key}"
+    if node.sign == "known":
+        yield from ((name, pl.col(name).is_not_null()) for name in (number, text, f"json.{key}"))
+    elif node.sign == ":":
+        part = "(?i)" + pl.escape_regex(node.text)
+        yield from ((name, pl.col(name).str.contains(part)) for name in (text, f"json.{key}"))
+    elif node.sign == "=":
+        yield text, pl.col(text) == node.text
+    value = {"true": 1.0, "false": 0.0}.get(node.text.lower(), node.number)
+    if value is not None and node.sign != "known":
+        yield number, compared(pl.col(number), node.sign, value)
+
+
+def compared(number: pl.Expr, sign: str, value: float) -> pl.Expr:
+    near = tolerance(value)
+    match sign:
+        case "<":
+            return number < value - near
+        case "<=":
+            return number <= value + near
+        case ">":
+            return number > value + near
+        case ">=":
+            return number >= value - near
+        case _:
+            return (number - value).abs() <= near
+
+
+def refuse_unknown(node: Node, keys: set[str]) -> None:
+    """Raises BadQuery for a logged key that none of the scanned rows has: a typo must not look like "no match"."""
+    for leaf in leaves(node):
+        if isinstance(leaf, Logged) and not keys.intersection(names_of(leaf.key)):
+            close = get_close_matches(leaf.key, keys, n=1)
+            meant = f" Did you mean `{close[0]}`?" if close else ""
+            own = sorted(keys.difference(NUMBERS, TEXTS))
+            listed = f" Logged here: {', '.join(own[:20])}." if own else ""
+            raise BadQuery(
+                f"No sample here has a key `{leaf.key}`.{meant}{listed} To search for it as text put it in quotes.",
+                leaf.span,
+            )

@@ -1,0 +1,127 @@
+"""Finds the samples that a query asks for. Columns are asked of the database, texts and logged keys of the bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Count, F, Q, Sum
+from django.db.models.functions import Length
+
+from rollouts import scan
+from rollouts.conditions import Scope, condition, facet, flagged, property_of, scope_of, zero_variance
+from rollouts.errors import BadInput
+from rollouts.models import Run
+from rollouts.nodes import BODY, And, Node, Not, Or, Query, leaves
+from rollouts.query import parse
+
+if TYPE_CHECKING:
+    from rollouts.models import SampleQuerySet
+
+__all__ = ["Found", "facet_counts", "find", "parse"]
+
+# What each ordering sorts by, before the sample's id settles ties. Unknown values come last either way.
+ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
+    "score": (F("score"),),
+    "len": (F("chars"),),
+    "tokens": (F("tokens"),),
+    "adv": (F("advantage"),),
+    "n": (F("index"),),
+    "group": (Length("group"), F("group"), F("index")),
+    "order": (F("step__step"), F("dump"), F("ordinal")),
+    "step": (F("step__step"),),
+    "source": (F("data_source"), F("score")),
+}
+
+
+@dataclass
+class Found:
+    """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages."""
+
+    query: Query
+    scope: Scope
+    samples: SampleQuerySet
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences to show beside the answer."""
+        return self.query.notes
+
+    @cached_property
+    def total(self) -> int:
+        if self.query.root is None and self.scope.one is None:
+            return self.scope.steps.aggregate(total=Sum("samples"))["total"] or 0
+        return self.samples.order_by().count()
+
+    def facets(self) -> dict[str, int]:
+        """How many of the found samples each term would leave; groups, not samples, for `is:zerovar`."""
+        terms = {
+            "score<=0": Q(score__lte=1e-6),
+            "is:truncated": property_of("truncated", self.scope),
+            "no:marker": facet("no-marker"),
+            "is:flagged": flagged(self.scope),
+        }
+        every = self.samples.order_by()
+        counts = every.aggregate(**{f"n{at}": Count("pk", filter=term) for at, term in enumerate(terms.values())})
+        flat = every.filter(zero_variance(self.scope)).values("step", "group").distinct()
+        return {**{term: counts[f"n{at}"] for at, term in enumerate(terms)}, "is:zerovar": flat.count()}
+
+
+def find(
+    run: Run,
+    *,
+    split: str = "",
+    step: int | None = None,
+    attempt: str = "",
+    q: str | Query = "",
+    ordering: str = "score",
+    step_kind: str = "",
+    progress: scan.Progress | None = None,
+) -> Found:
+    """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
+
+    `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
+    `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. `progress` is told while bodies are
+    scanned. Raises BadInput (BadQuery with the span, for `q`) and StorageUnavailable.
+    """
+    query = parse(q) if isinstance(q, str) else q
+    order = ordered(ordering)
+    scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root)
+    samples = scope.samples()
+    if query.root is not None:
+        samples = samples.filter(answered(query.root, scope, progress))
+    return Found(query, scope, samples.select_related("step").order_by(*order))
+
+
+def facet_counts(
+    run: Run, *, split: str = "", step: int | None = None, attempt: str = "", q: str = "", step_kind: str = ""
+) -> dict[str, int]:
+    """For chips: the query's term -> how many of the samples that `q` finds it would leave. See `Found.facets`."""
+    return find(run, split=split, step=step, attempt=attempt, q=q, step_kind=step_kind).facets()
+
+
+def ordered(ordering: str) -> tuple[Any, ...]:
+    """The ORDER BY of an ordering. Raises BadInput."""
+    name = ordering.removeprefix("-")
+    if name not in ORDERINGS:
+        raise BadInput(
+            f"`ordering` must be one of {', '.join(ORDERINGS)}, with `-` before it to turn it round.", "ordering"
+        )
+    down = ordering.startswith("-")
+    columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in ORDERINGS[name]]
+    return (*columns, "pk")
+
+
+def answered(node: Node, scope: Scope, progress: scan.Progress | None) -> Q:
+    """The whole query as one condition; neighbouring terms about bodies are scanned together."""
+    if all(isinstance(leaf, BODY) for leaf in leaves(node)):
+        return Q(pk__among=scan.matching(scope, node, progress))
+    if isinstance(node, Not):
+        return ~answered(node.part, scope, progress)
+    if not isinstance(node, And | Or):
+        return condition(node, scope)
+    bodies = [part for part in node.parts if all(isinstance(leaf, BODY) for leaf in leaves(part))]
+    others = [part for part in node.parts if part not in bodies]
+    parts: list[Node] = [*others, *([type(node)(tuple(bodies))] if bodies else [])]
+    return Q(*(answered(part, scope, progress) for part in parts), _connector=Q.AND if isinstance(node, And) else Q.OR)

@@ -1,0 +1,120 @@
+"""Which samples a step shows, whatever order its dumps came and were indexed in.
+
+The rows of a step are a pure function of its dumps that have a body, ordered by arrival: of each source the newest
+is live; live dumps share the samples that they both tell of (the oldest owns the row, the others are Sightings and fill
+in what it lacks); samples that only superseded dumps know stay, hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from django.db.models import QuerySet
+
+from rollouts import bodies, parquet
+from rollouts.errors import StorageUnavailable
+from rollouts.models import Dump, Sample, Sighting, Step
+from rollouts.rows import AT, Row, Slim, filled, insert
+
+HELD_ROWS = 20_000  # of a step, as tuples in memory
+
+Rows = Callable[[Dump], Iterable[Row]]
+
+
+def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
+    """Rewrites the rows of a step in which `dump` is new or indexed again; `slim` are its rows. Sets `dump.state`.
+
+    Returns the step's rows, unless they are too many to hold.
+
+    Under the step's row lock. Rows of the same step that do not change keep their ids, so links and flags hold.
+    """
+    versions = sorted([*others(dump), dump], key=lambda version: (version.received_at, version.pk))
+    live = current(versions)
+    old = [version for version in versions if version not in live]
+    mark(dump, live, old)
+    Sample.objects.filter(step=step).delete()
+    if versions == [dump]:
+        Sighting.objects.filter(dump=dump).delete()
+        found = slim.rows(step.pk, dump.pk)
+        rows = list(found) if slim.count <= HELD_ROWS else None
+        insert(found if rows is None else rows)
+        return rows
+    rows, sights = merge(live, old, lambda version: rows_of(step, version, dump, slim))
+    insert(rows)
+    Sighting.objects.filter(dump__in=versions).delete()
+    Sighting.objects.bulk_create(sights, batch_size=5000)
+    return rows
+
+
+def others(dump: Dump) -> QuerySet[Dump]:
+    """The other dumps of the step that have a body."""
+    same = {name: getattr(dump, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
+    return Dump.objects.filter(**same, segment__isnull=False).exclude(pk=dump.pk).select_related("segment")
+
+
+def current(versions: Sequence[Dump]) -> list[Dump]:
+    """The live ones of the versions, which are in order of arrival: the newest of each source. A source that comes in
+    chunks adds them up, until it starts anew with a higher generation."""
+    generation: dict[tuple[str, str], int] = {}
+    for version in versions:
+        source = (version.producer, version.source)
+        generation[source] = max(version.generation, generation.get(source, 0))
+    newest: dict[tuple[str, str, int | None], Dump] = {}
+    for version in versions:
+        if version.generation == generation[version.producer, version.source]:
+            newest[version.producer, version.source, version.offset] = version
+    return [version for version in versions if version in newest.values()]
+
+
+def mark(dump: Dump, live: Sequence[Dump], old: Sequence[Dump]) -> None:
+    """States follow from who is live. Dumps that wait to be indexed again keep saying so."""
+    state = Dump.State
+    done = Dump.objects.filter(state__in=[state.INDEXED, state.SUPERSEDED])
+    done.filter(pk__in=[version.pk for version in live]).update(state=state.INDEXED)
+    done.filter(pk__in=[version.pk for version in old]).update(state=state.SUPERSEDED)
+    dump.state = state.INDEXED if dump in live else state.SUPERSEDED
+
+
+def rows_of(step: Step, version: Dump, dump: Dump, slim: Slim) -> Iterator[Row]:
+    if version.pk != dump.pk:
+        slim = from_body(version)
+    return slim.rows(step.pk, version.pk)
+
+
+def from_body(dump: Dump) -> Slim:
+    """The rows of a dump that was indexed before. Raises StorageUnavailable when its body is gone."""
+    try:
+        return slim_of(dump)
+    except FileNotFoundError:  # folded into a segment just now
+        dump.refresh_from_db()
+    try:
+        return slim_of(dump)
+    except FileNotFoundError as error:
+        raise StorageUnavailable(f"The body of dump {dump.pk} is not on the disk; index the run again.") from error
+
+
+def slim_of(dump: Dump) -> Slim:
+    slim = Slim()
+    with bodies.opened(dump) as file:
+        names = file.schema_arrow.names
+    own = [name for name in ("num.acc", "num.response_length", "more") if name in names]
+    for table in bodies.scan(dump, [*parquet.SLIM, *own]):
+        slim.add(parquet.records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
+    return slim
+
+
+def merge(live: Sequence[Dump], old: Sequence[Dump], rows_of: Rows) -> tuple[list[Row], list[Sighting]]:
+    """Rows by first owner, hidden ones from the newest superseded dump that has them, and the sightings."""
+    merged: dict[str, Row] = {}
+    sights: list[Sighting] = []
+    for version in live:
+        for row in rows_of(version):
+            known = merged.get(row[0])
+            if known is not None:
+                sights.append(Sighting(sample=row[0], dump_id=version.pk, ordinal=row[AT["ordinal"]]))
+            merged[row[0]] = row if known is None else filled(known, row)
+    for version in reversed(old):
+        for row in rows_of(version):
+            if row[0] not in merged:
+                merged[row[0]] = (*row[: AT["visible"]], False, *row[AT["visible"] + 1 :])
+    return list(merged.values()), sights

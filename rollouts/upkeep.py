@@ -1,0 +1,136 @@
+"""What the sweep does: finds what is overdue, expires what nobody will ask for. Cheap when there is nothing to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from django.db.models import Count, Q, Sum
+from django.utils import timezone
+
+from rollouts import live, storage
+from rollouts.models import Dump, DumpQuerySet, MetricRow, Run, Segment
+from rollouts.processes import is_gone
+from rollouts.projects import BIN
+
+AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this
+MOST = 500  # dumps per sweep: a long queue is already queued
+PARTS_LIVE = 24 * 3600  # seconds a half-sent upload may rest
+LEFTOVERS_LIVE = 3600  # seconds after which a file that no row names is nobody's
+FOLD_POINTS = 500
+FOLD_SEGMENTS = 32
+SMALL_SEGMENT = 8 << 20  # bytes
+
+
+def release_dead() -> int:
+    """Gives back the claims of processes of this host that have ended; returns how many."""
+    claimed = Dump.objects.filter(state=Dump.State.INDEXING).exclude(claimed_by="")
+    dead = [name for name in claimed.values_list("claimed_by", flat=True).distinct() if is_gone(name)]
+    if not dead:
+        return 0
+    return claimed.filter(claimed_by__in=dead).update(state=Dump.State.RECEIVED, due_at=timezone.now())
+
+
+def give_up() -> int:
+    """Fails the dumps that have killed their worker every time, so that they cannot go on doing it."""
+    now = timezone.now()
+    tired = list(Dump.objects.overdue(now).filter(tries__gte=Dump.MAX_TRIES).select_related("run")[:MOST])
+    for dump in tired:
+        Dump.objects.filter(pk=dump.pk, state=dump.state, tries=dump.tries).update(
+            state=Dump.State.FAILED,
+            message=f"Indexing ended without an answer {dump.tries} times (a worker killed, or out of memory?); "
+            "the bytes are kept and can be indexed again.",
+        )
+        live.changed(dump.run, split=dump.split, step=dump.step)
+    return len(tired)
+
+
+def overdue() -> list[int]:
+    """Ids of the dumps to send again, oldest first; they are due again after `AGAIN`."""
+    return sent(Dump.objects.overdue(timezone.now()))
+
+
+def waiting() -> list[int]:
+    """As `overdue`, of all that waits: a worker that was killed took messages with it."""
+    return sent(Dump.objects.filter(state=Dump.State.RECEIVED, tries=0) | Dump.objects.overdue())
+
+
+def sent(dumps: DumpQuerySet) -> list[int]:
+    late = list(dumps.order_by("pk").values_list("pk", flat=True)[:MOST])
+    if late:
+        Dump.objects.filter(pk__in=late).update(due_at=timezone.now() + AGAIN)
+    return late
+
+
+def series_due() -> list[int]:
+    """Runs with enough loose metric rows for a block. Only runs with recent news can have become due."""
+    recent = Run.objects.filter(seen_at__gt=timezone.now() - timedelta(minutes=10)).values("pk")
+    loose = MetricRow.objects.filter(run__in=recent).values("run").annotate(rows=Count("pk"))
+    return list(loose.filter(rows__gte=FOLD_POINTS).values_list("run", flat=True))
+
+
+def segments_due() -> list[tuple[int, str]]:
+    """(run, split) with many small Parquet files, or enough of them to make one of full size."""
+    small = Segment.objects.filter(bytes__lt=SMALL_SEGMENT).values("run", "split")
+    many = small.annotate(files=Count("pk"), total=Sum("bytes")).filter(files__gt=1)
+    due = many.filter(Q(files__gte=FOLD_SEGMENTS) | Q(total__gte=8 * SMALL_SEGMENT))
+    return list(due.values_list("run", "split"))
+
+
+def parts_folder() -> Path:
+    folder = storage.root() / "incoming" / "parts"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def expire_arrivals() -> int:
+    """Removes uploads that were begun and left; returns how many files went."""
+    incoming = storage.root() / "incoming"
+    left = [*older(incoming.glob("*"), LEFTOVERS_LIVE), *older((incoming / "parts").glob("*"), PARTS_LIVE)]
+    for path in left:
+        path.unlink(missing_ok=True)
+    return len(left)
+
+
+def older(paths: Iterator[Path], seconds: float) -> Iterator[Path]:
+    before = time.time() - seconds
+    for path in paths:
+        try:
+            if path.is_file() and path.stat().st_mtime < before:
+                yield path
+        except FileNotFoundError:
+            continue
+
+
+def empty_bin() -> int:
+    """Removes the runs that have been in the bin for a week: rows, bodies and raw bytes; returns how many."""
+    gone = list(Run.objects.filter(deleted_at__lt=timezone.now() - BIN)[:10])
+    for run in gone:
+        purge(run)
+    return len(gone)
+
+
+def purge(run: Run) -> None:
+    """Removes a run for good. Rows first: a file without a row is litter, a row without its file is a wound."""
+    bodies = [storage.body_path(path) for path in run.segments.values_list("path", flat=True)]
+    hashes = set(run.dumps.values_list("sha256", flat=True))
+    project = run.project_id
+    run.delete()
+    shared = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
+    for path in bodies:
+        path.unlink(missing_ok=True)
+    for path in older((storage.raw_path(project, sha256) for sha256 in hashes - shared), 60):
+        path.unlink(missing_ok=True)
+
+
+def drop_orphans() -> int:
+    """Removes Parquet files that no segment names (a worker died between file and row); returns how many."""
+    bodies = storage.root() / "bodies"
+    old = list(older(bodies.rglob("*"), LEFTOVERS_LIVE))
+    names = {str(path.relative_to(bodies)): path for path in old}
+    known = set(Segment.objects.values_list("path", flat=True)) if names else set()
+    for name in names.keys() - known:
+        names[name].unlink(missing_ok=True)
+    return len(names.keys() - known)

@@ -1,0 +1,56 @@
+"""Words that callers send: checked once, so that no NUL, half surrogate or huge number reaches a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rollouts.errors import BadInput
+
+BIGGEST = 2**63 - 1
+
+
+def text(value: Any, field: str, *, most: int, default: str = "") -> str:
+    """`value` as a string of at most `most` characters. Raises BadInput."""
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise BadInput(f"`{field}` must be a string.", field)
+    if len(value) > most:
+        raise BadInput(f"`{field}` may have at most {most} characters, this one has {len(value)}.", field)
+    if any(character < " " or "\ud800" <= character <= "\udfff" or character == "\x7f" for character in value):
+        raise BadInput(f"`{field}` holds control characters or half surrogates; send plain UTF-8 text.", field)
+    return value
+
+
+def number(value: Any, field: str, *, least: int = 0, most: int = BIGGEST) -> int | None:
+    """`value` as an integer from `least` to `most`; None and the empty string are None. Raises BadInput."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and len(value) < 30 and value.isascii() and value.lstrip("-").isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(f"`{field}` must be a whole number.", field)
+    if not least <= value <= most:
+        raise BadInput(f"`{field}` must be between {least} and {most}.", field)
+    return value
+
+
+def one_of(value: Any, field: str, allowed: Sequence[str], *, default: str) -> str:
+    """`value` if it is one of `allowed`, `default` when it is empty. Raises BadInput."""
+    if value is None or value == "":
+        return default
+    if value not in allowed:
+        raise BadInput(f"`{field}` must be one of: {', '.join(allowed)}.", field)
+    return str(value)
+
+
+def yes(value: Any, field: str) -> bool:
+    """A boolean as JSON or as a query parameter writes it. Raises BadInput."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("", "1", "true", "yes"):
+        return True
+    if isinstance(value, str) and value.lower() in ("0", "false", "no"):
+        return False
+    raise BadInput(f"`{field}` must be true or false.", field)

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Makes sure that what the tests drive is here: Redis, PostgreSQL, nginx, Chromium and a font. Debian and Ubuntu.
+set -euo pipefail
+
+missing=()
+need() { "${@:2}" >/dev/null 2>&1 || missing+=("$1"); }
+need redis-server command -v redis-server
+need postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
+need nginx bash -c 'command -v nginx || test -x /usr/sbin/nginx'
+need chromium bash -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
+need fonts-dejavu-core bash -c 'ls /usr/share/fonts/truetype/*/*.ttf'
+need fonts-noto-cjk bash -c 'ls /usr/share/fonts/opentype/noto/NotoSansCJK-*'
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+install=(apt-get install -y -q --no-install-recommends "${missing[@]}")
+if ! command -v apt-get >/dev/null; then
+  echo "The tests need: ${missing[*]} (names of Debian packages)." >&2
+  exit 1
+fi
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! sudo -n true 2>/dev/null; then
+    echo "The tests need: sudo ${install[*]}" >&2
+    exit 1
+  fi
+  root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${root[@]}" apt-get update -q
+"${root[@]}" "${install[@]}"

@@ -1,0 +1,132 @@
+"""Puts the front end's libraries under static/vendor/, from npm, with every hash checked.
+
+    python scripts/vendor.py            # download, check, write
+    python scripts/vendor.py --check    # only compare what is there with what was written
+
+There is no build step: files are taken as published. A `.gz` beside each script and style lets whitenoise send it
+compressed. A new version is a new line in `PACKAGES` and the path in the templates that name it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+VENDOR = Path(__file__).resolve().parent.parent / "static" / "vendor"
+SUMS = VENDOR / "sums.json"
+
+
+class Package(NamedTuple):
+    name: str
+    version: str
+    integrity: str
+    files: tuple[str, ...]
+
+
+PACKAGES = (
+    Package(
+        "htmx.org",
+        "2.0.11",
+        "sha512-Thx/WtpeOQqSrqBCw/A1cwGJGg4UrVa3+sW0GmrM3p4gJgO89ecH4qtbnyzDDWFvBTqjnIMCgELTNt636dtamA==",
+        ("LICENSE", "dist/htmx.min.js"),
+    ),
+    Package(
+        "idiomorph",
+        "0.8.0",
+        "sha512-R47JBL+6jHDQvcnbppIUtXXcxi5h6+wuCEEZXnRhUltsgzPFKzThL5PuHppP9ypJuy+7WawcY1TsSBD/iQbMhw==",
+        ("LICENSE", "dist/idiomorph-ext.min.js"),
+    ),
+    Package(
+        "uplot",
+        "1.6.32",
+        "sha512-KIMVnG68zvu5XXUbC4LQEPnhwOxBuLyW1AHtpm6IKTXImkbLgkMy+jabjLgSLMasNuGGzQm/ep3tOkyTxpiQIw==",
+        ("LICENSE", "dist/uPlot.iife.min.js", "dist/uPlot.min.css"),
+    ),
+    Package(
+        "katex",
+        "0.19.1",
+        "sha512-jG8uKntjSEcm2EpQOh0XturpPuuC9r3Sq5HLHdsFdWZT27E672SF19QEi+of0/YeOy15lDgRhKvr5614uRrEfA==",
+        ("LICENSE", "dist/katex.min.js", "dist/katex.min.css", "dist/contrib/auto-render.min.js", "dist/fonts/*.woff2"),
+    ),
+    Package(
+        "@fontsource-variable/inter",
+        "5.3.0",
+        "sha512-OupL48va4JNofb97w6NYeF9S7W/kHNKM0Er8Dem5nqi4jeOLrVJDoE8tZEpnMJmtkvNbB1EIPPwHcdkF6b1oUA==",
+        ("LICENSE", "files/inter-latin-wght-normal.woff2"),
+    ),
+    Package(
+        "@fontsource-variable/jetbrains-mono",
+        "5.3.0",
+        "sha512-F32xpS2NsGYoQi2ADSkKTgpJj7ozajsGgDJ8woTnqjmIB+dxDIqImjl4pXZVEExu8UFZ2ndhmX18EBS/hdz3Lw==",
+        ("LICENSE", "files/jetbrains-mono-latin-wght-normal.woff2"),
+    ),
+)
+
+
+def fetched(package: Package, folder: Path) -> Path:
+    """The package's archive in `folder`, its hash the one that this file names."""
+    command = ["npm", "pack", f"{package.name}@{package.version}", "--silent", "--pack-destination", str(folder)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
+    archive = folder / f"{package.name.lstrip('@').replace('/', '-')}-{package.version}.tgz"
+    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if found != package.integrity:
+        sys.exit(f"{archive.name} has another hash than this file names: {found}. Nothing of it was written.")
+    return archive
+
+
+def unpack(package: Package, archive: Path) -> None:
+    """Writes the wanted files below static/vendor/name@version/, paths without their first folder."""
+    target = VENDOR / f"{package.name.rsplit('/', 1)[-1]}@{package.version}"
+    shutil.rmtree(target, ignore_errors=True)
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            inner = member.name.partition("/")[2]
+            content = tar.extractfile(member) if member.isfile() else None
+            if content and any(Path(inner).match(pattern) for pattern in package.files):
+                place(target / inner.removeprefix("dist/").removeprefix("files/"), content.read())
+
+
+def place(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    if path.suffix in {".js", ".css"}:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(content, 9, mtime=0))
+
+
+def sums() -> dict[str, str]:
+    """{path below static/vendor: sha256} of everything there."""
+    files = sorted(path for path in VENDOR.rglob("*") if path.is_file() and path != SUMS)
+    return {str(path.relative_to(VENDOR)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def check() -> int:
+    written = json.loads(SUMS.read_text())
+    found = sums()
+    changed = sorted(name for name in written.keys() | found.keys() if written.get(name) != found.get(name))
+    for name in changed:
+        print(f"static/vendor/{name} is not as scripts/vendor.py wrote it.")
+    return 1 if changed else 0
+
+
+def main() -> int:
+    if "--check" in sys.argv:
+        return check()
+    with tempfile.TemporaryDirectory() as folder:
+        for package in PACKAGES:
+            unpack(package, fetched(package, Path(folder)))
+            print(f"{package.name}@{package.version}")
+    SUMS.write_text(json.dumps(sums(), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+// Every page's script. Pages work without it; it adds keys, live panels, and reading without reloading.
+import "./frame.js";
+import "./keys.js";
+import "./doorbell.js";
+import "./reader.js";
+import "./flags.js";
+
+document.documentElement.classList.add("js");
+if (document.querySelector("[data-charts]")) import("./charts.js");

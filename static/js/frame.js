@@ -1,0 +1,72 @@
+// Times, copying, colours, help, the bar that says something is on its way.
+import { work } from "./panel.js";
+
+const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [Infinity, 86400, "d"]];
+
+function ago(moment) {
+  const seconds = Math.max(0, Math.round((Date.now() - new Date(moment)) / 1000));
+  const [, size, name] = UNITS.find(([most]) => seconds < most);
+  return `${Math.floor(seconds / size)} ${name} ago`;
+}
+
+function tell(root = document) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const text = ago(time.dateTime);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+tell();
+setInterval(() => document.hidden || tell(), 5000);
+document.addEventListener("deck:settled", (event) => tell(event.detail.panel));
+document.addEventListener("htmx:afterSettle", () => tell());
+document.addEventListener("htmx:beforeRequest", () => work(1));
+document.addEventListener("htmx:afterRequest", () => work(-1));
+
+let fading;
+export function say(text) {
+  document.querySelector(".toast")?.remove();
+  const toast = Object.assign(document.createElement("p"), { className: "toast", textContent: text });
+  toast.setAttribute("role", "status");
+  document.body.append(toast);
+  clearTimeout(fading);
+  fading = setTimeout(() => toast.remove(), 1600);
+}
+
+export async function copy(text) {
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else copyOld(text);
+}
+
+// Plain http on another machine has no clipboard API.
+function copyOld(text) {
+  const area = Object.assign(document.createElement("textarea"), { value: text, className: "visually-hidden" });
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await copy(button.closest(".copyable").querySelector("pre").textContent);
+  say("Copied");
+});
+
+document.querySelector("[data-help]")?.addEventListener("click", () => document.getElementById("help").showModal());
+
+document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const button = event.target.querySelector("button");
+  const order = { light: "auto", auto: "dark", dark: "light" };
+  const chosen = button.value;
+  const root = document.documentElement;
+  if (chosen === "auto") delete root.dataset.theme;
+  else root.dataset.theme = chosen;
+  const path = document.body.dataset.root;
+  document.cookie = `theme=${chosen === "auto" ? "" : chosen}; path=${path}; max-age=31536000; samesite=lax`;
+  button.value = order[chosen];
+  button.title = `Colours: ${chosen === "auto" ? "as the system" : chosen}`;
+  document.dispatchEvent(new CustomEvent("deck:theme"));
+});

@@ -1,0 +1,58 @@
+// Asks an address for one panel's content and puts it in place. The address is the page's own; HX-Target names the panel.
+
+const etags = new Map();
+let busy = 0;
+
+export const settled = (panel) => document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
+
+// Gives the panel's HTML; null when nothing changed since the last time this page asked.
+export async function ask(panel, url, { signal, quiet = false } = {}) {
+  const key = `${panel.id} ${url}`;
+  const headers = { "HX-Request": "true", "HX-Target": panel.id };
+  if (quiet && etags.has(key)) headers["If-None-Match"] = etags.get(key);
+  work(quiet ? 0 : 1);
+  try {
+    const answer = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
+    if (answer.status === 304) return null;
+    if (answer.headers.has("HX-Retarget")) return null;
+    if (answer.redirected || answer.headers.has("HX-Refresh")) return location.reload(), null;
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    etags.set(key, answer.headers.get("ETag"));
+    return await answer.text();
+  } finally {
+    work(quiet ? 0 : -1);
+  }
+}
+
+// Morphs, so that focus, scroll, half-typed text and open boxes stay.
+export function place(panel, html) {
+  window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: keep } });
+  window.htmx.process(panel);
+  settled(panel);
+}
+
+// What a person did to an element is not the server's to undo.
+function keep(name, node) {
+  return !(name === "aria-selected" || name === "value" || (name === "open" && node.tagName === "DETAILS"));
+}
+
+export function work(change) {
+  busy += change;
+  document.getElementById("busy").classList.toggle("on", busy > 0);
+}
+
+// This page's address with other parameters; empty ones are left out.
+export function address(changes = {}, base = location.href) {
+  const url = new URL(base, location.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === "" || value == null) url.searchParams.delete(name);
+    else url.searchParams.set(name, value);
+  }
+  return readable(url);
+}
+
+// The query language's signs stay as typed.
+function readable(url) {
+  const query = url.search.replace(/%3A/gi, ":").replace(/%3C/gi, "<").replace(/%3E/gi, ">").replace(/%3D/gi, "=").replace(/%2F/gi, "/");
+  return url.pathname + query + url.hash;
+}

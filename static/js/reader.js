@@ -1,0 +1,170 @@
+// The sample beside the table: choosing rows by mouse and keys, ways to read, the drawer, the width.
+import { copy, say } from "./frame.js";
+import { onEscape } from "./keys.js";
+import { address, ask, place } from "./panel.js";
+
+const page = document.getElementById("step-page");
+const pane = document.getElementById("sample");
+const AHEAD = 8;
+const ready = new Map();
+let loading, writing, chosen = pane?.querySelector("article")?.dataset.id;
+
+const rows = () => [...document.querySelectorAll("#rows tr[data-id]")];
+const current = () => rows().find((row) => row.dataset.id === chosen);
+const parameter = (name) => new URLSearchParams(location.search).get(name) ?? "";
+
+function mark() {
+  for (const row of rows()) {
+    if (row.dataset.id === chosen) row.setAttribute("aria-selected", "true");
+    else row.removeAttribute("aria-selected");
+  }
+  if (document.querySelector("[data-math]")) import("./math.js").then((math) => math.render(pane));
+}
+
+// --- the pane ---------------------------------------------------------------------------------------------------------
+
+const base = () => page?.dataset.sampleUrl ?? "";
+const paneAddress = (id, extra = {}) => address({ view: parameter("view"), q: parameter("q"), ...extra }, base().replace("ID", id));
+
+export async function show(id, extra = {}, byPerson = true) {
+  loading?.abort();
+  loading = new AbortController();
+  const url = paneAddress(id, extra);
+  if (chosen !== id) {
+    chosen = id;
+    mark();
+  }
+  if (byPerson) {
+    write({ sel: id, start: "", ...("view" in extra ? { view: extra.view } : {}) });
+    page.classList.add("reading");
+  }
+  try {
+    const html = ready.get(url) ?? (await ask(pane, url, { signal: loading.signal }));
+    if (html == null) return;
+    ready.delete(url);
+    pane.innerHTML = html;
+    window.htmx.process(pane);
+    pane.scrollTop = 0;
+    document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
+    ahead();
+  } catch (error) {
+    if (error.name !== "AbortError") say("The sample could not be read; the server does not answer.");
+  }
+}
+
+// Browsers take few address changes a second, and a key that is held down makes many.
+function write(changes) {
+  clearTimeout(writing);
+  writing = setTimeout(() => history.replaceState(null, "", address(changes)), 100);
+  if ("view" in changes) history.replaceState(null, "", address(changes));
+}
+
+// The next row's text is there before its key is pressed.
+function ahead() {
+  const next = current()?.nextElementSibling?.dataset.id;
+  if (!next) return;
+  const url = paneAddress(next);
+  if (ready.has(url)) return;
+  ask(pane, url, { quiet: true }).then((html) => html && ready.set(url, html), () => {});
+  while (ready.size > AHEAD) ready.delete(ready.keys().next().value);
+}
+
+export function move(by) {
+  const all = rows();
+  const at = all.indexOf(current());
+  const row = all[Math.max(0, at + by)];
+  if (!row) return document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" });
+  row.scrollIntoView({ block: "nearest" });
+  if (all.length - at < 10) document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" }), row.scrollIntoView({ block: "nearest" });
+  show(row.dataset.id);
+}
+
+// --- clicks -----------------------------------------------------------------------------------------------------------
+
+const plain = (event) => event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+
+const CLICKS = {
+  "[data-move]": (found) => move(Number(found.dataset.move)),
+  "#rows tr[data-id]": (found) => show(found.dataset.id),
+  "[data-sample]": (found) => show(found.dataset.sample),
+  "[data-past]": (found) => location.assign(address({ sel: found.dataset.past }, found.dataset.step)),
+  "[data-view]": (found) => show(chosen, { view: found.dataset.view === "raw" ? "" : found.dataset.view, start: found.dataset.start ?? "" }),
+  "[data-close]": () => closed("full") || closed("reading"),
+  "[data-wide]": () => page.classList.toggle("full"),
+};
+
+document.addEventListener("click", (event) => {
+  if (!page || !pane || !plain(event)) return;
+  for (const [selector, act] of Object.entries(CLICKS)) {
+    const found = event.target.closest(selector);
+    if (!found) continue;
+    event.preventDefault();
+    return act(found);
+  }
+});
+
+// Other responses of the group, by the cells' order.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-sibling]");
+  if (!button) return;
+  const cells = [...document.querySelectorAll(".cell")];
+  const at = cells.findIndex((cell) => cell.hasAttribute("aria-current"));
+  cells[at + Number(button.dataset.sibling)]?.click();
+});
+
+document.addEventListener("click", async (event) => {
+  if (!event.target.closest("[data-permalink]")) return;
+  const step = document.querySelector("#result [data-step]")?.dataset.step;
+  const resolved = step ? location.href.replace("/steps/latest/", `/steps/${step}/`) : location.href;
+  await copy(new URL(address(page && chosen ? { sel: chosen } : {}, resolved), location.href).href);
+  say("Link copied");
+});
+
+onEscape(() => closed("full") || (innerWidth <= 1100 && closed("reading")));
+
+function closed(name) {
+  if (!page?.classList.contains(name)) return false;
+  page.classList.remove(name);
+  current()?.scrollIntoView({ block: "nearest" });
+  return true;
+}
+
+// --- the width --------------------------------------------------------------------------------------------------------
+
+const columns = document.querySelector(".columns");
+const divider = document.querySelector("[data-divider]");
+const width = (share) => {
+  const kept = Math.min(80, Math.max(25, share));
+  columns.style.setProperty("--left", `${kept}%`);
+  localStorage.setItem("left", kept);
+};
+
+if (divider) {
+  const kept = Number(localStorage.getItem("left"));
+  if (kept) width(kept);
+  divider.addEventListener("pointerdown", (down) => {
+    divider.setPointerCapture(down.pointerId);
+    const follow = (event) => width((100 * event.clientX) / innerWidth);
+    divider.addEventListener("pointermove", follow);
+    divider.addEventListener("pointerup", () => divider.removeEventListener("pointermove", follow), { once: true });
+  });
+  divider.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -2, ArrowRight: 2 }[event.key];
+    if (by) width((Number(localStorage.getItem("left")) || 58) + by);
+  });
+}
+
+document.addEventListener("deck:settled", mark);
+document.addEventListener("htmx:afterSettle", mark);
+document.addEventListener("deck:ring", () => ready.clear());
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.target.id !== "result") return;
+  ready.clear();
+  const first = rows()[0];
+  if (first && !current()) show(first.dataset.id, {}, false);
+});
+mark();
+if (parameter("sel") && page) {
+  page.classList.add("reading");
+  current()?.scrollIntoView({ block: "center" });
+}

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.training import PROJECT, Training
+from tests.browser.visit import Site, Visit
+from tests.product import Product, free_port
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    """The distribution's Chromium where there is one, else Playwright's own."""
+    found = shutil.which("chromium")
+    return {"args": FLAGS, **({"executable_path": found} if found else {})}
+
+
+@pytest.fixture(scope="session", params=["direct", "nginx"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
+    """The whole product, once as it is and once behind nginx under /a/b/, with its admin signed in."""
+    port, stripping = free_port(), free_port()
+    with ExitStack() as stack:
+        alone = stack.enter_context(pytest.MonkeyPatch.context())
+        alone.delenv("REDIS_URL", raising=False)
+        if request.param == "direct":
+            product = stack.enter_context(Product())
+            found = Site(product, product.url)
+        else:
+            if not Path("/usr/sbin/nginx").exists():
+                pytest.skip("nginx is not installed")
+            from tests.browser.nginx import proxy
+
+            product = stack.enter_context(Product(f"http://127.0.0.1:{port}/a/b/"))
+            stack.enter_context(proxy(tmp_path_factory.mktemp("nginx") / "n", product.url, port, stripping))
+            found = Site(product, f"http://127.0.0.1:{port}/a/b", f"http://127.0.0.1:{stripping}/a/b")
+        found.signed_in = sign_in(browser, found.product.sign_in_link())
+        yield found
+
+
+def sign_in(browser: Browser, link: str) -> Any:
+    """The cookies of a person who opened their link."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(link)
+    page.get_by_role("link", name="Settings").first.wait_for()
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def person(site: Site, browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Opens a browser for a person, by default the admin; afterwards nothing may have gone wrong in any of them."""
+    visits: list[Visit] = []
+
+    def enter(state: Any = None, **options: Any) -> Visit:
+        size = {"width": 1440, "height": 900}
+        context = browser.new_context(**{"storage_state": state or site.signed_in, "viewport": size, **options})
+        visits.append(Visit(site, context))
+        return visits[-1]
+
+    yield enter
+    for visit in visits:
+        visit.context.close()
+    assert [fault for visit in visits for fault in visit.faults] == []
+
+
+@pytest.fixture
+def visit(person: Callable[..., Visit]) -> Visit:
+    return person()
+
+
+@pytest.fixture
+def training(site: Site, request: pytest.FixtureRequest) -> Training:
+    return Training(site.product, request.node.originalname)
+
+
+@pytest.fixture(scope="session")
+def mate(site: Site, browser: Browser) -> Any:
+    """The cookies of an annotator whom the admin let into the project."""
+    Training(site.product, "first")  # makes the project
+    context = browser.new_context(storage_state=site.signed_in)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(f"{site.url}/settings/{PROJECT}/")
+    page.fill("#new-member", "mina")
+    page.select_option("#new-role", "annotator")
+    page.get_by_role("button", name="Add").click()
+    link = page.locator(".secret pre").inner_text()
+    context.close()
+    return sign_in(browser, link)

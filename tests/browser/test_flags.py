@@ -1,0 +1,49 @@
+"""Flagging by keyboard, seen by others as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.browser.training import Training
+from tests.browser.visit import Visit, rows, selected
+
+
+def test_a_flag_by_two_keys_is_counted_moves_on_and_is_withdrawn(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    first, second = rows(page)[:2]
+    page.keyboard.press("f")
+    expect(page.locator("#flag-box form")).to_be_visible()
+    page.keyboard.press("1")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    expect(page.locator(f"#r-{first} .tag.flag")).to_be_visible()
+    expect(page.locator("#figures")).to_contain_text("flagged1")
+    page.keyboard.press("k")
+    expect(page.locator("#flags .flags li")).to_have_count(1)
+    assert selected(page) == [first]
+    page.get_by_role("button", name="withdraw").click()
+    expect(page.locator("#flags .flags li")).to_have_count(0)
+    expect(page.locator("#figures")).to_contain_text("flagged0")
+    expect(page.locator(f"#r-{first} .tag.flag")).to_have_count(0)
+
+
+def test_another_person_sees_a_flag_as_it_is_raised(
+    person: Callable[..., Visit], visit: Visit, mate: Any, training: Training
+) -> None:
+    training.pushed(1, 4)
+    other = person(mate).go(f"/runs/{training.uid}/steps/latest/")
+    mine = visit.go(f"/runs/{training.uid}/steps/latest/")
+    expect(other.locator("#figures")).to_contain_text("flagged0")
+    mine.keyboard.press("f")
+    mine.keyboard.press("Enter")
+    mine.keyboard.type("looks wrong")
+    mine.keyboard.press("Enter")
+    expect(other.locator("#flags .flags")).to_contain_text("looks wrong")
+    expect(other.locator("#figures")).to_contain_text("flagged1")
+    expect(other.get_by_role("button", name="withdraw")).to_have_count(0)
+    other.keyboard.press("f")
+    other.keyboard.press("2")
+    expect(mine.locator("#flags .flags")).to_contain_text("mina")

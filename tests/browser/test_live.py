@@ -1,0 +1,136 @@
+"""A page that is open while things arrive, while the server is away, and while others look at the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Page, Request, expect
+
+from tests.browser.training import Trainer, Training, generations
+from tests.browser.visit import Site, Visit, rows, selected
+
+
+def count_of(page: Page) -> str:
+    return page.locator("#found b").first.inner_text()
+
+
+def test_a_step_appears_by_itself_and_the_address_stays_symbolic(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    page.evaluate("window.notReloaded = true")
+    expect(page.locator("#alive")).to_contain_text("step 1")
+    training.push(2, generations(2, 6))
+    expect(page.locator("#rows tr[data-id]")).to_have_count(6)
+    expect(page.locator("#strip .strip-name")).to_contain_text("step 2")
+    expect(page.locator("#rows")).to_contain_text("Step 2 says")
+    assert page.evaluate("window.notReloaded")
+    assert page.url == f"{visit.site.url}/runs/{training.uid}/steps/latest/"
+
+
+def test_a_run_without_samples_fills_by_itself(visit: Visit, training: Training) -> None:
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    expect(page.locator("main")).to_contain_text("This run has sent no samples yet.")
+    training.push(1, generations(1, 4))
+    expect(page.locator("#rows tr[data-id]")).to_have_count(4)
+
+
+def test_the_socket_is_open_below_the_address_that_people_type(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    with visit.page.expect_websocket() as opened:
+        visit.go(f"/runs/{training.uid}/")
+    socket = opened.value
+    assert socket.url == visit.site.url.replace("http", "ws", 1) + "/ws/"
+    with socket.expect_event("framereceived", lambda frame: '"step":2' in str(frame).replace(" ", "")):
+        training.push(2, generations(2, 4))
+    expect(visit.page.locator("#alive")).to_contain_text("step 2")
+
+
+def test_a_page_catches_up_after_the_server_was_away(visit: Visit, training: Training) -> None:
+    product = visit.site.product
+    training.pushed(1, 4)
+    trainer = Trainer(product, training.name)
+    trainer.train(2, 5)
+    page = visit.go(f"/runs/{training.uid}/steps/all/")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(9)
+    product.stop("web")
+    expect(page.locator("#link")).to_contain_text("disconnected")
+    trainer.train(3, 6)
+    product.start("web")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(15, timeout=45_000)
+    expect(page.locator("#strip .strip-name")).to_contain_text("3 steps")
+    expect(page.locator("#link")).to_be_hidden()
+    trainer.end()
+    assert len(set(rows(page))) == 15
+    assert count_of(page) == "15"
+    visit.forgive()
+
+
+def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    chosen = rows(page)[1]
+    page.locator(f"#r-{chosen}").click()
+    expect(page.locator(f"#sample article[data-id='{chosen}']")).to_be_visible()
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    page.keyboard.type("it says half a th")
+    before = rows(page)
+    training.push(2, generations(2, 4))
+    expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
+    training.push(1, [*generations(1, 4, version=2), {"prompt": "new", "response": "row", "score": -1}], source="1")
+    expect(page.locator("[data-arrived]")).to_have_text("n 1 new")
+    page.keyboard.type("ing")
+    expect(page.locator("#flag-text")).to_have_value("it says half a thing")
+    expect(page.locator("#flag-text")).to_be_focused()
+    assert selected(page) == [chosen]
+    assert rows(page) == before, "rows moved under the reader"
+    page.keyboard.press("Enter")
+    expect(page.locator("#flags .flags")).to_contain_text("it says half a thing")
+    page.locator("[data-arrived]").click()
+    expect(page.locator("#rows tr[data-id]")).to_have_count(5)
+    assert selected(page) == [chosen]
+    assert len(set(rows(page))) == 5
+
+
+def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, training: Training) -> None:
+    training.pushed(1, 2)
+    tabs = [visit.page, *(visit.context.new_page() for _ in range(4))]
+    asked: dict[Page, list[str]] = {tab: [] for tab in tabs}
+    for tab in tabs:
+        tab.goto(f"{visit.site.url}/runs/{training.uid}/steps/all/")
+        tab.on("request", lambda request, tab=tab: asked[tab].append(panel_of(request)))
+    training.push_many(range(2, 202), 2)
+    for tab in tabs:
+        expect(tab.locator("#strip .strip-name")).to_contain_text("201 steps", timeout=60_000)
+        expect(tab.locator("#found b").first).to_have_text("402")
+        assert len(set(rows(tab))) == len(rows(tab)) == 50
+    for panels in asked.values():
+        assert 0 < panels.count("result") < 100, "rings are not gathered"
+
+
+def panel_of(request: Request) -> str:
+    return request.headers.get("hx-target", "")
+
+
+def test_a_page_without_a_socket_asks_now_and_then(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    visit.page.route_web_socket(re.compile("/ws/"), lambda socket: socket.close())
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    expect(page.locator("#link")).to_contain_text("disconnected")
+    training.push(2, generations(2, 6))
+    expect(page.locator("#rows tr[data-id]")).to_have_count(6, timeout=12_000)
+
+
+def test_a_proxy_that_takes_the_prefix_off_serves_the_same(
+    site: Site, person: Callable[..., Visit], training: Training
+) -> None:
+    if not site.stripped:
+        return
+    training.pushed(1, 4)
+    visit = person()
+    with visit.page.expect_websocket() as opened:
+        visit.page.goto(f"{site.stripped}/runs/{training.uid}/steps/latest/")
+    with opened.value.expect_event("framereceived"):
+        training.push(2, generations(2, 6))
+    expect(visit.page.locator("#rows tr[data-id]")).to_have_count(6)

@@ -1,0 +1,14 @@
+"""A training: for each line `STEP COUNT` it reads it records a step, at the end of its input it finishes."""
+
+from __future__ import annotations
+
+import sys
+
+import rolloutdeck
+from tests.browser.training import generations
+
+run = rolloutdeck.init(project=sys.argv[1], name=sys.argv[2], resume="allow")
+for line in sys.stdin:
+    step, count = map(int, line.split())
+    run.log_samples(generations(step, count), step=step)
+run.finish()

@@ -1,0 +1,86 @@
+"""What arrives while a test looks at the page: dumps over HTTP, or a real training process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rolloutdeck.http import Server
+from tests.product import Product
+
+PROJECT = "math"
+
+
+def generations(step: int, count: int, version: int = 1) -> list[dict[str, Any]]:
+    """Rows whose text does not depend on `version`, except the last one's."""
+    made = [
+        {
+            "prompt": f"What is {n} + 1?",
+            "response": f"Step {step} says {n + 1}.\n#### {n + 1}",
+            "score": n / count,
+            "group": str(n),
+            "index": 0,
+            "ground_truth": str(n + 1),
+        }
+        for n in range(count)
+    ]
+    made[-1]["response"] += f" (version {version})"
+    return made
+
+
+class Training:
+    """A run of the project `math` that is written over the HTTP API, straight to the server."""
+
+    def __init__(self, product: Product, name: str) -> None:
+        self.product, self.name = product, name
+        self.server = Server(product.url, product.token)
+        said = self.server.send_json("POST", "runs/", {"project": PROJECT, "name": name, "attempt": "a"})
+        assert said.ok, said.error
+        self.uid = str(said.json()["id"])
+
+    def push(self, step: int, rows: list[dict[str, Any]], source: str = "") -> None:
+        """One dump; what comes from the same `source` again supersedes."""
+        body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        query = {"attempt": "a", "split": "train", "step": step, "source": source or f"{step}", "format": "native"}
+        address = f"runs/{self.uid}/dumps/{hashlib.sha256(body).hexdigest()}/"
+        said = self.server.request("PUT", address, query=query, body=body)
+        assert said.ok, said.error
+
+    def pushed(self, step: int, count: int, rows: list[dict[str, Any]] | None = None) -> None:
+        """`push`, and wait until it is there to be seen."""
+        self.push(step, rows or generations(step, count))
+        deadline = time.monotonic() + 30
+        while len(self.samples(step)) != count:
+            assert time.monotonic() < deadline, f"step {step} was not indexed"
+            time.sleep(0.05)
+
+    def push_many(self, steps: range, count: int) -> None:
+        """A dump of `count` rows for each step, eight at a time."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda step: self.push(step, generations(step, count)), steps))
+
+    def samples(self, step: int) -> list[dict[str, Any]]:
+        return list(self.product.get(f"samples/?run={self.uid}&split=train&step={step}")["results"])
+
+
+class Trainer:
+    """The same run continued by a process of its own, which records through the public Python API."""
+
+    def __init__(self, product: Product, name: str) -> None:
+        command = [sys.executable, "-m", "tests.browser.trainer", PROJECT, name]
+        self.process = subprocess.Popen(command, env=product.environ, stdin=subprocess.PIPE, text=True)
+
+    def train(self, step: int, count: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{step} {count}\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0

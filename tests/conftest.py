@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.models import Project
+from tests import make
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(autouse=True)
+def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
+    """Every test writes its bytes to a folder of its own."""
+    settings.DATA_DIR = tmp_path / "data"
+    yield settings.DATA_DIR
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(settings: Any) -> None:
+    """The real hasher takes half a second per account, which tests make by the hundred."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make.project("math")
+
+
+@pytest.fixture
+def owner(project: Project) -> User:
+    return make.member(project, "olga", "owner")
+
+
+@pytest.fixture
+def mate(project: Project) -> User:
+    """An annotator of the same project."""
+    return make.member(project, "mina", "annotator")
+
+
+@pytest.fixture
+def stranger(db: None) -> User:
+    """Somebody with an account and no role anywhere: must see nothing."""
+    return User.objects.create_user("stan", password="stan-password")

@@ -1,0 +1,57 @@
+"""A real uvicorn in a thread of the test process, and requests to it by urllib."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Site:
+    port: int
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, named, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as found:
+                return Answer(found.status, {k.lower(): v for k, v in found.headers.items()}, found.read())
+        except urllib.error.HTTPError as refused:
+            return Answer(refused.code, {k.lower(): v for k, v in refused.headers.items()}, refused.read())
+
+
+@contextmanager
+def served(app: Any) -> Iterator[Site]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", ws="none", lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started:
+        if time.monotonic() > deadline:
+            raise RuntimeError("uvicorn did not start")
+        time.sleep(0.01)
+    try:
+        yield Site(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(20)

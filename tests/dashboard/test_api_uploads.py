@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import os
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.asgi import get_asgi_application
+
+from dashboard.door import Door
+from rolloutdeck import wire
+from rollouts import storage
+from rollouts.models import Dump, Membership, Project, Run, RunAlias
+from tests import make
+from tests.dashboard.serve import Answer, Site, served
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BODY = b'{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
+
+
+@pytest.fixture
+def site(transactional_db: None) -> Iterator[Site]:
+    django = get_asgi_application()
+    with served(Door(django, django)) as running:
+        yield running
+
+
+@pytest.fixture
+def key(owner: User, project: Project) -> str:
+    return f"Bearer {make.token(owner, 'ingest', on=project)}"
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project, uid="u1")
+
+
+def sha(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def put(
+    site: Site, key: str, body: Any, *, of: bytes = b"", query: str = "?attempt=a&step=1", **headers: str
+) -> Answer:
+    """PUT of `body` to run u1 under the sha256 of `of` (the body itself unless told)."""
+    address = f"/api/v1/runs/u1/dumps/{sha(of or body)}/{query}"
+    return site.send("PUT", address, body, Authorization=key, **headers)
+
+
+def left(data_dir: Path) -> list[Path]:
+    return [path for path in (data_dir / "incoming").rglob("*") if path.is_file()]
+
+
+def test_a_dump_is_stored_and_its_receipt_names_hash_and_bytes(
+    site: Site, key: str, run: Run, project: Project
+) -> None:
+    answer = put(site, key, BODY, query="?attempt=a&split=eval&step=7&source=7.jsonl&format=verl-jsonl")
+    assert (answer.status, answer.json) == (201, {"sha256": sha(BODY), "bytes": len(BODY)})
+    assert answer.headers["x-rolloutdeck"]
+    dump = Dump.objects.get()
+    assert (dump.run, dump.split, dump.step, dump.source, dump.attempt.key) == (run, "eval", 7, "7.jsonl", "a")
+    with storage.open_raw(project.pk, sha(BODY)) as raw:
+        assert raw.read() == BODY
+
+
+def test_the_same_dump_again_is_known_with_the_same_receipt(site: Site, key: str, run: Run, data_dir: Path) -> None:
+    first, again = put(site, key, BODY), put(site, key, BODY)
+    assert (first.status, again.status, again.json) == (201, 200, first.json)
+    assert (Dump.objects.count(), left(data_dir)) == (1, [])
+
+
+def test_a_known_dump_of_many_megabytes_is_answered_although_its_body_is_not_read(
+    site: Site, key: str, run: Run
+) -> None:
+    body = os.urandom(8 << 20)
+    assert [put(site, key, body).status for _ in range(2)] == [201, 200]
+
+
+def test_other_bytes_than_the_address_names_are_refused_and_gone(
+    site: Site, key: str, run: Run, data_dir: Path
+) -> None:
+    answer = put(site, key, BODY, of=b"something else")
+    assert (answer.status, answer.json["error"]["code"]) == (409, "hash_mismatch")
+    assert (Dump.objects.count(), left(data_dir)) == (0, [])
+
+
+def test_a_gzipped_body_is_stored_plain(site: Site, key: str, run: Run) -> None:
+    packed = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
+    answer = put(site, key, packed, of=BODY, Content_Encoding="gzip")
+    assert (answer.status, answer.json["bytes"]) == (201, len(BODY))
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"no gzip at all", gzip.compress(BODY, mtime=0)[:-9], gzip.compress(BODY, mtime=0) + b"tail"],
+    ids=["no gzip", "cut short", "something after it"],
+)
+def test_a_damaged_gzip_stream_is_refused(site: Site, key: str, run: Run, data_dir: Path, packed: bytes) -> None:
+    answer = put(site, key, packed, of=BODY, Content_Encoding="gzip")
+    assert (answer.status, answer.json["error"]["code"]) == (400, "bad_input")
+    assert left(data_dir) == []
+
+
+def test_a_gzip_bomb_is_refused_while_it_inflates(site: Site, key: str, run: Run, data_dir: Path) -> None:
+    bomb = gzip.compress(bytes(100 << 20))
+    answer = put(site, key, bomb, of=b"x", Content_Encoding="gzip")
+    assert (answer.status, answer.json["error"]["code"]) == (413, "too_large")
+    assert left(data_dir) == []
+
+
+def test_a_body_over_the_limit_is_refused_by_its_length_alone(site: Site, key: str, run: Run) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)
+    connection.putrequest("PUT", f"/api/v1/runs/u1/dumps/{sha(BODY)}/")
+    connection.putheader("Authorization", key)
+    connection.putheader("Content-Length", str(wire.MAX_DUMP_BYTES + 1))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+
+
+def test_a_chunked_body_over_the_limit_is_refused(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 1 << 20)
+    answer = put(site, key, iter([bytes(1 << 20), b"x"]), of=b"x")
+    assert answer.status == 413
+
+
+def parts_of(body: bytes, size: int) -> Iterator[tuple[bytes, str]]:
+    for start in range(0, len(body), size):
+        piece = body[start : start + size]
+        yield piece, f"bytes {start}-{start + len(piece) - 1}/{len(body)}"
+
+
+def test_parts_make_one_dump_and_a_question_says_how_far_it_is(site: Site, key: str, run: Run, data_dir: Path) -> None:
+    body = os.urandom(2_500_000)
+    parts = list(parts_of(body, 1_000_000))
+    asked = put(site, key, b"", of=body, Content_Range=f"bytes */{len(body)}")
+    assert (asked.status, asked.json) == (202, {"received": 0})
+    first = put(site, key, parts[0][0], of=body, Content_Range=parts[0][1])
+    assert (first.status, first.json) == (202, {"received": 1_000_000})
+    put(site, key, parts[1][0], of=body, Content_Range=parts[1][1])
+    asked = put(site, key, b"", of=body, Content_Range=f"bytes */{len(body)}")
+    assert asked.json == {"received": 2_000_000}
+    last = put(site, key, parts[2][0], of=body, Content_Range=parts[2][1])
+    assert (last.status, last.json) == (201, {"sha256": sha(body), "bytes": len(body)})
+    assert left(data_dir) == []
+
+
+def test_a_part_that_is_out_of_place_changes_nothing(site: Site, key: str, run: Run) -> None:
+    body = os.urandom(300)
+    parts = list(parts_of(body, 100))
+    put(site, key, parts[0][0], of=body, Content_Range=parts[0][1])
+    for piece, place in (parts[0], parts[2]):
+        assert put(site, key, piece, of=body, Content_Range=place).json == {"received": 100}
+    for piece, place in parts[1:]:
+        last = put(site, key, piece, of=body, Content_Range=place)
+    assert last.status == 201
+
+
+def test_parts_with_the_wrong_sum_are_thrown_away(site: Site, key: str, run: Run, data_dir: Path) -> None:
+    body, other = os.urandom(200), os.urandom(200)
+    parts = list(parts_of(other, 100))
+    put(site, key, parts[0][0], of=body, Content_Range=parts[0][1])
+    assert put(site, key, parts[1][0], of=body, Content_Range=parts[1][1]).status == 409
+    assert left(data_dir) == []
+
+
+def test_all_parts_that_wait_for_a_disk_are_completed_by_a_question(
+    site: Site, key: str, run: Run, monkeypatch: Any
+) -> None:
+    body = os.urandom(200)
+    real = storage.written_whole
+
+    def full(target: Path) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage, "written_whole", full)
+    answers = [put(site, key, piece, of=body, Content_Range=place) for piece, place in parts_of(body, 100)]
+    assert [answer.status for answer in answers] == [202, 507]
+    monkeypatch.setattr(storage, "written_whole", real)
+    assert put(site, key, b"", of=body, Content_Range="bytes */200").status == 201
+
+
+def test_a_gzipped_part_counts_its_plain_bytes(site: Site, key: str, run: Run) -> None:
+    for piece, place in parts_of(BODY, 30):
+        answer = put(site, key, gzip.compress(piece), of=BODY, Content_Range=place, Content_Encoding="gzip")
+    assert answer.status == 201
+
+
+@pytest.mark.parametrize(
+    "place", ["bytes 0-9", "bytes 5-2/10", "bytes 0-10/10", "lines 0-1/2", "bytes 0-1/" + "9" * 30]
+)
+def test_a_malformed_range_is_refused(site: Site, key: str, run: Run, place: str) -> None:
+    assert put(site, key, BODY, Content_Range=place).status == 400
+
+
+def test_a_part_that_is_shorter_than_it_says_is_not_kept(site: Site, key: str, run: Run) -> None:
+    put(site, key, BODY[:10], of=BODY, Content_Range=f"bytes 0-9/{len(BODY)}")
+    short = put(site, key, gzip.compress(b"abc"), of=BODY, Content_Range="bytes 10-19/57", Content_Encoding="gzip")
+    asked = put(site, key, b"", of=BODY, Content_Range=f"bytes */{len(BODY)}")
+    assert (len(BODY), short.status, asked.json) == (57, 400, {"received": 10})
+
+
+def test_a_client_that_vanishes_in_the_middle_leaves_nothing(site: Site, key: str, run: Run, data_dir: Path) -> None:
+    head = f"PUT /api/v1/runs/u1/dumps/{sha(BODY)}/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key}\r\n"
+    with socket.create_connection(("127.0.0.1", site.port)) as client:
+        client.sendall(f"{head}Content-Length: 5000000\r\n\r\n".encode() + bytes(3_000_000))
+        wait_for(lambda: left(data_dir))
+    wait_for(lambda: not left(data_dir))
+    assert Dump.objects.count() == 0
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr(storage, "free_bytes", lambda: 1 << 20)
+    answer = put(site, key, BODY)
+    assert (answer.status, answer.headers["retry-after"]) == (507, "5")
+
+
+def test_head_says_whether_a_dump_is_known(site: Site, key: str, run: Run) -> None:
+    address = f"/api/v1/runs/u1/dumps/{sha(BODY)}/?attempt=a&step=1"
+    assert site.send("HEAD", address, Authorization=key).status == 404
+    put(site, key, BODY)
+    known = site.send("HEAD", address, Authorization=key)
+    assert (known.status, known.headers["upload-offset"], known.body) == (200, str(len(BODY)), b"")
+
+
+def about(project: str, name: str, **more: str) -> dict[str, str]:
+    return {"X_Rolloutdeck_Project": quote(project), "X_Rolloutdeck_Run": quote(name), **more}
+
+
+def test_a_dump_of_an_unknown_run_makes_the_run_from_its_headers(site: Site, key: str, project: Project) -> None:
+    assert put(site, key, BODY, **about("math", "zählen 数")).status == 201
+    run = Run.objects.get()
+    assert (run.uid, run.name, run.project) == ("u1", "zählen 数", project)
+
+
+def test_without_those_headers_an_unknown_run_is_not_found(site: Site, key: str, project: Project) -> None:
+    assert put(site, key, BODY).status == 404
+
+
+def test_a_new_uid_with_a_taken_name_is_another_run_unless_it_resumes(site: Site, key: str, project: Project) -> None:
+    old = make.run(project, "grpo", uid="old")
+    put(site, key, BODY, **about("math", "grpo"))
+    assert Run.objects.get(uid="u1").name == "grpo-2"
+    Run.objects.get(uid="u1").delete()
+    put(site, key, BODY, **about("math", "grpo", X_Rolloutdeck_Resume="allow"))
+    assert (RunAlias.objects.get(uid="u1").run, Dump.objects.get().run) == (old, old)
+
+
+def test_the_scope_ingest_is_needed_and_a_token_at_all(site: Site, owner: User, project: Project, run: Run) -> None:
+    reading = f"Bearer {make.token(owner, 'read', 'annotate', on=project)}"
+    assert [put(site, key, BODY).status for key in (reading, "Bearer nonsense", "", "Basic x")] == [403, 401, 401, 401]
+
+
+def test_nobody_else_can_write_to_a_run(site: Site, mate: User, stranger: User, owner: User, run: Run) -> None:
+    other = make.project("code")
+    Membership.objects.create(project=other, user=owner, role="owner")
+    tokens = [make.token(stranger, "ingest"), make.token(mate, "ingest"), make.token(owner, "ingest", on=other)]
+    assert [put(site, f"Bearer {token}", BODY).status for token in tokens] == [404, 403, 404]
+
+
+def test_only_a_persons_own_machine_makes_projects_on_the_way(site: Site, owner: User, project: Project) -> None:
+    bound, loose, own = (
+        make.token(owner, "ingest", "admin", on=project),
+        make.token(owner, "ingest"),
+        make.token(owner, "ingest", "admin"),
+    )
+    answers = [put(site, f"Bearer {token}", BODY, **about("fresh", "grpo")).status for token in (bound, loose, own)]
+    assert answers == [404, 404, 201]
+    assert Project.objects.get(slug="fresh").role_of(owner) == "owner"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "runs/u1/dumps/abc/",
+        f"runs/u1/dumps/{'A' * 64}/",
+        f"runs/u%001/dumps/{sha(BODY)}/",
+        f"runs/{'u' * 65}/dumps/{sha(BODY)}/",
+        f"runs/u1/dumps/{sha(BODY)}/?step=-1",
+        f"runs/u1/dumps/{sha(BODY)}/?step=99999999999999999999999",
+        f"runs/u1/dumps/{sha(BODY)}/?split=test",
+        f"runs/u1/dumps/{sha(BODY)}/?source=%00",
+        f"runs/u1/dumps/{sha(BODY)}/?source=%ff",
+        f"runs/u1/dumps/{sha(BODY)}/?colour=red",
+        f"runs/u1/dumps/{sha(BODY)}/?" + "&".join(f"a{n}=1" for n in range(50)),
+    ],
+)
+def test_a_malformed_address_is_refused_in_one_sentence(site: Site, key: str, run: Run, address: str) -> None:
+    answer = site.send("PUT", f"/api/v1/{address}", BODY, Authorization=key)
+    assert answer.status == 400
+    assert set(answer.json["error"]) <= {"code", "message", "field"}
+
+
+def test_an_unknown_encoding_is_refused(site: Site, key: str, run: Run) -> None:
+    assert put(site, key, BODY, Content_Encoding="br").status == 415
+
+
+def test_many_uploads_at_once_are_all_there(site: Site, key: str, run: Run) -> None:
+    bodies = [BODY * n for n in range(1, 25)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: put(site, key, body, query="?attempt=new").status, bodies))
+    assert answers == [201] * len(bodies)
+    assert (Dump.objects.count(), run.attempts.count()) == (24, 1)
+
+
+def test_a_dead_broker_does_not_cost_the_dump(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
+    from workers.tasks import index_dump
+
+    monkeypatch.setattr(index_dump.app.conf, "broker_url", "redis+socket:///nowhere.sock")
+    assert put(site, key, BODY).status == 201

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.asgi import get_asgi_application
+
+from dashboard.door import Door, below_prefix, origin_is_ours
+from tests.dashboard.serve import Site, served
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    django = get_asgi_application()
+    with served(Door(django, django)) as running:
+        yield running
+
+
+def test_another_host_is_told_the_address_in_one_sentence(site: Site) -> None:
+    answer = site.send("GET", "/api/v1/runs/", Host="evil.example")
+    assert answer.status == 400
+    assert "ROLLOUTDECK_PUBLIC_URL" in answer.json["error"]["message"]
+    assert "x-rolloutdeck" in answer.headers
+
+
+def test_a_load_balancer_may_ask_for_health_by_any_name(site: Site) -> None:
+    assert site.send("GET", "/healthz", Host="10.0.0.7").json == {"status": "ok"}
+
+
+def test_pages_carry_a_policy_without_inline_script(site: Site) -> None:
+    policy = site.send("GET", "/sign-in/").headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+
+
+def test_below_a_prefix_it_answers_whether_the_proxy_takes_the_prefix_off_or_not(site: Site, settings: Any) -> None:
+    settings.PREFIX = settings.FORCE_SCRIPT_NAME = "/a/b"
+    kept, stripped = site.send("GET", "/a/b/api/v1/runs/"), site.send("GET", "/api/v1/runs/")
+    assert (kept.status, stripped.status) == (401, 401)
+    assert kept.headers["x-rolloutdeck"] and kept.body == stripped.body
+    sha = "0" * 64
+    assert [site.send("PUT", f"{at}/api/v1/runs/u/dumps/{sha}/", b"").status for at in ("/a/b", "")] == [401, 401]
+
+
+@pytest.mark.parametrize(
+    ("path", "below"),
+    [("/a/b/x", "/x"), ("/a/b", "/"), ("/a/b/", "/"), ("/a/bc", "/a/bc"), ("/x", "/x"), ("/", "/")],
+)
+def test_only_a_whole_prefix_is_taken_off(path: str, below: str, settings: Any) -> None:
+    settings.PREFIX = "/a/b"
+    assert below_prefix(path) == below
+
+
+@pytest.mark.parametrize(
+    ("public", "origin", "host", "ours"),
+    [
+        ("https://deck.example/a", "https://deck.example", "deck.example", True),
+        ("https://deck.example/a", "http://deck.example", "deck.example", False),
+        ("https://deck.example/a", "https://evil.example", "deck.example", False),
+        ("https://deck.example/a", "http://localhost:8460", "localhost:8460", False),
+        ("http://127.0.0.1:8460", "http://localhost:8460", "localhost:8460", True),
+        ("http://127.0.0.1:8460", "http://localhost:9999", "localhost:8460", False),
+        ("http://127.0.0.1:8460", "http://evil.example", "127.0.0.1:8460", False),
+        ("http://127.0.0.1:8460", "null", "127.0.0.1:8460", False),
+        ("http://127.0.0.1:8460", "http://[", "127.0.0.1:8460", False),
+        ("http://127.0.0.1:8460", "", "127.0.0.1:8460", True),
+    ],
+)
+def test_a_websocket_is_opened_for_our_own_pages_only(
+    public: str, origin: str, host: str, ours: bool, settings: Any
+) -> None:
+    settings.PUBLIC_URL = public
+    assert origin_is_ours(origin, host) is ours
+
+
+async def knock(path: str, host: str, origin: str) -> list[Any]:
+    """What a WebSocket from there is sent, and `opened` when the consumers get to see it."""
+    sent: list[Any] = []
+
+    async def sockets(scope: Any, receive: Any, send: Any) -> None:
+        sent.append(("opened", scope["path"]))
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", host.encode()), (b"origin", origin.encode())]
+    await Door(sockets, sockets)({"type": "websocket", "path": path, "headers": headers}, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "origin"),
+    [
+        ("/ws/", "evil.example", "http://evil.example"),
+        ("/ws/", "127.0.0.1:8460", "http://evil.example"),
+        ("/runs/", "127.0.0.1:8460", "http://127.0.0.1:8460"),
+    ],
+)
+def test_a_strange_websocket_is_closed(path: str, host: str, origin: str) -> None:
+    assert asyncio.run(knock(path, host, origin)) == [{"type": "websocket.close", "code": 4403}]
+
+
+def test_a_websocket_below_the_prefix_is_opened(settings: Any) -> None:
+    settings.PREFIX = "/a/b"
+    for path in ("/a/b/ws/", "/ws/"):
+        assert asyncio.run(knock(path, "127.0.0.1:8460", "http://127.0.0.1:8460")) == [("opened", "/ws/")]

@@ -1,0 +1,125 @@
+"""The doorbell's wire, over the real channel layer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import AnonymousUser, User
+
+from dashboard.feed import Feed, listening
+from rollouts import live
+from rollouts.models import Run
+from tests import make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run(transactional_db: None) -> Run:
+    project = make.project("math")
+    make.member(project, "mina", "annotator")
+    make.member(make.project("other"), "stan", "owner")
+    return make.run(project)
+
+
+def socket(user: Any) -> WebsocketCommunicator:
+    communicator = WebsocketCommunicator(Feed.as_asgi(), "/ws/")
+    communicator.scope["user"] = user
+    return communicator
+
+
+def waited(test: Callable[[Run], Awaitable[None]]) -> Callable[[Run], None]:
+    """A coroutine as a test that pytest collects."""
+
+    @wraps(test)
+    def run_it(run: Run) -> None:
+        async_to_sync(test)(run)
+
+    return run_it
+
+
+async def opened(name: str, topics: list[str]) -> tuple[WebsocketCommunicator, Any]:
+    """A connected page, and its first ring."""
+    communicator = socket(await User.objects.aget(username=name))
+    await communicator.connect()
+    await communicator.send_json_to({"topics": topics})
+    return communicator, await communicator.receive_json_from()
+
+
+def rung(run: Run) -> None:
+    live.changed(run, split="train", step=7)
+
+
+@waited
+async def test_a_page_is_rung_at_once_and_when_its_run_changes(run: Run) -> None:
+    page, first = await opened("mina", [f"run:{run.uid}"])
+    assert first == {"topics": [f"run:{run.uid}"]}
+    await sync_to_async(rung)(run)
+    ring = await page.receive_json_from()
+    assert ring == {"topics": [f"run:{run.uid}"], "split": "train", "step": 7, "version": 1, "listeners": 1}
+    await page.disconnect()
+
+
+@waited
+async def test_a_run_that_one_may_not_see_is_not_heard(run: Run) -> None:
+    page, first = await opened("stan", [f"run:{run.uid}", "runs"])
+    assert first == {"topics": ["runs"]}
+    await sync_to_async(rung)(run)
+    assert await page.receive_json_from() == {"topics": ["runs"], "listeners": 1}
+    assert await page.receive_nothing()
+    await page.disconnect()
+
+
+@waited
+async def test_a_ring_says_how_many_pages_hear_it_until_they_close(run: Run) -> None:
+    pages = [(await opened("mina", [f"run:{run.uid}"]))[0] for _ in range(3)]
+    await pages.pop().disconnect()
+    await sync_to_async(rung)(run)
+    assert [(await page.receive_json_from())["listeners"] for page in pages] == [2, 2]
+    for page in pages:
+        await page.disconnect()
+    assert not listening
+
+
+@waited
+async def test_new_topics_replace_the_old(run: Run) -> None:
+    page, _ = await opened("mina", [f"run:{run.uid}"])
+    await page.send_json_to({"topics": []})
+    assert await page.receive_json_from() == {"topics": []}
+    await sync_to_async(rung)(run)
+    assert await page.receive_nothing()
+    await page.disconnect()
+
+
+@waited
+async def test_nobody_listens_without_signing_in(run: Run) -> None:
+    page = socket(AnonymousUser())
+    await page.connect()
+    assert (await page.receive_output())["code"] == 4401
+
+
+@pytest.mark.parametrize(
+    "said", ["no json", "[]", "{}", '{"topics": "runs"}', '{"topics": [1]}', '{"topics": ["\\u0000"]}']
+)
+def test_what_is_not_understood_ends_the_socket(run: Run, said: str) -> None:
+    @async_to_sync
+    async def asked() -> Any:
+        page = socket(await User.objects.aget(username="mina"))
+        await page.connect()
+        await page.send_to(text_data=said)
+        return await page.receive_output()
+
+    assert asked()["code"] == 4400
+
+
+@waited
+async def test_bytes_end_the_socket(run: Run) -> None:
+    page = socket(await User.objects.aget(username="mina"))
+    await page.connect()
+    await page.send_to(bytes_data=b"\x00")
+    assert (await page.receive_output())["code"] == 4400

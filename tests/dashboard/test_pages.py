@@ -1,0 +1,295 @@
+"""Every page, asked by an owner, a team mate and a stranger; what it shows, and in how many queries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from rollouts import series
+from rollouts.models import Dump, Project, Run, Sample, Step
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import indexed, line, lines
+
+FIRST_VISIT, AGAIN = 24, 17
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    for step in (1, 2):
+        indexed(run, lines(*generations(step)), step)
+    run.refresh_from_db()
+    return run
+
+
+def generations(step: int, count: int = 8) -> list[dict[str, object]]:
+    return [
+        {
+            "prompt": f"What is {n // 2}+1?",
+            "response": f"Step {step} says\n#### {n}",
+            "score": n / (count - 1),
+            "group": str(n // 2),
+            "index": n % 2,
+            "ground_truth": str(n // 2 + 1),
+            "rewards": {"acc": n % 2},
+            "seed": 17,
+        }
+        for n in range(count)
+    ]
+
+
+def body(client: Client, url: str, status: int = 200, **headers: str) -> str:
+    answer = client.get(url, headers=headers)
+    assert answer.status_code == status, (url, answer.status_code)
+    return answer.content.decode()
+
+
+def pages_of(run: Run) -> list[str]:
+    sample = Sample.objects.filter(step__run=run).first()
+    assert sample
+    return [
+        f"/runs/{run.uid}/",
+        f"/runs/{run.uid}/charts.json",
+        f"/runs/{run.uid}/steps/latest/",
+        f"/runs/{run.uid}/steps/1/?q=score<0.5",
+        f"/runs/{run.uid}/steps/all/",
+        f"/runs/{run.uid}/prompts/{sample.prompt_key}/",
+        f"/samples/{sample.pk}/",
+        *(f"/samples/{sample.pk}/?view={view}" for view in ("math", "turns", "tokens", "json")),
+        f"/settings/{run.project.slug}/",
+    ]
+
+
+@pytest.mark.parametrize(("who", "status"), [("owner", 200), ("mate", 200), ("stranger", 404)])
+def test_a_page_of_a_run_is_there_for_members_only(
+    run: Run, client: Client, who: str, status: int, request: pytest.FixtureRequest
+) -> None:
+    client.force_login(request.getfixturevalue(who))
+    assert {url: client.get(url).status_code for url in pages_of(run)} == dict.fromkeys(pages_of(run), status)
+
+
+def test_nobody_sees_a_page_without_signing_in(run: Run, client: Client) -> None:
+    for url in [*pages_of(run), "/", "/live/", "/settings/"]:
+        assert client.get(url).headers["Location"].startswith("/sign-in/"), url
+
+
+def test_lists_hold_no_run_of_somebody_else(run: Run, client: Client, stranger: User) -> None:
+    client.force_login(stranger)
+    for url in ("/", "/live/", "/settings/"):
+        assert run.name not in body(client, url)
+
+
+def test_the_list_of_runs_asks_as_often_for_one_run_as_for_thirty(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    client.force_login(mate)
+    for at in range(30):
+        one = make.run(run.project, f"other-{at}")
+        Step.objects.create(run=one, attempt=make.attempt(one), split="train", step=1, score_mean=0.5)
+    with django_assert_max_num_queries(11):
+        assert "other-29" in body(client, "/")
+
+
+def test_the_step_page_takes_few_queries_for_any_number_of_rows(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    indexed(run, lines(*generations(3, 60)), 3)
+    client.force_login(mate)
+    for most, step in ((FIRST_VISIT, 2), (FIRST_VISIT, 3), (AGAIN, 2), (AGAIN, 3)):
+        with django_assert_max_num_queries(most):
+            body(client, f"/runs/{run.uid}/steps/{step}/")
+
+
+def test_a_page_asked_again_is_not_made_again(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    client.force_login(mate)
+    first = client.get(f"/runs/{run.uid}/steps/latest/")
+    with django_assert_max_num_queries(6):
+        again = client.get(f"/runs/{run.uid}/steps/latest/", headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 304
+    indexed(run, lines(*generations(3)), 3)
+    fresh = client.get(f"/runs/{run.uid}/steps/latest/", headers={"If-None-Match": first.headers["ETag"]})
+    assert fresh.status_code == 200
+    assert "step 3" in fresh.content.decode()
+
+
+def test_a_panel_is_a_part_of_the_page_at_the_same_address(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    whole = client.get(f"/runs/{run.uid}/steps/latest/")
+    part = client.get(f"/runs/{run.uid}/steps/latest/", headers={"HX-Request": "true", "HX-Target": "result"})
+    assert "<html" not in part.content.decode()
+    assert 'id="rows"' in part.content.decode()
+    assert part.headers["ETag"] != whole.headers["ETag"]
+    assert "HX-Target" in whole.headers["Vary"]
+
+
+def test_the_worst_sample_of_the_latest_step_is_read_at_once(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/steps/latest/")
+    assert '<mark class="answer">#### 0</mark>' in page
+    assert "8</b>" in page
+    assert "of 8 recorded" in page
+
+
+def test_a_selected_sample_is_shown_though_the_query_leaves_it_out(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    best = Sample.objects.filter(step__run=run, step__step=2).order_by("-score")[0]
+    page = body(client, f"/runs/{run.uid}/steps/2/?q=score<0.5&sel={best.pk}")
+    assert f'<article class="sample" data-id="{best.pk}"' in page
+    assert f'id="r-{best.pk}"' not in page
+
+
+def test_rows_are_sorted_as_the_address_says(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    best = Sample.objects.filter(step__run=run, step__step=2).order_by("-score")[0]
+    page = body(client, f"/runs/{run.uid}/steps/2/?sort=-score")
+    assert page.index(f'id="r-{best.pk}"') == page.index('id="r-')
+    assert "score ↓" in page
+
+
+def test_columns_without_data_are_left_out(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/steps/2/")
+    assert "c-expected" in page
+    assert "c-adv" not in page
+
+
+def test_a_query_that_cannot_be_read_is_a_sentence_with_the_bad_part_underlined(
+    run: Run, client: Client, mate: User
+) -> None:
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/steps/2/?q=score<0.5 )")
+    assert "This parenthesis was never opened." in page
+    assert "<u>)</u>" in page
+    assert page.count('<tr id="r-') == 8
+
+
+def test_a_wrong_query_keeps_the_last_good_result(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    answer = client.get(f"/runs/{run.uid}/steps/2/?q=)", headers={"HX-Request": "true", "HX-Target": "result"})
+    assert answer.headers["HX-Retarget"] == "#q-error"
+    assert "<tr" not in answer.content.decode()
+
+
+def test_no_match_says_so_and_offers_all_steps(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/steps/2/?q=zzz")
+    assert "No sample matches this query." in page
+    assert f'href="/runs/{run.uid}/steps/all/?q=zzz"' in page
+
+
+def test_more_rows_come_with_the_columns_of_the_first(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(*generations(3, 60)), 3)
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/steps/3/")
+    assert page.count('<tr id="r-') == 50
+    url = f"/runs/{run.uid}/steps/3/?start=50&columns=group,n,len"
+    more = body(client, url, **{"HX-Request": "true", "HX-Target": "more-50"})
+    assert more.count('<tr id="r-') == 10
+    assert more.count("<td") == 60
+    assert "<html" not in more
+
+
+def test_odd_addresses_are_404_in_a_sentence(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    for url in (
+        f"/runs/{run.uid}/steps/seven/",
+        f"/runs/{run.uid}/steps/99/",
+        f"/runs/{run.uid}/steps/1/?attempt=none",
+        f"/runs/{run.uid}/steps/1/?sel=none",
+        f"/runs/{run.uid}/prompts/none/",
+        "/runs/%00/",
+        "/samples/%00/",
+        "/settings/%00/",
+        "/nowhere/",
+    ):
+        assert "Not here" in body(client, url, 404), url
+
+
+def test_parameters_of_any_kind_never_break_a_page(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    odd = (
+        "sort=%00",
+        "view=x",
+        "split=none",
+        "start=-1",
+        "start=99999999999999",
+        "q=%ED%A0%80",
+        "q=%00",
+        "columns=,",
+    )
+    for query in odd:
+        assert client.get(f"/runs/{run.uid}/steps/latest/?{query}").status_code == 200, query
+
+
+def test_a_run_without_samples_says_what_to_do(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project)
+    client.force_login(mate)
+    assert "has sent no samples yet" in body(client, f"/runs/{run.uid}/steps/latest/")
+
+
+def test_an_empty_install_shows_the_ways_in(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = body(client, "/")
+    assert "rolloutdeck import" in page
+    assert "rolloutdeck.init(" in page
+
+
+def test_what_was_dropped_or_failed_stands_on_the_overview(run: Run, client: Client, mate: User) -> None:
+    run.dropped = {"spool-1": {"spool full": 3}, "spool-2": {"spool full": 4}}
+    run.save()
+    Dump.objects.filter(run=run, step=1).update(state="failed", message="No format recognises it.")
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/")
+    assert "7 spool full" in page
+    assert "No format recognises it." in page
+
+
+def test_a_run_without_news_is_called_silent(run: Run, client: Client, mate: User) -> None:
+    Run.objects.update(seen_at=timezone.now() - timedelta(hours=1))
+    client.force_login(mate)
+    assert "The last news came" in body(client, f"/runs/{run.uid}/")
+
+
+def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client, mate: User) -> None:
+    points = [Point(step, {"critic/score/mean": step / 10, "actor/lr": 1e-6}) for step in range(1, 6)]
+    series.append(run, make.attempt(run), points)
+    client.force_login(mate)
+    answer = client.get(f"/runs/{run.uid}/charts.json").json()
+    assert answer["curves"]["critic/score/mean"][0]["steps"] == [1, 2, 3, 4, 5]
+    assert answer["constant"] == {"actor/lr": 1e-6}
+
+
+def test_the_strip_has_few_bars_for_many_steps(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project)
+    attempt = make.attempt(run)
+    many = [Step(run=run, attempt=attempt, split="train", step=step, score_mean=0.5) for step in range(5000)]
+    many[2500].flags = 3
+    Step.objects.bulk_create(many)
+    client.force_login(mate)
+    page = body(client, f"/runs/{run.uid}/", **{"HX-Request": "true", "HX-Target": "strip"})
+    assert 100 <= page.count('class="hit"') <= 120
+    assert page.count('class="flags"') == 1
+    assert "/steps/4999/" in page
+
+
+def test_a_superseded_attempt_is_read_by_its_key(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(*generations(2, 2)), 2, attempt="second")
+    client.force_login(mate)
+    assert "of 2 recorded" in body(client, f"/runs/{run.uid}/steps/2/")
+    first = run.attempts.get(number=1).key
+    assert "of 8 recorded" in body(client, f"/runs/{run.uid}/steps/2/?attempt={first}")
+
+
+def test_one_line_is_enough_for_a_page(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project)
+    indexed(run, line({"prompt": "", "response": ""}))
+    client.force_login(mate)
+    assert "The response is empty." in body(client, f"/runs/{run.uid}/steps/1/")

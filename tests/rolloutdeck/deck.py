@@ -1,0 +1,122 @@
+"""The receiver with the few questions that `import` and `watch` ask, and what a page would show of it all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from http.server import ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.rolloutdeck.receiver import Handler, Receiver
+
+
+class Deck(Receiver):
+    """`may_read`: whether the token has the scope read. `failed`: source -> message of dumps that did not index."""
+
+    def __init__(self) -> None:
+        self.may_read = True
+        self.created = False
+        self.failed: dict[str, str] = {}
+        self.answers: dict[str, Any] = {}
+        super().__init__()
+
+    def up(self) -> None:
+        handler = type("Bound", (DeckHandler,), {"receiver": self})
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def attempts(self) -> list[str]:
+        return list(dict.fromkeys(query["attempt"] for _, query, _ in self.dumps))
+
+    def steps(self, split: str = "train") -> list[tuple[str, int]]:
+        """(attempt, step) of each whole file that arrived, in order of arrival."""
+        told = [query for _, query, _ in self.dumps if "step" in query and query["split"] == split]
+        return [(query["attempt"], int(query["step"])) for query in told]
+
+    def current(self) -> dict[tuple[str, str, str], bytes]:
+        """The last version of each whole file, by attempt, split and source."""
+        return {
+            (query["attempt"], query["split"], query["source"]): body
+            for _, query, body in self.dumps
+            if "step" in query
+        }
+
+    def shown(self, split: str) -> dict[int, bytes]:
+        """What counts: an attempt supersedes the steps of earlier ones from its own first step on."""
+        shown: dict[int, bytes] = {}
+        for attempt in self.attempts():
+            own = {
+                int(query["step"]): body
+                for _, query, body in self.dumps
+                if query["attempt"] == attempt and query["split"] == split and "step" in query
+            }
+            shown = {step: body for step, body in shown.items() if step < min(own, default=step + 1)} | own
+        return shown
+
+    def metrics(self) -> list[tuple[str, int, int, bytes]]:
+        """(attempt, generation, offset, bytes) of each chunk."""
+        return [
+            (query["attempt"], int(query.get("generation", 0)), int(query["offset"]), body)
+            for _, query, body in self.dumps
+            if "offset" in query
+        ]
+
+
+class DeckHandler(Handler):
+    receiver: Deck
+
+    def do_HEAD(self) -> None:
+        self.body()
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        sha256 = parts.path.split("/")[-2]
+        known = any(
+            query == told and hashlib.sha256(body).hexdigest() == sha256 for _, told, body in self.receiver.dumps
+        )
+        self.raw(200 if known else 404, b"", ours=True)
+
+    def do_GET(self) -> None:
+        self.body()
+        if self.spoiled(b""):
+            return
+        path = urlsplit(self.path).path.partition("/api/v1/")[2]
+        if path in self.receiver.answers:
+            return self.answer(200, self.receiver.answers[path])
+        if not self.receiver.may_read:
+            return self.raw(403, b'{"error":{"code":"x","message":"This token may not read."}}', ours=True)
+        if path.endswith("/dumps/"):
+            return self.answer(200, {"results": self.listed(), "next": None, "count": 0})
+        if path.count("/") == 2 and path.startswith("runs/"):
+            keys = [{"key": key, "number": number} for number, key in enumerate(self.receiver.attempts(), 1)]
+            return self.answer(200, {"attempts": keys, "dumps": {"indexed": len(self.receiver.dumps)}})
+        self.raw(404, b'{"error":{"code":"x","message":"There is no such thing."}}', ours=True)
+
+    def listed(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "source": query["source"],
+                "sha256": hashlib.sha256(body).hexdigest(),
+                "step": query.get("step"),
+                "state": "failed" if query["source"] in self.receiver.failed else "indexed",
+                "message": self.receiver.failed.get(query["source"], ""),
+                "rows": body.count(b"\n") if "step" in query else 0,
+                "left_out": {},
+                "problems": [],
+            }
+            for _, query, body in self.receiver.dumps
+        ]
+
+    def do_POST(self) -> None:
+        body = self.body()
+        if self.spoiled(body):
+            return
+        told = json.loads(body)
+        self.receiver.posts.append((self.path, told))
+        if self.path.endswith("/tokens/"):
+            return self.answer(201, {"name": told["name"], "token": "rd_secret"})
+        uid = told.get("uid") or "x"
+        self.answer(201 if self.receiver.created else 200, {"id": uid, "name": told.get("name", "x"), "url": ""})

@@ -1,0 +1,192 @@
+"""`rolloutdeck check --trainer verl`: each way of losing samples is found, and the lines it prints mend it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import configuration
+from rolloutdeck.cli import main
+from rolloutdeck.errors import BadInput
+from rolloutdeck.trainers import load
+
+verl = load("verl")
+GOOD = {
+    "trainer.rollout_data_dir": "/d/rollout",
+    "trainer.validation_data_dir": "/d/val",
+    "trainer.logger": ["console", "file"],
+    "ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_ROOT": "/d",
+}
+
+
+def check(complete: bool = False, **changed: Any) -> list[Any]:
+    settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
+    return verl.check({name: value for name, value in settings.items() if value is not ...}, complete=complete)
+
+
+def mended(finding: Any, **changed: Any) -> list[Any]:
+    """What is still found after the printed lines were put on the trainer's command line."""
+    settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
+    pasted = configuration.overrides(word for line in finding.paste for word in shlex.split(line))
+    return verl.check({**settings, **pasted}, complete=False)
+
+
+def test_settings_that_keep_everything_give_no_finding() -> None:
+    assert check() == []
+
+
+LOSING: list[tuple[dict[str, Any], str]] = [
+    ({"trainer__validation_data_dir": "/d/rollout/"}, "same folder"),
+    ({"trainer__rollout_data_dir": None}, "rollout_data_dir is not set"),
+    ({"trainer__validation_data_dir": None}, "validation_data_dir is not set"),
+    ({"trainer__logger": ["console", "wandb"]}, "no `file`"),
+    ({"trainer__logger": "console"}, "no `file`"),
+    ({"trainer__log_val_generations": 8}, "log_val_generations=8"),
+    ({"trainer__log_val_generations": 8, "trainer__logger": ["file", "rl_insight"]}, "log_val_generations=8"),
+    ({"skip__rollout__enable": True}, "V1 trainer reads skip.rollout_tq only"),
+    ({"skip__rollout_tq__enable": True, "trainer__use_v1": False}, "V0 trainer reads skip.rollout only"),
+    ({"skip__rollout__enable": True, "async_training__staleness_threshold": 0.1}, "reads skip.async_rollout only"),
+    ({"skip__rollout__enable": True, "rollout__nnodes": 1}, "reads no skip role at all"),
+    (
+        {
+            "trainer__log_val_generations": 8,
+            "trainer__logger": ["file", "wandb"],
+            "async_training__staleness_threshold": 0.1,
+        },
+        "table is dropped",
+    ),
+    (
+        {
+            "trainer__log_val_generations": 8,
+            "trainer__logger": ["file", "trackio"],
+            "async_training__staleness_threshold": 0.1,
+        },
+        "ends the run",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "says"), LOSING)
+def test_each_way_of_losing_data_is_found_and_its_lines_mend_it(changed: dict[str, Any], says: str) -> None:
+    (finding,) = check(**changed)
+    assert says in f"{finding.title} {finding.lost}" and finding.lost
+    assert [left for left in mended(finding, **changed) if left.lost] == []
+
+
+def test_generations_that_a_logger_shows_are_not_lost() -> None:
+    assert check(trainer__log_val_generations=8, trainer__logger=["file", "wandb"]) == []
+
+
+def test_the_right_skip_role_is_no_finding_and_a_wrong_one_moves_with_its_steps() -> None:
+    assert check(skip__rollout_tq__enable=True) == []
+    (finding,) = check(skip__rollout__enable=True, skip__rollout__steps=[1, 2])
+    assert "'skip.rollout_tq.steps=[1,2]'" in finding.paste
+
+
+def test_a_run_that_never_validates_needs_no_folder_for_it() -> None:
+    assert check(trainer__validation_data_dir=None, trainer__val_before_train=False, trainer__test_freq=-1) == []
+
+
+def test_what_is_only_doubtful_is_a_hint() -> None:
+    (relative,) = check(trainer__rollout_data_dir="dumps/rollout")
+    (unnamed,) = check(**{"ray_kwargs__ray_init__runtime_env__env_vars__VERL_FILE_LOGGER_ROOT": ...})
+    assert not relative.lost and not unnamed.lost
+
+
+def test_a_whole_configuration_without_the_switch_is_of_the_old_trainer() -> None:
+    assert check(complete=True, skip__rollout__enable=True) == []
+
+
+YAML = """\
+# resolved by Hydra
+trainer:
+  project_name: math   # a comment
+  logger:
+  - console
+  - "file"
+  rollout_data_dir: '/d/${trainer.project_name}/rollout'
+  validation_data_dir: ${trainer.rollout_data_dir}
+  use_v1: true
+  nothing: null
+  long: ${oc.select:a.very.long.name,
+    null}
+skip:
+  rollout: {}
+  rollout_tq:
+    steps: [1, 2]
+lr: 1e-6
+"""
+
+
+def test_plain_yaml_is_read_without_pyyaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    file = tmp_path / "config.yaml"
+    file.write_text(YAML)
+    settings, complete = configuration.read(file)
+    assert (
+        complete and settings["trainer.logger"] == ["console", "file"] and settings["skip.rollout_tq.steps"] == [1, 2]
+    )
+    assert settings["trainer.validation_data_dir"] == settings["trainer.rollout_data_dir"] == "/d/math/rollout"
+    assert settings["trainer.use_v1"] is True and settings["trainer.nothing"] is None and settings["lr"] == 1e-6
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: &x 1", "a: *x", "a: |\n  text", "a: {b: 1}", "- a: 1", "a: [1,\n", "a:\n\tb: 1", "a: 1\n   b: 2", "? x"],
+)
+def test_yaml_beyond_the_plain_is_refused_and_never_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"b: 0\n{text}\nc: 1\n")
+    with pytest.raises(BadInput, match="line [2-4]"):
+        print(configuration.read(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", json.dumps({"trainer": {"logger": ["console"], "rollout_data_dir": "/d/r"}})),
+        ("run.sh.args", "trainer.logger='[\"console\"]' \\\n  +trainer.rollout_data_dir=/d/r  # where\n"),
+        ("overrides.yaml", "- trainer.logger=[console]\n- ++trainer.rollout_data_dir=/d/r\n"),
+    ],
+)
+def test_settings_come_from_json_overrides_or_hydras_own_list(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    settings, _ = configuration.read(tmp_path / name)
+    assert settings == {"trainer.logger": ["console"], "trainer.rollout_data_dir": "/d/r"}
+
+
+def test_the_command_prints_what_is_lost_and_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text(YAML)
+    status = main(["check", "--trainer", "verl", "--config", str(tmp_path / "config.yaml")])
+    out = capsys.readouterr().out
+    assert status == 1 and "same folder" in out and "trainer.validation_data_dir=/d/math/rollout_val" in out
+
+
+def test_overrides_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(YAML)
+    words = ["check", "--trainer", "verl", "--config", str(tmp_path / "config.yaml")]
+    assert main([*words, "trainer.validation_data_dir=/d/val"]) == 0
+
+
+def test_without_settings_the_recommended_ones_are_printed_and_pass_the_check(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", "--trainer", "verl"]) == 0
+    out = capsys.readouterr().out
+    assert "+ray_kwargs.ray_init.runtime_env.env_vars.ROLLOUTDECK_URL=" in out and "watch --tree" in out
+    pasted = [word for line in verl.recommended() for word in shlex.split(line)]
+    assert main(["check", "--trainer", "verl", *pasted]) == 0
+
+
+@pytest.mark.parametrize("words", [["trainer.logger"], ["=x"], ["a b"]])
+def test_what_is_no_setting_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--trainer", "verl", *words]) == 2
+    assert "key=value" in capsys.readouterr().err

@@ -1,0 +1,279 @@
+"""The commands as a shell sees them: what they print, where, and with which status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.cli import main
+from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.receiver import until
+
+DUMPS = Path(__file__).parent.parent / "data" / "verl_jsonl"
+HERE = ("--project", "math", "--run", "grpo")
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def deck() -> Iterator[Deck]:
+    running = Deck()
+    yield running
+    running.down()
+
+
+@pytest.fixture
+def command(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Status, standard output and standard error of a command."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", "secret")
+
+    def run(*words: object) -> tuple[int, str, str]:
+        status = main([str(word) for word in words])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_import_sends_every_file_of_a_real_run_and_says_what_it_sent(deck: Deck, command: Command) -> None:
+    status, out, _ = command("import", DUMPS / "v0", *HERE)
+    assert status == 0
+    assert sorted(step for _, step in deck.steps("train")) == [1, 2, 3, 4, 5]
+    assert sorted(step for _, step in deck.steps("eval")) == [0, 2, 4, 5]
+    assert [len(body.split(b"\n")) - 1 for *_, body in deck.metrics()] == [6]
+    assert "288 samples" in out and "0, 2, 4-5" in out
+
+
+def test_an_imported_run_has_ended(deck: Deck, command: Command) -> None:
+    command("import", DUMPS / "v0", *HERE, "--attempt", "night")
+    (path, told) = deck.posts[-1]
+    assert path.endswith("/finish/") and told == {"attempt": "night", "outcome": "finished"}
+
+
+def test_importing_into_a_run_that_is_being_trained_does_not_end_it(deck: Deck, command: Command) -> None:
+    command("import", DUMPS / "v0" / "rollout", *HERE, "--attempt", "launch")
+    deck.answers["runs/"] = {"results": [{"name": "grpo", "status": "running"}]}
+    _, _, err = command("import", DUMPS / "v0" / "val", *HERE)
+    assert "The run is being trained, so it stays open." in err
+    assert [told["attempt"] for told in deck.posted("/finish/")] == ["launch"]
+
+
+def test_import_waits_for_no_pipe(tmp_path: Path, command: Command) -> None:
+    os.mkfifo(tmp_path / "1.jsonl")
+    status, _, err = command("import", tmp_path, *HERE)
+    assert status == 2 and "Nothing to import" in err
+
+
+def test_importing_twice_doubles_nothing(deck: Deck, command: Command) -> None:
+    command("import", DUMPS / "v0", *HERE)
+    before = list(deck.dumps)
+    status, out, _ = command("import", DUMPS / "v0", *HERE)
+    assert status == 0 and deck.dumps == before
+    assert out.splitlines()[1].split() == ["train", "5", "5", "1-5"]
+
+
+def test_import_and_watch_of_one_folder_give_one_set_of_dumps(deck: Deck, command: Command) -> None:
+    command("import", DUMPS / "v0", *HERE)
+    before = list(deck.dumps)
+    assert command("watch", DUMPS / "v0", *HERE, "--once", "--poll", "0.01")[0] == 0
+    assert deck.dumps == before
+
+
+def test_import_says_why_files_failed_on_the_server_and_ends_with_one(deck: Deck, command: Command) -> None:
+    deck.failed = {"rollout/3.jsonl": "Line 1 is no JSON object."}
+    status, _, err = command("import", DUMPS / "v0", *HERE)
+    assert status == 1 and "rollout/3.jsonl failed: Line 1 is no JSON object." in err
+
+
+def test_import_goes_on_past_a_refused_file_and_names_it(deck: Deck, tmp_path: Path, command: Command) -> None:
+    for step in (1, 2):
+        row = {"input": f"q{step}", "output": "a", "score": 1.0, "step": step}
+        (tmp_path / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
+    deck.mode, deck.only = "413", "q1"
+    status, _, err = command("import", tmp_path, *HERE)
+    assert status == 1 and "1.jsonl was refused: No, because of a test." in err
+    assert deck.steps() == [("files", 2)]
+
+
+def test_import_with_a_token_that_may_not_read_sends_and_says_so(deck: Deck, command: Command) -> None:
+    deck.may_read = False
+    status, _, err = command("import", DUMPS / "v0", *HERE)
+    assert status == 0 and len(deck.dumps) == 10 and "may not read" in err
+
+
+def test_import_takes_a_last_line_without_a_break_but_not_a_torn_one(
+    deck: Deck, tmp_path: Path, command: Command
+) -> None:
+    whole = '{"step": 1, "data": {"loss": 1}}'
+    (tmp_path / "whole.jsonl").write_text(whole + "\n" + whole)
+    (tmp_path / "torn.jsonl").write_text(whole + "\n" + whole[:-3])
+    _, _, err = command("import", tmp_path, *HERE)
+    got = {query["source"]: [] for _, query, _ in deck.dumps}
+    for _, query, body in deck.dumps:
+        got[query["source"]].append(body.decode())
+    assert "".join(got["whole.jsonl"]) == whole + "\n" + whole
+    assert "".join(got["torn.jsonl"]) == whole + "\n"
+    assert "torn.jsonl ends in the middle of a line" in err and "whole.jsonl" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("import", "/nowhere", *HERE), "/nowhere"),
+        (("import", DUMPS, "--project", "math"), "--run"),
+        (("import", DUMPS, "--run", "grpo"), "--project"),
+        (("import", DUMPS, *HERE, "--format", "csv"), "csv"),
+        (("import", DUMPS, *HERE, "--step-kind", "eval=minutes"), "minutes"),
+        (("import", Path(__file__), *HERE), "no dump file"),
+        (("watch", *HERE), "--tree"),
+        (("watch", DUMPS, *HERE, "--poll", "0"), "--poll"),
+        (("samples", "--run", "grpo", "--step", "last"), "last"),
+        (("samples", "--run", "grpo", "--worst", "0"), "--worst"),
+        (("samples",), "--run"),
+        (("token", "create", "ci", "--project", "math", "--scope", "all"), "all"),
+        (("sync", "/nowhere"), "/nowhere"),
+        (("check", "--trainer", "nobody"), "nobody"),
+        (("check", "--trainer", "verl", "--config", "/nowhere"), "/nowhere"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_two(command: Command, words: tuple[object, ...], says: str) -> None:
+    status, out, err = command(*words)
+    assert status == 2 and out == ""
+    assert says in err.splitlines()[-1] and err.rstrip().endswith((".", "?")) and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words", [("import", DUMPS, *HERE), ("samples", "--run", "x"), ("token", "create", "x", *HERE[:2])]
+)
+@pytest.mark.parametrize(
+    ("mode", "says"), [("401", "because of a test"), ("login", "not from a Rolloutdeck server"), ("down", "refused")]
+)
+def test_a_server_that_is_none_or_says_no_is_one_sentence_and_status_two(
+    deck: Deck,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[object, ...],
+    mode: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr("rolloutdeck.commands.import_.TRIES", 1)
+    deck.mode = mode
+    if mode == "down":
+        monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:9")
+    status, out, err = command(*words)
+    assert status == 2 and out == "" and says in err.splitlines()[-1]
+
+
+def test_without_any_server_the_person_learns_how_to_name_one(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_URL")
+    status, _, err = command("import", DUMPS, *HERE)
+    assert status == 2 and "rolloutdeck up" in err
+
+
+def test_the_local_token_never_goes_to_another_server(
+    deck: Deck, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("URL", "TOKEN"):
+        monkeypatch.delenv(f"ROLLOUTDECK_{name}")
+    local = tmp_path / "home" / ".rolloutdeck" / "local.json"
+    local.parent.mkdir(parents=True)
+    local.write_text(json.dumps({"url": "http://127.0.0.1:8460", "token": "rd_local"}))
+    command("import", DUMPS / "v0", *HERE, "--url", deck.url)
+    assert set(deck.tokens) == {""}
+
+
+def test_options_win_over_the_environment(deck: Deck, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:9")
+    assert command("import", DUMPS / "v0", *HERE, "--url", deck.url, "--token", "other")[0] == 0
+    assert set(deck.tokens) == {"Bearer other"}
+
+
+def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Command) -> None:
+    status, out, err = command("token", "create", "ci", "--project", "math", "--scope", "ingest,read")
+    assert (status, out) == (0, "rd_secret\n") and "ci" in err and "rd_secret" not in err
+    assert deck.posted("/tokens/") == [{"name": "ci", "project": "math", "scopes": ["ingest", "read"]}]
+
+
+RUN = {"id": "u1", "name": "grpo", "project": "math", "url": "http://deck/runs/u1/"}
+SAMPLE = {
+    "id": "abcdefghijklmnop",
+    "step": 7,
+    "score": 0.25,
+    "group": "",
+    "index": None,
+    "chars": 1234,
+    "tail": "so the answer is \x1b[2J答え 42\u202e",
+}
+
+
+@pytest.fixture
+def answering(deck: Deck) -> Deck:
+    deck.answers = {
+        "runs/": {"results": [RUN], "next": None, "count": 1},
+        "samples/": {"results": [SAMPLE], "next": None, "count": 32},
+        "samples/abcdefghijklmnop/": {"prompt": "6*7?", "response": "it is\n42\x1b[2J", "ground_truth": 42},
+    }
+    return deck
+
+
+def test_samples_are_a_table_without_control_characters_and_without_empty_columns(
+    answering: Deck, command: Command
+) -> None:
+    status, out, err = command("samples", "--run", "grpo")
+    head, row = out.splitlines()
+    assert status == 0 and head.split() == ["step", "score", "length", "id", "end", "of", "the", "response"]
+    assert "0.25" in row and "1,234" in row and "答え 42" in row
+    assert "\x1b" not in out and "\u202e" not in out and "1 of 32" in err
+
+
+def test_samples_can_be_read_whole_or_as_json(answering: Deck, command: Command) -> None:
+    out = command("samples", "--run", "grpo", "--text")[1]
+    assert "6*7?" in out and "it is\n42" in out and "\x1b" not in out
+    assert json.loads(command("samples", "--run", "grpo", "--json")[1]) == SAMPLE
+
+
+def test_a_run_name_of_two_projects_asks_for_the_project(answering: Deck, command: Command) -> None:
+    answering.answers["runs/"]["results"] = [RUN, {**RUN, "project": "code"}]
+    status, _, err = command("samples", "--run", "grpo")
+    assert status == 2 and "math, code" in err and "--project" in err
+
+
+def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: Path) -> None:
+    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t"}
+    watch = [sys.executable, "-m", "rolloutdeck", "watch", str(DUMPS / "v0"), *HERE, "--poll", "0.05"]
+    running = subprocess.Popen(watch, env=environ, stderr=subprocess.PIPE, text=True)
+    until(lambda: deck.dumps)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert err.endswith("Stopped. The same command goes on from here.\n") and "Traceback" not in err
+
+
+def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path) -> None:
+    answering.answers["samples/"]["results"] = [SAMPLE] * 5000
+    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": answering.url, "ROLLOUTDECK_TOKEN": "t"}
+    shell = f"{sys.executable} -m rolloutdeck samples --run grpo --worst 5000 --json | head -1"
+    done = subprocess.run(["bash", "-c", shell], env=environ, capture_output=True, text=True, timeout=30)
+    assert json.loads(done.stdout) == SAMPLE and "Traceback" not in done.stderr and "Error" not in done.stderr
+
+
+def test_commands_bring_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from rolloutdeck.cli import COMMANDS\n"
+        "import importlib\n"
+        "[importlib.import_module(module) for name, (module, *_) in COMMANDS.items() if name != 'up']\n"
+        "foreign = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(foreign - set(sys.stdlib_module_names) - {'rolloutdeck'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "[]\n"

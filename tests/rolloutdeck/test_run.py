@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import launch, opening, spool
+from rolloutdeck.run import Run
+from tests.rolloutdeck.receiver import Receiver, until
+
+Start = Callable[..., Run]
+ROWS = [{"prompt": "1+1=", "response": "2", "score": 1.0}, {"prompt": "1+2=", "response": "vier", "score": 0.0}]
+
+
+def sent_rows(receiver: Receiver) -> list[dict[str, Any]]:
+    return [json.loads(line) for body in receiver.bodies() for line in body.splitlines()]
+
+
+def test_what_a_trainer_logs_arrives_once_under_its_run_and_attempt(
+    start: Start, at_receiver: Receiver, tmp_path: Path
+) -> None:
+    dump = tmp_path / "12.jsonl"
+    dump.write_bytes(b'{"input": "a", "output": "b", "score": 1}\n')
+    run = start(config={"lr": 1e-6}, framework="tiny", resume="allow", tags=["a"])
+    run.log({"critic/score/mean": 0.5}, step=12)
+    run.log_samples(ROWS, step=12, split="eval")
+    run.log_file(dump, step=12, format="verl-jsonl", source="rollouts/12.jsonl")
+    run.finish()
+    assert at_receiver.posts[0][1]["config"] == {"lr": 1e-6}
+    assert at_receiver.abouts[0] == ("math", "grpo", "allow")
+    [point] = at_receiver.points()
+    assert (point["step"], point["values"]) == (12, {"critic/score/mean": 0.5})
+    (uid, samples, rows), (_, file, shipped) = at_receiver.dumps
+    assert uid == run.uid and [json.loads(line) for line in rows.splitlines()] == ROWS
+    assert samples.pop("source").startswith("call:")
+    assert samples == {
+        "attempt": "first",
+        "split": "eval",
+        "step": "12",
+        "step_kind": "global_step",
+        "format": "native",
+    }
+    assert (file["source"], file["format"], shipped) == ("rollouts/12.jsonl", "verl-jsonl", dump.read_bytes())
+    assert at_receiver.posts[-1][1] == {"attempt": "first", "outcome": "finished"}
+    assert set(at_receiver.tokens) == {"Bearer secret"}
+
+
+def test_nothing_stays_on_disk_when_all_is_sent(start: Start, spool_root: Path) -> None:
+    run = start()
+    run.log_samples(ROWS, step=1)
+    run.finish()
+    assert list(spool_root.iterdir()) == []
+
+
+def test_finishing_twice_is_finishing_once(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    run.finish("failed")
+    run.finish()
+    assert at_receiver.posted("/finish/") == [{"attempt": "first", "outcome": "failed"}]
+
+
+def test_metrics_that_wait_travel_together(start: Start, at_receiver: Receiver) -> None:
+    at_receiver.mode = "500"
+    run = start()
+    for step in range(50):
+        run.log({"loss": step / 2}, step=step)
+        run._writer.flush(5)
+    at_receiver.mode = "ok"
+    run.finish()
+    assert [point["values"]["loss"] for point in at_receiver.points()] == [step / 2 for step in range(50)]
+    assert len(at_receiver.posted("/metrics/")) == 1
+
+
+def test_a_metric_that_is_not_a_number_is_null_and_text_is_left_out(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    values = {"a": float("nan"), "b": float("-inf"), "c": True, "d": "text", "e": {"f": 2}, "g": None, "h": [1, 2]}
+    run.log(values, step=1)
+    run.finish()
+    assert at_receiver.points()[0]["values"] == {"a": None, "b": None, "c": 1, "e/f": 2, "g": None}
+
+
+def test_a_sample_keeps_nan_surrogates_unknown_keys_and_what_has_no_json_form(
+    start: Start, at_receiver: Receiver
+) -> None:
+    run = start()
+    strange = {
+        "prompt": "\ud800\u2028",
+        "score": float("nan"),
+        7: {"path": Path("/x")},
+        "tags": {"only"},
+        "raw": b"\xff",
+    }
+    run.log_samples(strange, step=1)
+    run.finish()
+    [row] = sent_rows(at_receiver)
+    assert row.pop("score") != row.get("score")
+    assert row == {"prompt": "\ud800\u2028", "7": {"path": "/x"}, "tags": ["only"], "raw": "\\xff"}
+
+
+def test_a_row_that_contains_itself_is_counted_and_the_others_arrive(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    endless: dict[str, Any] = {"prompt": "a"}
+    endless["extra"] = [endless]
+    run.log_samples([ROWS[0], endless, ROWS[1]], step=1)
+    run.log_samples([endless], step=2)
+    run.finish()
+    assert sent_rows(at_receiver) == ROWS
+    assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {run._writer.own.name: {"samples: no JSON form": 2}}
+
+
+def test_arrays_and_tables_become_rows(start: Start, at_receiver: Receiver) -> None:
+    numpy, pyarrow, polars = map(pytest.importorskip, ("numpy", "pyarrow", "polars"))
+    run = start()
+    run.log({"x": numpy.float32(0.5), "y": numpy.array([[3]]), "long": numpy.arange(3)}, step=numpy.int64(1))
+    run.log_samples([{"response_ids": numpy.arange(3), "score": numpy.float32(0.5)}], step=1)
+    run.log_samples(pyarrow.table({"prompt": [str(at) for at in range(150)]}), step=2)
+    run.log_samples(polars.DataFrame({"prompt": ["p"], "score": [1.5]}), step=3.0)
+    run.finish()
+    assert at_receiver.points()[0]["values"] == {"x": 0.5, "y": 3}
+    rows = sent_rows(at_receiver)
+    assert rows[0] == {"response_ids": [0, 1, 2], "score": 0.5}
+    assert rows[1:151] == [{"prompt": str(at)} for at in range(150)]
+    assert rows[151] == {"prompt": "p", "score": 1.5}
+
+
+def test_a_pandas_table_becomes_rows(start: Start, at_receiver: Receiver) -> None:
+    pandas = pytest.importorskip("pandas")
+    run = start()
+    run.log_samples(pandas.DataFrame({"prompt": ["a", "b"], "score": [1, 2]}), step=1)
+    run.finish()
+    assert sent_rows(at_receiver) == [{"prompt": "a", "score": 1}, {"prompt": "b", "score": 2}]
+
+
+def test_rows_changed_after_the_call_arrive_as_they_were(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    rows = [dict(row) for row in ROWS]
+    run.log_samples(rows, step=1)
+    for row in rows:
+        row["prompt"] = "changed"
+    run.finish()
+    assert sent_rows(at_receiver) == ROWS
+
+
+def test_a_call_that_makes_no_sense_costs_one_warning(
+    start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    run: Any = start()
+    run.log("text", step=1)
+    run.log({"a": 1})
+    run.log({"a": 1}, step="twelve")
+    run.log_samples(None, step=1)
+    run.log_samples(ROWS, step=1, split="validation")
+    run.log_file(None)
+    run.log_file("/nowhere/1.jsonl", step=1)
+    for _ in range(3):
+        run.log_samples(ROWS, step=1.5)
+    run.finish()
+    assert at_receiver.dumps == [] and at_receiver.points() == []
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(said) == 8
+    assert any("train, eval" in line for line in said)
+    [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
+    assert sum(dropped.values()) == 10
+
+
+def test_names_that_a_server_refuses_are_made_fit(start: Start, at_receiver: Receiver) -> None:
+    run = start(project="My Maths!", name="a\nb" * 100, resume="must", framework="x" * 99, tags=["t" * 99] * 60)
+    run.log({"n" * 400: 1, "new\nline": 2}, step=1)
+    run.log_samples(ROWS, step=1, producer="p" * 99)
+    run.finish()
+    body = at_receiver.posted("/runs/")[0]
+    assert (body["project"], body["name"], body["resume"]) == ("my-maths", ("a?b" * 100)[:190], "")
+    assert (len(body["framework"]), len(body["tags"]), len(body["tags"][0])) == (40, 50, 60)
+    assert list(at_receiver.points()[0]["values"]) == ["n" * 300, "new?line"]
+    assert len(at_receiver.dumps[0][1]["producer"]) == 80
+
+
+def test_a_value_that_raises_costs_its_own_point_alone(start: Start, at_receiver: Receiver) -> None:
+    class Broken:
+        def item(self) -> float:
+            raise KeyError("a library's own mistake")
+
+    run = start()
+    run.log({"a": 1}, step=1)
+    run.log({"a": Broken()}, step=2)
+    run.log({"a": 3}, step=3)
+    run.log({"a": 4}, step=-1)
+    run.finish()
+    assert [point["step"] for point in at_receiver.points()] == [1, 3]
+
+
+def test_init_never_raises(at_receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    strange: Any = opening.init
+    run = strange(project="math", nothing="of the kind")
+    run.log({"a": 1}, step=1)
+    run.finish()
+    run = opening.init(project="math", config={"a": endless})
+    run.finish()
+    assert [body["name"] for body in at_receiver.posted("/runs/")] == [run.name]
+    assert "config" not in at_receiver.posted("/runs/")[0]
+
+
+def test_without_a_server_data_is_kept_until_there_is_one(
+    at_receiver: Receiver,
+    start: Start,
+    spool_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_URL")
+    run = start()
+    run.log_samples(ROWS, step=1)
+    assert "rolloutdeck up" in caplog.text
+    until(lambda: len(run._writer.own.waiting()) == 2)
+    monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url)
+    until(lambda: at_receiver.dumps)
+
+
+def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) -> None:
+    first = start()
+    assert start() is first
+    first.finish()
+    second = start()
+    assert second.uid != first.uid and second.attempt == first.attempt
+
+
+def test_processes_of_one_launch_find_the_same_run_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchrun = {"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "2", "SLURM_JOB_ID": "9"}
+    launched = launch.this_launch(dict(torchrun))
+    assert launched.attempt == "torchrun-abc-2"
+    assert launch.uid_of("p", "n", launched) == launch.uid_of("p", "n", launch.this_launch(dict(torchrun)))
+    assert launch.uid_of("p", "n", launched) != launch.uid_of("p", "m", launched)
+
+
+@pytest.mark.parametrize(
+    ("environ", "attempt"),
+    [
+        ({"ROLLOUTDECK_ATTEMPT": "mine", "SLURM_JOB_ID": "9"}, "mine"),
+        ({"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "1"}, "slurm-9-1"),
+        ({"SLURM_JOB_ID": "9", "TORCHELASTIC_RUN_ID": "none"}, "slurm-9-0"),
+        ({"RAY_JOB_ID": "01000000"}, "ray-01000000"),
+    ],
+)
+def test_the_attempt_is_what_the_launcher_calls_it(environ: dict[str, str], attempt: str) -> None:
+    assert launch.this_launch(environ).attempt == attempt
+
+
+def test_two_ray_clusters_that_both_count_from_one_are_two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = set()
+    for session in ("session_2026-11-02_10-00-00_1_22", "session_2026-11-02_11-00-00_1_23"):
+        monkeypatch.setattr(sys, "argv", ["default_worker.py", f"--session-name={session}"])
+        attempts.add(launch.this_launch({"RAY_JOB_ID": "01000000"}).attempt)
+    assert len(attempts) == 2
+
+
+def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
+    environ: dict[str, str] = {}
+    launched = launch.this_launch(environ)
+    assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == launch.this_launch(environ).attempt
+
+
+def test_a_restart_from_the_same_checkpoints_is_the_same_run(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(checkpoint_dir=tmp_path / "checkpoints")
+    first.finish()
+    monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
+    assert start(checkpoint_dir=tmp_path / "checkpoints").uid == first.uid
+    copied = start(name="another", checkpoint_dir=tmp_path / "checkpoints")
+    assert copied.uid != first.uid
+
+
+def test_of_two_first_processes_at_one_checkpoint_folder_one_names_the_run(tmp_path: Path) -> None:
+    one, other = (launch.Identity(uid, "p", "n") for uid in ("one", "other"))
+    (tmp_path / "temporary").write_text(json.dumps({"uid": "other", "project": "p", "name": "n"}))
+    assert launch.remembered(tmp_path, "p", "n", one) == one
+    assert launch._first(tmp_path / "temporary", tmp_path / launch.RUN_FILE, other) == one
+
+
+def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "given-1")
+    assert start(checkpoint_dir=tmp_path).uid == "given-1"
+    assert not (tmp_path / launch.RUN_FILE).exists()
+
+
+def test_the_spool_lies_beside_the_checkpoints_unless_told(
+    start: Start, tmp_path: Path, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_SPOOL")
+    at_receiver.mode = "500"
+    start(checkpoint_dir=tmp_path / "checkpoints")
+    until(lambda: spool.folders(tmp_path / "checkpoints"))
+
+
+def test_importing_loads_the_standard_library_alone() -> None:
+    program = (
+        "import sys, rolloutdeck; rolloutdeck.init; rolloutdeck.Run\n"
+        "import rolloutdeck.sync\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-S", "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"rolloutdeck", "__main__"}

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import courier, delivery, spool, wire
+from rolloutdeck.courier import Courier
+from rolloutdeck.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.run import Run
+from rolloutdeck.sync import sync
+from rolloutdeck.voice import Voice
+from tests.rolloutdeck.receiver import Receiver, until
+
+Start = Callable[..., Run]
+
+
+def write(own: spool.Spool, body: bytes, **query: Any) -> Path:
+    header: wire.SpoolHeader = {"kind": "dump", "project": "math", "uid": own.uid, "name": "grpo", "attempt": "first"}
+    return own.write({**header, "query": {"attempt": "first", **query}, "run": {}}, lambda: [body])
+
+
+def logged(run: Run, steps: range) -> list[bytes]:
+    bodies = [json.dumps({"prompt": "p", "response": f"step {step}"}).encode() + b"\n" for step in steps]
+    for step in steps:
+        run.log_samples([{"prompt": "p", "response": f"step {step}"}], step=step)
+    return [body.replace(b": ", b":").replace(b", ", b",") for body in bodies]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "down",
+        "500",
+        "503",
+        "429",
+        "408",
+        "401",
+        "403",
+        "404",
+        "login",
+        "302",
+        "502 proxy",
+        "413 proxy",
+        "wrong receipt",
+        "slow",
+    ],
+)
+def test_whatever_the_server_answers_training_goes_on_and_all_of_it_arrives_once_afterwards(
+    start: Start, at_receiver: Receiver, mode: str
+) -> None:
+    run = start()
+    bodies = logged(run, range(2))
+    until(lambda: len(at_receiver.dumps) == 2)
+    if mode == "down":
+        at_receiver.down()
+    else:
+        at_receiver.mode = mode
+    bodies += logged(run, range(2, 6))
+    run._writer.flush(10)
+    time.sleep(0.3)
+    if mode != "slow":
+        assert len(run._writer.own.waiting()) >= 4
+    if mode == "down":
+        at_receiver.up()
+    at_receiver.mode = "ok"
+    until(lambda: not run._writer.own.waiting())
+    assert sorted(at_receiver.bodies()) == sorted(bodies)
+
+
+def test_a_server_that_fails_for_long_is_mentioned_once(
+    start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_receiver.mode = "500"
+    run = start()
+    for step in range(5):
+        logged(run, range(step, step + 1))
+        time.sleep(0.1)
+    assert len(at_receiver.tokens) > 2
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+
+
+@pytest.mark.parametrize("mode", ["400", "413", "415"])
+def test_what_the_server_refuses_for_good_is_put_aside_with_the_reason_and_the_rest_arrives(
+    start: Start, at_receiver: Receiver, spool_root: Path, mode: str
+) -> None:
+    run = start()
+    at_receiver.mode, at_receiver.only = mode, "step 1"
+    bodies = logged(run, range(3))
+    run.finish()
+    assert at_receiver.bodies() == [bodies[0], bodies[2]]
+    [folder] = spool_root.iterdir()
+    kept, reason = sorted((folder / "rejected").iterdir())
+    assert kept.read_bytes().endswith(bodies[1])
+    assert "No, because of a test." in reason.read_text()
+    assert list(at_receiver.posted("/heartbeat/")[-1]["dropped"].values()) == [{"files: rejected by the server": 1}]
+
+
+def test_one_refused_metric_does_not_take_those_with_it_that_travelled_along(
+    start: Start, at_receiver: Receiver
+) -> None:
+    at_receiver.mode = "500"
+    run = start()
+    for name in ("good", "bad", "fine"):
+        run.log({name: 1}, step=1)
+        run._writer.flush(5)
+    at_receiver.only, at_receiver.mode = '"bad"', "400"
+    run.finish()
+    assert [list(point["values"]) for point in at_receiver.points()] == [["good"], ["fine"]]
+
+
+def test_a_file_that_always_fails_holds_up_neither_the_others_nor_the_server(
+    start: Start, at_receiver: Receiver
+) -> None:
+    at_receiver.mode, at_receiver.only = "500", "step 0"
+    run = start()
+    bodies = logged(run, range(30))
+    until(lambda: at_receiver.bodies() == bodies[1:])
+    assert len(at_receiver.tokens) < 2 * len(bodies)
+
+
+def test_a_run_ends_on_the_server_when_all_of_it_is_there(
+    start: Start, at_receiver: Receiver, spool_root: Path
+) -> None:
+    at_receiver.mode, at_receiver.only = "500", "step 0"
+    run = start()
+    bodies = logged(run, range(4))
+    run.finish(timeout=1)
+    assert at_receiver.bodies() == bodies[1:] and at_receiver.posted("/finish/") == []
+    at_receiver.mode = "ok"
+    assert sync([spool_root]).sent == 2
+    assert at_receiver.bodies()[-1] == bodies[0] and len(at_receiver.posted("/finish/")) == 1
+
+
+def test_a_renewed_token_file_is_used_without_a_restart(
+    start: Start, at_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    monkeypatch.delenv("ROLLOUTDECK_TOKEN")
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN_FILE", str(token))
+    at_receiver.mode = "401"
+    start()
+    until(lambda: "Bearer old" in at_receiver.tokens)
+    token.write_text("new\n")
+    until(lambda: "Bearer new" in at_receiver.tokens)
+
+
+def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped(
+    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "PART_BYTES", 1000)
+    own = spool.Spool(spool_root, "run-1", "first")
+    body = os.urandom(2500)
+    write(own, body, step=1)
+    at_receiver.parts[hashlib.sha256(body).hexdigest()] = body[:1700]  # an earlier sender came this far
+    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "sent"
+    assert at_receiver.bodies() == [body]
+    assert at_receiver.spans == ["bytes */2500", "bytes 1700-2499/2500"]
+
+
+def test_parts_from_the_start(at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "PART_BYTES", 1000)
+    own = spool.Spool(spool_root, "run-1", "first")
+    write(own, b"a" * 2500)
+    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "sent"
+    assert at_receiver.bodies() == [b"a" * 2500] and len(at_receiver.spans) == 4
+
+
+def test_a_spool_file_that_the_disk_damaged_is_put_aside(at_receiver: Receiver, spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "first")
+    path = write(own, b"as it was")
+    path.write_bytes(path.read_bytes().replace(b"was", b"is!"))
+    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "rejected"
+    path.write_bytes(b"\0" * 100)
+    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "rejected"
+    assert at_receiver.dumps == []
+
+
+def test_bytes_damaged_on_the_way_are_sent_again(at_receiver: Receiver, spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "first")
+    write(own, b"whole")
+    at_receiver.mode = "409"
+    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "later"
+
+
+def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "first")
+    bodies = [str(at).encode() for at in range(5)]
+    for body in bodies:
+        write(own, body)
+    sending = Courier(Voice(), own)
+    while sending.turn(Server(at_receiver.url), [own.folder or spool_root]) == 0:
+        pass
+    assert at_receiver.bodies() == bodies
+
+
+def test_the_pause_that_the_server_asks_for_is_kept() -> None:
+    answer = Answer(503, {"retry-after": "7"}, b"{}", is_ours=True)
+    assert delivery.judge(answer).pause == 7
+    assert courier.Backoff().next(asked=7) == 7
+    assert delivery.judge(Answer(429, {"retry-after": "9" * 9}, b"", is_ours=True)).pause == delivery.LONGEST_PAUSE
+    assert delivery.judge(Answer(429, {"retry-after": "soon"}, b"", is_ours=True)).pause == 0
+
+
+def test_pauses_grow_and_differ_between_trainers() -> None:
+    pauses = courier.Backoff()
+    grown = [pauses.next() for _ in range(30)]
+    assert grown[0] <= courier.FIRST_PAUSE and max(grown) <= courier.LAST_PAUSE
+    assert grown[8] > 2 * grown[1]
+    assert len({courier.Backoff().next() for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize("url", ["", "ftp://deck", "http://", "http://[::1", "http://127.0.0.1:1", "http://h:99999999"])
+def test_an_address_that_leads_nowhere_is_one_clear_sentence(url: str) -> None:
+    with pytest.raises(NotReachable) as failure:
+        Server(url).request("GET", "runs/")
+    assert "\n" not in str(failure.value)
+
+
+def test_a_token_that_cannot_be_sent_is_not_shown(at_receiver: Receiver) -> None:
+    with pytest.raises(NotReachable) as failure:
+        Server(at_receiver.url, "sec\nret").request("GET", "runs/")
+    assert "ret" not in str(failure.value)
+
+
+def test_a_proxy_of_the_environment_is_not_used(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert Server(at_receiver.url).send_json("POST", "runs/", {}).ok
+
+
+def test_a_slice_is_read_from_its_start_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    with (tmp_path / "file").open("rb") as file:
+        piece = Slice(file, 2, 5)
+        assert [piece.read(3), piece.read(3), piece.read()] == [b"234", b"56", b""]
+
+
+def test_a_launch_that_found_no_server_says_how_long_ago_it_began(
+    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_receiver.down()
+    now = time.time_ns
+    with monkeypatch.context() as past:
+        past.setattr(time, "time_ns", lambda: now() - 90 * 10**9)
+        run = start()
+        run._writer.flush(10)
+    at_receiver.up()
+    (told,) = until(lambda: at_receiver.posted("/runs/"))
+    assert 90 <= told["waited"] < 150

@@ -1,0 +1,52 @@
+"""Pushes dumps the way the upload does and indexes them the way the worker does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rollouts import ingest, storage
+from rollouts.index import index
+from rollouts.models import Dump, Run, Sample
+
+DUMPS = Path(__file__).parents[1] / "data" / "verl_jsonl"
+
+
+def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
+    """The row of a dump that has arrived and waits."""
+    plain = storage.incoming()
+    plain.write_bytes(body)
+    told = ingest.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
+    return ingest.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
+
+
+def indexed(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
+    dump = push(run, body, step, **header)
+    index(dump.pk)
+    dump.refresh_from_db()
+    return dump
+
+
+def lines(*rows: dict[str, Any]) -> bytes:
+    return b"".join(line(row) for row in rows)
+
+
+def line(row: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # a half surrogate has no UTF-8
+        return json.dumps(row).encode() + b"\n"
+
+
+def generation(
+    prompt: str = "2+2?", response: str = "4", score: float = 1.0, step: int = 1, **more: Any
+) -> dict[str, Any]:
+    """A line as verl's trainer writes it."""
+    return {"input": prompt, "output": response, "gts": None, "score": score, "step": step, **more}
+
+
+def rows(run: Run, **which: Any) -> list[Sample]:
+    """The visible samples of the run's current steps, in the order of their dumps."""
+    return list(Sample.objects.visible().filter(step__run=run, **which).order_by("dump", "ordinal"))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rollouts.facets import FACETS, look, settled
+
+
+def facets(
+    responses: list[str], prompts: list[str] | None = None, tokens: list[int | None] | None = None
+) -> list[set[str]]:
+    """Facets of the responses of one group, as one dump."""
+    seen = look(prompts or ["q"] * len(responses), responses)
+    unknown = [None] * len(responses)
+    twins = np.array([hash(response) for response in responses])
+    bits = settled(seen, twins, tokens or unknown, unknown)
+    return [{name for name, bit in FACETS.items() if bit & int(row)} for row in bits]
+
+
+def prose(seed: int, words: int) -> str:
+    random = np.random.default_rng(seed)
+    return " ".join(f"w{number}" for number in random.integers(0, 5000, words)) + "."
+
+
+@pytest.mark.parametrize(
+    "text", ["W" * 200, "prose first. " + "Wait, let me check. " * 30, "もう一度確認します。" * 20, "1 2 3 " * 500]
+)
+def test_a_text_that_goes_round_in_circles_repeats(text: str) -> None:
+    assert facets([text]) == [{"repetition"}] or "repetition" in facets([text])[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4", prose(1, 800), "a" * 40, "\n" * 500 + "x", "| a | b |\n|---|---|\n| 1 | 2 |\n"]
+)
+def test_ordinary_text_does_not(text: str) -> None:
+    assert "repetition" not in facets([text])[0]
+
+
+def test_a_response_in_a_script_the_prompt_does_not_use_is_a_language_mix() -> None:
+    english, chinese = "How many apples are there?", "一共有多少个苹果?"
+    mixed = "First we add, 然后我们把所有的苹果加起来得到答案, so it is 4."
+    assert facets([mixed, mixed, "Just 4.", "θ ≈ π, 👍 café — ok"], [english, chinese, english, english]) == [
+        {"language-mix", "duplicate"}, {"duplicate"}, set(), set(),
+    ]  # fmt: skip
+
+
+def test_japanese_may_answer_in_kanji() -> None:
+    assert facets(["合計金額計算結果合計三百円"], ["いくらですか"]) == [set()]
+
+
+def test_white_space_is_empty_and_no_duplicate() -> None:
+    assert facets(["", " \n", "4"]) == [{"empty"}, {"empty"}, set()]
+
+
+def test_equal_responses_of_a_group_are_duplicates() -> None:
+    assert facets(["4", "5", "4"]) == [{"duplicate"}, set(), {"duplicate"}]
+
+
+def test_a_missing_marker_is_noticed_where_the_others_have_it() -> None:
+    answers = [f"{prose(i, 20)} Answer: {i}" for i in range(9)]
+    assert facets([*answers, prose(99, 5)])[-1] == {"no-marker"}
+    assert facets([*answers[:5], *(prose(i, 5) for i in range(50, 55))])[-1] == set()
+
+
+def test_a_cut_response_is_noticed_by_its_missing_end() -> None:
+    answers = [f"{prose(i, 20)} Answer: {i}" for i in range(9)]
+    assert facets([*answers, prose(99, 60)[:-4] + " and then"])[-1] == {"no-marker", "trunc?"}
+    assert facets([prose(i, 20) + " and then" for i in range(9)])[-1] == set()
+
+
+def test_several_responses_of_exactly_the_greatest_length_were_cut() -> None:
+    texts = [prose(i, 5) for i in range(6)]
+    assert facets(texts, tokens=[10, 20, 30, 512, 512, 40]) == [set(), set(), set(), {"trunc?"}, {"trunc?"}, set()]
+    assert facets(texts, tokens=[10, 20, 30, 512, 500, 40]) == [set()] * 6
+    assert facets(texts, tokens=[8] * 6) == [set()] * 6

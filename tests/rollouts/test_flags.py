@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import flags, live
+from rollouts.errors import BadInput, NotThere
+from rollouts.index import index, reindex
+from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
+from tests import make
+from tests.rollouts.test_search import ROWS, push
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    push(run, ROWS)
+    return run
+
+
+@pytest.fixture
+def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    heard: list[Any] = []
+    monkeypatch.setattr(live, "changed", lambda run, **what: heard.append((run.uid, what)))
+    return heard
+
+
+def sample(run: Run, ordinal: int = 0) -> str:
+    return Sample.objects.get(step__run=run, ordinal=ordinal).id
+
+
+def counted(run: Run) -> int:
+    return run.steps.get().flags
+
+
+def test_a_flag_is_kept_counted_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
+    first = flags.raise_flag(sample(run), mate, reason="reward-hack", text="no work shown")
+    again = flags.raise_flag(sample(run), mate, reason="reward-hack", text="no work shown")
+    assert first.pk == again.pk and (first.label, first.run_id) == ("bad", run.pk)
+    assert counted(run) == 1
+    assert rings == [(run.uid, {"split": "train", "step": 1})]
+
+
+def test_raising_again_replaces_label_and_text_and_stands_again(run: Run, mate: User) -> None:
+    flag = flags.raise_flag(sample(run), mate, text="hm")
+    flags.withdraw(flag, mate)
+    assert counted(run) == 0
+    flag = flags.raise_flag(sample(run), mate, label="unsure", text="look again")
+    assert (flag.label, flag.text, flag.withdrawn_at) == ("unsure", "look again", None)
+    assert (Flag.objects.count(), counted(run)) == (1, 1)
+
+
+def test_a_step_counts_flagged_samples_not_flags(run: Run, mate: User, owner: User) -> None:
+    flags.raise_flag(sample(run), mate)
+    flags.raise_flag(sample(run), mate, reason="other")
+    flags.raise_flag(sample(run), owner)
+    flags.raise_flag(sample(run, 1), owner)
+    assert counted(run) == 2
+
+
+def test_a_withdrawn_flag_stays_readable_and_is_in_the_audit_log(
+    run: Run, mate: User, owner: User, rings: list[Any]
+) -> None:
+    flag = flags.raise_flag(sample(run), mate, reason="other", text="why")
+    flags.withdraw(flag, owner)
+    flags.withdraw(flag, owner)
+    assert flags.flags_of([sample(run)]) == {}
+    assert [one.text for one in flags.flags_of([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
+    entry = AuditEntry.objects.get(verb="flag.withdraw")
+    assert (entry.user, entry.subject, entry.detail["flagged_by"]) == (owner, flag.sample, "mina")
+    assert len(rings) == 2
+
+
+def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) -> None:
+    flags.raise_flag(sample(run), mate, reason="other")
+    flags.raise_flag(sample(run), owner, label="good")
+    flags.raise_flag(sample(run, 1), owner)
+    told = flags.flags_of([sample(run), sample(run, 2)])
+    assert [(flag.user.username, flag.label, flag.reason) for flag in told[sample(run)]] == [
+        ("mina", "bad", "other"),
+        ("olga", "good", ""),
+    ]
+    assert set(told) == {sample(run)}
+
+
+def test_flags_survive_a_reindex(run: Run, mate: User) -> None:
+    marked = sample(run, 2)
+    flags.raise_flag(marked, mate)
+    reindex(run)
+    index(Dump.objects.get().pk)
+    assert set(flags.flags_of([marked])) == {marked}
+    assert Sample.objects.filter(pk=marked, visible=True).exists()
+    assert counted(run) == 1
+
+
+def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no_longer_counted(
+    run: Run, mate: User
+) -> None:
+    flags.raise_flag(sample(run, 0), mate)
+    flags.raise_flag(sample(run, 1), mate)
+    push(run, ROWS[:1])
+    assert counted(run) == 1
+    assert Flag.objects.filter(withdrawn_at=None).count() == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"label": "ugly"}, "`label` must be one of bad, good, unsure"),
+        ({"reason": "bored"}, "`reason` must be one of reward-hack, wrong-grader"),
+        ({"text": "x" * 10_001}, "at most 10,000 characters"),
+        ({"text": "a\x00"}, "no text"),
+        ({"text": "\ud800"}, "no text"),
+    ],
+)
+def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        flags.raise_flag(sample(run), mate, **wrong)
+    assert Flag.objects.count() == 0
+
+
+def test_a_sample_that_does_not_exist_cannot_be_flagged(mate: User) -> None:
+    with pytest.raises(NotThere, match="There is no sample nowhere"):
+        flags.raise_flag("nowhere", mate)
+
+
+def test_annotators_and_above_may_flag_and_only_keepers_withdraw_others_flags(
+    run: Run, project: Project, owner: User, mate: User, stranger: User
+) -> None:
+    viewer = make.member(project, "vera", "viewer")
+    other = make.member(project, "otto", "annotator")
+    assert [flags.can_annotate(user, project) for user in (owner, mate, viewer, stranger)] == [True, True, False, False]
+    flag = flags.raise_flag(sample(run), mate)
+    allowed = [flags.can_withdraw(user, flag) for user in (owner, mate, other, viewer, stranger)]
+    assert allowed == [True, True, False, False, False]

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolloutdeck import wire
+from rollouts.errors import UnreadableDump
+from rollouts.formats import FORMATS, Format, Told, native, pick, verl_jsonl, verl_metrics
+from rollouts.records import LeftOut, Point, Problem, Record
+from tests.rollouts.golden import DUMPS, expected, files, reading
+from tests.rollouts.pushing import generation, lines
+
+
+def read(form: Format, body: bytes, split: str = "train", step: int | None = 1) -> list[Any]:
+    return list(form.read(io.BytesIO(body), Told("1.jsonl", split, step)))
+
+
+def one(form: Format, body: bytes, **told: Any) -> Record:
+    (record,) = read(form, body, **told)
+    assert isinstance(record, Record)
+    return record
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(DUMPS)))
+def test_a_real_dump_reads_as_expected(path: Path) -> None:
+    assert reading(path) == json.loads(expected(path).read_text())
+
+
+def test_bare_nan_and_infinity_become_unknown_numbers() -> None:
+    body = b'{"input":"q","output":"a","score":NaN,"step":1,"acc":-Infinity}\n'
+    record = one(verl_jsonl, body)
+    assert (record.score, record.rewards["acc"]) == (None, None)
+
+
+def test_numbers_that_were_written_as_strings_are_numbers_again() -> None:
+    body = lines(
+        generation(acc="True", overlong_reward="-0.25", bonus=0.5, right="False"),
+        generation(acc="False", overlong_reward="0.0", bonus="0.75", right="True"),
+    )
+    first, second = read(verl_jsonl, body)
+    assert first.rewards == {"acc": 1.0, "overlong_reward": -0.25, "bonus": 0.5, "right": 0.0}
+    assert second.rewards == {"acc": 0.0, "overlong_reward": 0.0, "bonus": 0.75, "right": 1.0}
+
+
+def test_an_answer_that_looks_like_a_number_stays_text() -> None:
+    records = read(verl_jsonl, lines(generation(pred="339"), generation(pred="72")))
+    assert [record.extras["pred"] for record in records] == ["339", "72"]
+
+
+@pytest.mark.parametrize("strange", ["\u2028", "\u2029", "\u0085", "\x0b", "\x1c", "\r"])
+def test_a_strange_line_end_inside_a_text_does_not_cut_the_record(strange: str) -> None:
+    record = one(verl_jsonl, lines(generation(response=f"a{strange}b")))
+    assert record.response == f"a{strange}b"
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ufffd", "", "\ud83d", "👩🏽\u200d🔬"])
+def test_any_text_is_kept_as_it_is(text: str) -> None:
+    assert one(verl_jsonl, lines(generation(response=text))).response == text
+
+
+def test_bytes_that_are_not_utf8_are_replaced_and_counted() -> None:
+    problem, record = read(verl_jsonl, b'{"input":"q","output":"caf\xe9","score":1,"step":1}\n')
+    assert problem.kept and problem.line == 1
+    assert record.response == "caf\ufffd"
+
+
+def test_prompts_may_be_texts_and_message_lists_in_one_file() -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "2+2?"}]}]
+    text, messages = read(verl_jsonl, lines(generation(), generation() | {"input": chat}))
+    assert (text.prompt, text.messages) == ("2+2?", None)
+    assert (messages.prompt, messages.messages) == ("system\nBe brief.\nuser\n2+2?\nassistant\n", chat)
+
+
+def test_a_bad_line_is_told_and_the_good_ones_are_kept() -> None:
+    body = lines(generation()) + b'{"input": "torn\n' + b"[1]\n\n" + lines({"step": 1}, generation(response="5"))
+    items = read(verl_jsonl, body)
+    assert [type(item) for item in items] == [Record, Problem, Problem, Problem, Record]
+    assert [item.line for item in items if isinstance(item, Problem)] == [2, 3, 5]
+    assert "not JSON" in items[1].reason and "a list" in items[2].reason and "`input`" in items[3].reason
+
+
+def test_padding_rows_are_left_out() -> None:
+    pad = generation("", "", 0.0, uid="pad" + "0" * 32 + "_3_0")
+    assert read(verl_jsonl, lines(generation(uid="u_0_0"), pad))[1] == LeftOut("padding")
+
+
+def test_a_uid_names_group_session_and_turn() -> None:
+    record = one(verl_jsonl, lines(generation(uid="14a75144-a441_3_1")))
+    assert (record.group, record.index, record.trajectory, record.turn) == ("14a75144-a441", 3, "14a75144-a441_3", 1)
+
+
+def test_a_validation_file_is_grouped_by_the_order_of_the_dataset() -> None:
+    prompts = ["a", "a", "b", "b", "b", "b", "a", "a"]  # the dataset has b twice in a row
+    records = read(verl_jsonl, lines(*(generation(prompt) for prompt in prompts)), split="eval")
+    assert [record.group for record in records] == ["0", "0", "1", "1", "2", "2", "3", "3"]
+    assert [record.index for record in records] == [0, 1] * 4
+
+
+def test_responses_that_do_not_stand_together_are_left_to_be_grouped_by_prompt() -> None:
+    records = read(verl_jsonl, lines(*(generation(prompt) for prompt in "abab")), split="eval")
+    assert [record.group for record in records] == [None] * 4
+
+
+def test_the_rows_of_a_shuffled_rollout_are_left_to_be_grouped_by_prompt() -> None:
+    records = read(verl_jsonl, lines(*(generation(prompt) for prompt in "aabb")))
+    assert [record.group for record in records] == [None] * 4
+
+
+def test_the_trainers_sum_and_the_reward_functions_own_score_are_two_fields() -> None:
+    row = {
+        "input": "q",
+        "output": "a",
+        "gts": "4",
+        "score": 1.0,
+        "step": 1,
+        "reward": 0.4,
+        "acc": True,
+        "overlong_reward": -0.6,
+    }
+    record = one(verl_jsonl, lines(row), split="eval")
+    assert record.score == 0.4
+    assert record.rewards == {"score": 1.0, "acc": 1.0, "overlong_reward": -0.6}
+
+
+def test_ground_truth_may_be_anything() -> None:
+    record = one(verl_jsonl, lines(generation() | {"gts": {"inputs": [1]}}))
+    assert record.ground_truth == '{"inputs":[1]}'
+
+
+def test_a_dict_among_the_reward_extras_is_kept_as_it_is() -> None:
+    record = one(verl_jsonl, lines(generation(detail={"a": [1]}, acc=1)))
+    assert (record.rewards, record.extras) == ({"acc": 1.0}, {"detail": {"a": [1]}})
+
+
+def test_a_line_over_the_limit_is_told_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
+    problem, record = read(verl_jsonl, lines(generation(response="x" * 5000), generation()))
+    assert problem == Problem(1, "longer than 0 MiB")
+    assert record.response == "4"
+
+
+def test_a_line_of_ten_megabytes_is_read() -> None:
+    assert len(one(verl_jsonl, lines(generation(response="x" * 10_000_000))).response) == 10_000_000
+
+
+@pytest.mark.parametrize("body", [b"", b"\n \n", b"[1, 2]", b"null\n", b"\x80\x04\x95", b'{"a": 1}\n', b"PK\x03\x04"])
+def test_what_is_no_dump_is_refused_in_one_sentence(body: bytes) -> None:
+    with pytest.raises(UnreadableDump, match=r"^[^\n]+\.$"):
+        pick("x.bin", body)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("body", [b"", b"[1, 2]", b"not json", b"3\n4\n", b"[" * 100_000])
+def test_a_format_told_wrongly_is_refused_in_one_sentence(form: Format, body: bytes) -> None:
+    with pytest.raises(UnreadableDump, match=r"^[^\n]+\.$"):
+        read(form, body)
+
+
+def test_an_unknown_format_is_refused_by_name() -> None:
+    with pytest.raises(UnreadableDump, match="`slime-pt` is not a format"):
+        pick("1.pt", b"", "slime-pt")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+names = st.sampled_from(["input", "output", "score", "step", "data", "reward", "uid", "acc", "gts", *wire.SAMPLE_KEYS])
+objects = st.dictionaries(names, json_values, max_size=8).map(lambda row: json.dumps(row).encode())
+bodies = st.lists(objects | st.binary(max_size=60), max_size=6).map(b"\n".join)
+
+
+@given(body=bodies, form=st.sampled_from(FORMATS), split=st.sampled_from(wire.SPLITS))
+def test_any_bytes_give_records_or_a_refusal_and_nothing_else(body: bytes, form: Format, split: str) -> None:
+    try:
+        items = read(form, body, split=split)
+    except UnreadableDump:
+        return
+    assert all(isinstance(item, (Record, Point, Problem, LeftOut)) for item in items)
+
+
+def test_metrics_lines_are_points_and_nan_is_null() -> None:
+    body = (
+        b'{"step":1,"data":{"a":0.5,"b":null,"c":NaN,"d":true,"e":"text"}}\n{"step":1,"data":{"f":2}}\n{"step":"x"}\n'
+    )
+    one, two, problem = read(verl_metrics, body)
+    assert one == Point(1, {"a": 0.5, "b": None, "c": None, "d": 1.0})
+    assert two == Point(1, {"f": 2.0})
+    assert problem.line == 3
+
+
+def test_a_native_row_keeps_every_key() -> None:
+    row = {
+        "prompt": "q", "response": "a", "score": "0.5", "rewards": {"acc": True, "style": 0.2}, "group": 7, "index": 2,
+        "trajectory": "t", "turn": 1, "ground_truth": 4, "data_source": "gsm8k", "finish_reason": "length",
+        "truncated": 1, "response_ids": [1, 2], "response_mask": [True, False], "logprobs": [-0.5, None],
+        "advantages": 0.25, "policy_version": 3.0, "timing": {"generate": 0.2}, "tools": [{}], "lang": "zh", "depth": 4,
+    }  # fmt: skip
+    record = one(native, lines(row))
+    assert (record.score, record.rewards, record.group, record.ground_truth) == (
+        0.5,
+        {"acc": 1.0, "style": 0.2},
+        "7",
+        "4",
+    )
+    assert (record.truncated, record.response_mask, record.advantages) == (True, [1, 0], [0.25])
+    assert (record.policy_version, record.logprobs) == (3, [-0.5, None])
+    assert record.extras == {"lang": "zh", "depth": 4}
+
+
+def test_a_native_value_that_is_not_what_its_key_asks_for_is_kept_beside() -> None:
+    record = one(native, lines({"prompt": "q", "response": "a", "score": [1], "rewards": 3, "response_ids": ["x"]}))
+    assert (record.score, record.rewards, record.response_ids) == (None, {}, None)
+    assert record.extras == {"score": [1], "rewards": 3, "response_ids": ["x"]}
+
+
+def test_a_native_score_that_is_nan_is_unknown() -> None:
+    record = one(native, b'{"prompt":"q","response":"a","score":NaN,"lang":NaN}\n')
+    assert (record.score, record.extras) == (None, {"lang": None})
+
+
+def test_the_formats_tell_each_other_apart() -> None:
+    assert pick("", lines(generation())) is verl_jsonl
+    assert pick("", b'{"step":1,"data":{"a":1}}\n') is verl_metrics
+    assert pick("", lines({"prompt": "q", "response": "a"})) is native
+    assert pick("", lines({"score": 1, "input": "q", "step": 3, "output": "a"})) is verl_jsonl

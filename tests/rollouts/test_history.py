@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from rollouts.charts import arrange
+from rollouts.history import prompt_history, sparkline
+from rollouts.models import Project, Run, Step
+from rollouts.series import Curve
+from tests import make
+from tests.rollouts.test_search import push
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def scored(run: Run, scores: list[float | None], *, attempt: str = "files", superseded: bool = False) -> None:
+    launched = make.attempt(run, attempt)
+    rows = [
+        Step(run=run, attempt=launched, split="train", step=step, score_mean=score, superseded=superseded)
+        for step, score in enumerate(scores)
+    ]
+    Step.objects.bulk_create(rows)
+
+
+def test_a_short_run_shows_each_of_its_steps(run: Run) -> None:
+    scored(run, [0.1, None, 0.3])
+    assert sparkline([run]) == {run.uid: [0.1, 0.3]}
+
+
+def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(run: Run, project: Project) -> None:
+    scored(run, [float(step) for step in range(640)])
+    other = make.run(project, "other")
+    scored(other, [1.0] * 3)
+    scored(other, [9.0] * 3, attempt="old", superseded=True)
+    empty = make.run(project, "empty")
+    with CaptureQueriesContext(connection) as queries:
+        sparks = sparkline([run, other, empty])
+    assert len(queries) == 2
+    assert sparks[run.uid] == pytest.approx([20 * point + 9.5 for point in range(32)])
+    assert sparks[other.uid] == [1.0, 1.0, 1.0] and sparks[empty.uid] == []
+
+
+def test_one_prompts_answers_are_told_over_steps(run: Run) -> None:
+    for step in (3, 1, 2):
+        rows = [{"response": f"{group} at {step}", "group": group, "index": 0} for group in "ab"]
+        push(run, rows, step=step)
+    push(run, [{"response": "a in eval", "group": "a"}], step=2, split="eval")
+    push(run, [{"response": "a again", "group": "a"}], step=3, attempt="again")
+    key = prompt_history(run, "").model.objects.filter(tail="a at 1").values_list("prompt_key", flat=True).get()
+    assert [row.tail for row in prompt_history(run, key, split="train")] == ["a at 1", "a at 2", "a again"]
+    assert [row.tail for row in prompt_history(run, key, attempt="files")] == [
+        "a at 1",
+        "a at 2",
+        "a in eval",
+        "a at 3",
+    ]
+    assert prompt_history(run, key, attempt="all").count() == 5
+
+
+def flat(*values: float | None) -> list[Curve]:
+    return [
+        {"attempt": "one", "number": 1, "step_kind": "global_step", "steps": [*range(len(values))], "values": [*values]}
+    ]
+
+
+def test_known_metrics_come_first_in_their_order_and_the_rest_by_prefix() -> None:
+    names = [
+        "perf/mfu/actor",
+        "timing_s/gen",
+        "timing_s/step",
+        "val-core/openai/gsm8k/acc/mean@8",
+        "critic/score/mean",
+        "x",
+    ]
+    others = ["val-core/openai/gsm8k/acc/best@8/mean", "val-core/openai/gsm8k/acc/maj@8/mean"]
+    layout = arrange([*names, *others, "actor/entropy", "actor/lr", "timing_s/ref"])
+    assert [(chart.title, chart.names, chart.kind) for chart in layout.default] == [
+        ("score", ("critic/score/mean",), "line"),
+        ("val-core/openai/gsm8k/acc/mean@8", ("val-core/openai/gsm8k/acc/mean@8",), "line"),
+        ("entropy", ("actor/entropy",), "line"),
+        ("seconds", ("timing_s/step", "timing_s/gen"), "stack"),
+    ]
+    assert {prefix: [chart.title for chart in charts] for prefix, charts in layout.groups.items()} == {
+        "": ["x"],
+        "actor": ["actor/lr"],
+        "perf": ["perf/mfu/actor"],
+        "timing_s": ["timing_s/ref"],
+        "val-core": others,
+    }
+
+
+def test_metrics_that_never_change_are_collapsed_with_their_value() -> None:
+    one = {"actor/lr": flat(1e-6, 1e-6), "actor/entropy": flat(1.0, 0.5), "once": flat(3.0), "nan": flat(None, None)}
+    other = {"actor/lr": flat(1e-6, 1e-6), "kept": flat(1.0, 1.0)}
+    layout = arrange(["actor/lr", "actor/entropy", "once", "nan", "kept"], [one, other, {"kept": flat(2.0, 2.0)}])
+    assert layout.constant == {"actor/lr": 1e-6, "nan": None}
+    assert [chart.title for chart in layout.default] == ["entropy"]
+    assert [chart.title for chart in layout.groups[""]] == ["kept", "once"]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollouts.identity import Namer, prompt_key, sample_id
+
+WHERE = ("run", "a1", "train", "global_step", 3, "")
+text = st.text(st.characters(codec=None), max_size=8)
+
+
+def test_a_samples_id_never_changes() -> None:
+    known = "cnd4dwheovf65fflavgkb5cgbfyq66v565ibzilavpeylhoa2xxq"
+    assert sample_id(*WHERE, "2+2?", "4", 0) == known
+
+
+@given(pairs=st.lists(st.tuples(text, text), max_size=12))
+def test_many_samples_are_named_as_each_alone(pairs: list[tuple[str, str]]) -> None:
+    alone = [sample_id(*WHERE, *pair, pairs[:place].count(pair)) for place, pair in enumerate(pairs)]
+    namer = Namer(*WHERE)
+    assert namer.names(pairs[:5]) + namer.names(pairs[5:]) == alone
+    assert len(set(alone)) == len(pairs)
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_every_part_of_the_identity_counts(place: int) -> None:
+    parts = [*WHERE, "2+2?", "4", 0]
+    other = list(parts)
+    other[place] = 1 if isinstance(parts[place], int) else str(parts[place]) + "x"
+    assert sample_id(*parts) != sample_id(*other)  # type: ignore[arg-type]
+
+
+def test_text_that_moves_from_prompt_to_response_is_another_sample() -> None:
+    assert sample_id(*WHERE, "ab", "c", 0) != sample_id(*WHERE, "a", "bc", 0)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "What is  2+2?\n",
+        "user\nWhat is 2+2?\nassistant\n",
+        "system\nYou are a helpful assistant.\nuser\nWhat is 2+2?\nassistant\n",
+        "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n",
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+        "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n",
+    ],
+)
+def test_prompts_that_say_the_same_share_their_key(same: str) -> None:
+    assert prompt_key(same) == prompt_key("What is 2+2?")
+    assert len(prompt_key(same)) == 26
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "What is 2+3?",
+        "system\nAnswer in Latin.\nuser\nWhat is 2+2?\nassistant\n",
+        "user\nWhat is 2+2?\nassistant\n4\nuser\nSure?\nassistant\n",
+        "assistant",
+        "",
+    ],
+)
+def test_prompts_that_say_something_else_do_not(other: str) -> None:
+    assert prompt_key(other) != prompt_key("What is 2+2?")
+
+
+def test_composed_and_decomposed_letters_are_the_same() -> None:
+    assert prompt_key("caf\u00e9") == prompt_key("cafe\u0301")

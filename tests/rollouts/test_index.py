@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from rollouts import bodies, index, series, storage
+from rollouts.errors import StorageUnavailable, UnreadableDump
+from rollouts.models import Dump, MetricRow, Project, Run, Sample, Segment, Step
+from tests import make
+from tests.rollouts.golden import DUMPS, files
+from tests.rollouts.pushing import generation, indexed, lines, push, rows
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def test_every_real_dump_gives_the_rows_it_holds(run: Run) -> None:
+    for path in files():
+        split = "eval" if path.parent.name == "val" else "train"
+        step = int(path.stem) if path.stem.isdigit() else None
+        attempt = str(path.parent.relative_to(DUMPS))
+        dump = indexed(run, path.read_bytes(), step, split=split, attempt=attempt)
+        assert (dump.state, dump.left_out) == (Dump.State.INDEXED, {})
+        assert dump.rows == (0 if step is None else 32)
+    assert Sample.objects.count() == 32 * 18
+    assert MetricRow.objects.count() == 8
+    assert set(Step.objects.filter(split="eval").values_list("groups", flat=True)) == {16}
+    assert set(Step.objects.filter(split="train").values_list("groups", flat=True)) == {8}
+
+
+def test_the_figures_of_a_step_come_from_its_samples(run: Run) -> None:
+    body = lines(
+        generation("a", "Answer: 1", 1.0, acc=True), generation("a", "Answer: 2", 0.0, acc=False),
+        generation("b", "Answer: 3", 0.5, acc=False), generation("b", "Answer: 3", 0.5, acc=False),
+    )  # fmt: skip
+    indexed(run, body)
+    step = Step.objects.get()
+    assert (step.samples, step.trajectories, step.groups, step.zero_variance_groups) == (4, 4, 2, 1)
+    assert (step.score_mean, step.score_min, step.score_max) == (0.5, 0.0, 1.0)
+    assert step.score_std == pytest.approx(0.3535533905932738)
+    assert (step.truncated, step.length_mean) == (None, 9.0)
+    assert step.histogram["counts"] == [0, 1, 0, 2, 1]
+    assert step.facets == {"duplicate": 2, "judged": 4, "correct": 1, "all-correct": 0, "none-correct": 1}
+
+
+def test_a_trajectory_counts_once_by_its_last_sample(run: Run) -> None:
+    body = lines(
+        generation("a", "turn 1", 0.0, uid="u_0_0"), generation("a then", "turn 2", 1.0, uid="u_0_1"),
+        generation("a", "one turn", 0.0, uid="u_1_0"),
+    )  # fmt: skip
+    indexed(run, body)
+    step = Step.objects.get()
+    assert (step.samples, step.trajectories, step.groups, step.score_mean) == (3, 2, 1, 0.5)
+    assert [row.final for row in rows(run)] == [False, True, True]
+    assert step.facets["intermediate"] == 1
+
+
+def test_padding_and_bad_lines_are_counted_on_the_dump(run: Run) -> None:
+    pad = generation("", "", uid="pad" + "0" * 32 + "_0_0")
+    dump = indexed(run, lines(generation(uid="u_0_0"), pad, pad) + b"torn\n" + b'{"input":"q","output":"\xff"}\n')
+    assert dump.left_out == {"padding": 2, "bad line": 1, "mended line": 1}
+    assert [problem[0] for problem in dump.problems] == [4, 5]
+    assert dump.rows == Step.objects.get().samples == 2
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ud83d", "a\u2028b", "", "\ufffd" * 300, "👩" * 300])
+def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
+    indexed(run, lines(generation(text, text, data_source=text, uid=f"{text}_0_0") | {"gts": text}))
+    (sample,) = rows(run)
+    body = bodies.read([sample])[sample.id]
+    shown = text.replace("\ud83d", "\ufffd")
+    assert (body.prompt, body.response, body.ground_truth) == (shown, shown, shown)
+    assert "\x00" not in sample.tail + sample.expected + sample.data_source + sample.group
+
+
+def test_a_key_may_be_a_number_here_a_text_there_and_a_list_elsewhere(run: Run) -> None:
+    values: list[Any] = [3, 0.5, "x", [1, {"a": None}], {"b": 2}, True, 10**17]
+    for step, value in enumerate(values):
+        indexed(run, lines({"prompt": "q", "response": "a", "lang": value}), step)
+    indexed(run, lines(*({"prompt": "q", "response": str(i), "lang": value} for i, value in enumerate(values))), 99)
+    read = bodies.read(rows(run))
+    assert [read[sample.id].extras["lang"] for sample in rows(run)] == [*values, *values]
+
+
+def test_a_key_that_appears_late_or_is_one_too_many_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "BATCH_ROWS", 1)
+    many = {f"k{i}": i for i in range(500)}
+    indexed(run, lines(generation("a", "1"), generation("a", "2", late="yes", acc=1.0), generation("a", "3", **many)))
+    first, second, third = [bodies.read([sample])[sample.id] for sample in rows(run)]
+    assert (first.rewards, second.rewards, second.extras) == ({}, {"acc": 1.0}, {"late": "yes"})
+    assert third.rewards == many
+
+
+def test_a_body_has_every_field_that_was_logged(run: Run) -> None:
+    row = {
+        "prompt": [{"role": "user", "content": "q"}], "response": "a", "score": 0.5, "rewards": {"acc": 1.0},
+        "group": "g", "index": 2, "trajectory": "t", "turn": 1, "ground_truth": "4", "data_source": "s",
+        "finish_reason": "length",
+        "truncated": True, "prompt_ids": [5], "response_ids": [1, 2], "response_mask": [1, 0], "logprobs": [-0.5, None],
+        "ref_logprobs": [-1.0, 0.0], "advantages": [0.5, 1.0], "policy_version": 3, "timing": {"s": 0.2},
+        "metrics": {"m": 1}, "segments": [{"role": "user"}], "tools": [{"name": "t"}],
+    }  # fmt: skip
+    dump = indexed(run, lines(row))
+    (sample,) = rows(run)
+    body = bodies.read([sample])[sample.id]
+    assert {key: getattr(body, key) for key in row if key != "prompt"} == {
+        key: row[key] for key in row if key != "prompt"
+    }
+    assert (body.messages, body.prompt, body.seen_in) == (row["prompt"], "user\nq\nassistant\n", [dump])
+    assert (sample.tokens, sample.advantage, sample.truncated, sample.correct) == (2, 0.75, True, True)
+
+
+def test_any_one_of_many_samples_is_read_alone(run: Run) -> None:
+    indexed(run, lines(*(generation(f"p{i // 8}", f"response {i}") for i in range(1000))))
+    samples = rows(run)
+    for place in (0, 127, 128, 640, 999):
+        sample = samples[place]
+        assert bodies.read([sample])[sample.id].response == f"response {place}"
+
+
+def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:
+    assert indexed(run, lines(generation(step=7)), None).step == Step.objects.get().step == 7
+
+
+def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
+    dump = push(run, lines({"prompt": "q", "response": "a"}), None)
+    with pytest.raises(UnreadableDump):
+        index.index(dump.pk)
+    dump.refresh_from_db()
+    assert (dump.state, Sample.objects.count()) == (Dump.State.FAILED, 0)
+    assert "which step" in dump.message
+
+
+def test_what_cannot_be_read_fails_once_and_says_why(run: Run) -> None:
+    dump = push(run, b"\x80\x04 a pickle")
+    with pytest.raises(UnreadableDump):
+        index.index(dump.pk)
+    dump.refresh_from_db()
+    assert dump.state == Dump.State.FAILED
+    assert "in no format this server reads" in dump.message
+    index.index(dump.pk)  # nothing to claim
+
+
+def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run) -> None:
+    dump = push(run, lines(generation()))
+    storage.raw_path(run.project_id, dump.sha256).unlink()
+    for state in [Dump.State.RECEIVED] * (Dump.MAX_TRIES - 1) + [Dump.State.FAILED]:
+        with pytest.raises(StorageUnavailable):
+            index.index(dump.pk)
+        dump.refresh_from_db()
+        assert dump.state == state
+    assert dump.due_at > timezone.now() + timedelta(seconds=30)
+
+
+def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = push(run, lines(generation()))
+    worked = []
+    work = index.work
+    monkeypatch.setattr(index, "work", lambda dump: (worked.append(dump.pk), index.index(dump.pk), work(dump)))
+    index.index(dump.pk)
+    assert worked == [dump.pk]
+    assert Sample.objects.count() == 1
+
+
+def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = push(run, lines(generation()))
+    work = index.work
+
+    def overtaken(claimed: Dump) -> None:
+        Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
+        monkeypatch.setattr(index, "work", work)
+        index.index(dump.pk)
+        work(claimed)
+
+    monkeypatch.setattr(index, "work", overtaken)
+    index.index(dump.pk)
+    dump.refresh_from_db()
+    assert (dump.state, dump.tries, Sample.objects.count(), Segment.objects.count()) == (Dump.State.INDEXED, 2, 1, 1)
+    assert [path.name for path in storage.body_path("").rglob("*.parquet")] == [dump.segment.path.rpartition("/")[2]]
+
+
+def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = push(run, lines(generation()))
+    work = index.work
+
+    def overtaken(claimed: Dump) -> None:
+        Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
+        assert Dump.objects.get(pk=dump.pk).claim()
+        work(claimed)
+
+    monkeypatch.setattr(index, "work", overtaken)
+    index.index(dump.pk)
+    dump.refresh_from_db()
+    assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)
+
+
+def test_a_reindex_keeps_every_id_and_leaves_no_file_behind(
+    run: Run, django_capture_on_commit_callbacks: Callable[..., AbstractContextManager[Any]]
+) -> None:
+    dump = indexed(run, lines(generation(), generation(), generation("b", "")))
+    before = [sample.id for sample in rows(run)]
+    assert index.reindex(run) == 1
+    with django_capture_on_commit_callbacks(execute=True):
+        index.index(dump.pk)
+    assert [sample.id for sample in rows(run)] == before
+    assert len(list(storage.body_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
+
+
+def test_a_dump_that_is_gone_is_nothing_to_do(db: None) -> None:
+    index.index(12345)
+
+
+def test_metrics_become_series(run: Run) -> None:
+    indexed(
+        run, b'{"step":1,"data":{"loss":0.5,"kl":null}}\nbad\n{"step":2,"data":{"loss":0.25}}\n', None, split="train"
+    )
+    read = series.read([run], ["loss"])
+    assert read[run.uid]["loss"][0]["values"] == [0.5, 0.25]
+    assert Dump.objects.get().left_out == {"bad line": 1}
+
+
+def test_a_dump_of_nothing_but_padding_is_indexed_with_no_rows(run: Run) -> None:
+    dump = indexed(run, lines(generation("", "", uid="pad" + "0" * 32 + "_0_0")))
+    assert (dump.state, dump.rows, dump.left_out) == (Dump.State.INDEXED, 0, {"padding": 1})

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from rollouts import ingest, storage
+from rollouts.errors import BadInput, NotThere
+from rollouts.ingest import DumpHeader
+from rollouts.models import Dump, Project, Run, RunAlias
+from tests import make
+
+pytestmark = pytest.mark.django_db
+
+
+def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
+    plain = storage.incoming()
+    plain.write_bytes(body)
+    told = DumpHeader.read({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
+    return ingest.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
+
+
+def test_a_new_uid_makes_a_run_and_the_same_uid_is_that_run(project: Project) -> None:
+    run, created = ingest.open_run(project, uid="u1", name="grpo")
+    again, made = ingest.open_run(project, uid="u1", name="another name")
+    assert (created, made) == (True, False)
+    assert again == run
+
+
+def test_a_second_launch_with_a_taken_name_becomes_name_2(project: Project) -> None:
+    ingest.open_run(project, uid="u1", name="grpo")
+    assert ingest.open_run(project, uid="u2", name="grpo")[0].name == "grpo-2"
+    assert ingest.open_run(project, uid="u3", name="grpo", resume="never")[0].name == "grpo-3"
+
+
+def test_resume_allow_continues_the_name_and_its_new_uid_becomes_an_alias(project: Project) -> None:
+    run, _ = ingest.open_run(project, uid="u1", name="grpo")
+    joined, created = ingest.open_run(project, uid="offline", name="grpo", resume="allow")
+    assert (joined, created) == (run, False)
+    assert RunAlias.objects.get().uid == "offline"
+    assert ingest.open_run(project, uid="offline", name="whatever") == (run, False)
+
+
+def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: object) -> None:
+    run, _ = ingest.open_run(project, uid="u1", name="grpo")
+    Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
+    other, created = ingest.open_run(project, uid="u2", name="grpo", resume="allow")
+    assert (other.name, created) == ("grpo-2", True)
+    with pytest.raises(NotThere, match="bin"):
+        ingest.open_run(project, uid="u1", name="grpo")
+
+
+def test_a_uid_of_another_project_is_refused(project: Project) -> None:
+    ingest.open_run(make.project("code"), uid="u1", name="grpo")
+    with pytest.raises(NotThere, match="not one of project math"):
+        ingest.open_run(project, uid="u1", name="grpo")
+
+
+def test_attempts_are_numbered_in_order_of_arrival(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="first")
+    assert [ingest.attempt_of(run, key).number for key in ("second", "first", "third")] == [2, 1, 3]
+
+
+def test_a_later_attempt_records_what_its_config_changed(project: Project) -> None:
+    run, _ = ingest.open_run(project, uid="u1", config={"lr": 1, "kl": 0.1}, attempt="a")
+    ingest.open_run(project, uid="u1", config={"lr": 2, "n": 8, "kl": 0.1}, attempt="b")
+    assert run.attempts.get(key="b").config_changes == {"lr": [1, 2], "n": [None, 8]}
+    run.refresh_from_db()
+    assert run.config["lr"] == 2
+
+
+def test_secrets_in_a_config_are_not_stored(project: Project) -> None:
+    run, _ = ingest.open_run(
+        project,
+        config={
+            "wandb": {"api_key": "k" * 40},
+            "hfToken": "x",
+            "db": "postgres://ann:pw@host/db",
+            "note": "use hf_abcdefghijklmnopqrstuv",
+            "tokenizer": "qwen",
+            "eos_token": "<|im_end|>",
+            "max_tokens": 512,
+            "lr": float("nan"),
+            "odd": "a\x00b",
+        },
+    )
+    run.refresh_from_db()
+    assert run.config == {
+        "wandb": {"api_key": "***"},
+        "hfToken": "***",
+        "db": "postgres://ann:***@host/db",
+        "note": "use ***",
+        "tokenizer": "qwen",
+        "eos_token": "<|im_end|>",
+        "max_tokens": 512,
+        "lr": None,
+        "odd": "a\ufffdb",
+    }
+
+
+def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
+    run = make.run(project)
+    dump, created = push(run, b"one\n")
+    again, made = push(run, b"one\n")
+    assert (created, made, again) == (True, False, dump)
+    assert Dump.objects.count() == 1
+    with storage.open_raw(project.pk, dump.sha256) as raw:
+        assert raw.read() == b"one\n"
+
+
+def test_two_dumps_without_a_source_are_two_and_each_is_known_again(project: Project) -> None:
+    run = make.run(project)
+    first, _ = push(run, b"one\n", source="")
+    second, _ = push(run, b"two\n", source="")
+    assert first != second
+    assert push(run, b"two\n", source="") == (second, False)
+
+
+def test_the_same_chunk_of_a_new_generation_is_another_dump(project: Project) -> None:
+    run = make.run(project)
+    first, _ = push(run, b"one\n", step="", offset="0")
+    second, _ = push(run, b"one\n", step="", offset="0", generation="1")
+    assert first != second
+
+
+def test_accepting_leaves_nothing_in_incoming(project: Project, data_dir: Path) -> None:
+    run = make.run(project)
+    push(run, b"one\n")
+    push(run, b"one\n")
+    assert list((data_dir / "incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"step": "-1"},
+        {"step": "x"},
+        {"step": str(2**63)},
+        {"step": "٣"},
+        {"split": "test"},
+        {"step_kind": "epoch"},
+        {"source": "a\x00"},
+        {"source": "x" * 501},
+        {"attempt": "\ud800"},
+        {"offset": "1.5"},
+        {"generation": str(2**31)},
+        {"colour": "red"},
+    ],
+)
+def test_a_bad_dump_header_is_named(query: dict[str, str]) -> None:
+    with pytest.raises(BadInput) as caught:
+        DumpHeader.read(query)
+    assert caught.value.field == next(iter(query))
+
+
+def test_sending_the_newest_version_again_changes_nothing(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo")
+    push(run, b"A")
+    push(run, b"B")
+    before = list(Dump.objects.order_by("pk").values())
+    dump, created = push(run, b"B")
+    assert (dump.pk, created, list(Dump.objects.order_by("pk").values())) == (before[1]["id"], False, before)
+
+
+def test_a_version_sent_again_takes_no_claim_for_its_own(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo")
+    first, _ = push(run, b"A")
+    assert first.claim()
+    push(run, b"B")
+    again, _ = push(run, b"A")
+    assert again.claim() and again.tries == first.tries + 1
+
+
+def test_a_chunk_of_an_older_generation_sent_again_changes_nothing(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo")
+    push(run, b"A", offset="0")
+    push(run, b"B", offset="0", generation="1")
+    before = list(Dump.objects.order_by("pk").values())
+    push(run, b"A", offset="0")
+    assert list(Dump.objects.order_by("pk").values()) == before
+
+
+def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
+    project: Project, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run, _ = ingest.open_run(project, name="grpo")
+    dump, _ = push(run, b"A")
+    kept = storage.raw_path(project.pk, dump.sha256)
+    assert Path(synced[0]).name.startswith(f".{kept.name}")
+    assert synced[1:] == [str(folder) for folder in (kept.parent, *list(kept.parents)[1:4])]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL does so unless told otherwise")
+def test_a_row_that_was_written_is_on_the_disk() -> None:
+    with connection.cursor() as cursor:
+        assert cursor.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: a commit waits for the write-ahead log
+
+
+def test_an_old_launch_that_ends_late_does_not_end_the_run(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="old")
+    ingest.attempt_of(run, "new")
+    ingest.finish(run, "old")
+    run.refresh_from_db()
+    assert run.outcome == ""
+    ingest.finish(run, "new", "failed")
+    run.refresh_from_db()
+    assert run.status == "failed"
+
+
+def test_files_that_are_watched_beside_a_launch_do_not_keep_it_from_ending(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="launch")
+    ingest.attempt_of(run, "files")
+    ingest.attempt_of(run, "files-2")
+    ingest.finish(run, "launch")
+    run.refresh_from_db()
+    assert run.status == "finished"
+
+
+def test_a_new_launch_opens_a_finished_run_again(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="old")
+    ingest.finish(run, "old")
+    ingest.attempt_of(run, "new")
+    run.refresh_from_db()
+    assert run.status == "running"
+
+
+def test_a_launch_that_waited_in_a_spool_stands_before_those_that_began_meanwhile(project: Project) -> None:
+    run, _ = ingest.open_run(project, uid="u1", name="grpo", attempt="first", waited=timedelta(hours=2))
+    ingest.open_run(project, uid="u1", attempt="third", config={"lr": 3})
+    ingest.finish(run, "third")
+    ingest.open_run(project, uid="u1", attempt="second", config={"lr": 2}, waited=timedelta(hours=1))
+    run.refresh_from_db()
+    order = run.attempts.order_by("number").values_list("number", "key")
+    assert list(order) == [(1, "first"), (2, "second"), (3, "third")]
+    assert (run.outcome, run.config) == ("finished", {"lr": 3})
+
+
+def test_a_heartbeat_long_after_the_end_opens_the_run_and_one_in_flight_does_not(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="a")
+    ingest.finish(run, "a")
+    ingest.heartbeat(run, attempt="a")
+    run.refresh_from_db()
+    assert run.outcome == "finished"
+    Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
+    ingest.heartbeat(run, attempt="a", phase="generate")
+    run.refresh_from_db()
+    assert (run.outcome, run.phase) == ("", "generate")
+
+
+def test_an_older_launch_does_not_open_a_finished_run(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="old")
+    ingest.attempt_of(run, "new")
+    ingest.finish(run, "new")
+    Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
+    ingest.heartbeat(run, attempt="old", step=3, dropped={"s1": {"full": 2}})
+    run.refresh_from_db()
+    assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
+
+
+def test_what_an_old_spool_dropped_does_not_open_the_run(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="a")
+    ingest.finish(run, "a")
+    Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
+    ingest.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
+    run.refresh_from_db()
+    assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
+
+
+def test_dropped_counts_are_kept_per_spool(project: Project) -> None:
+    run, _ = ingest.open_run(project, name="grpo", attempt="a")
+    ingest.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
+    ingest.heartbeat(run, attempt="a", dropped={"s2": {"full": 1}})
+    ingest.heartbeat(run, attempt="a", dropped={"s1": {"full": 5}})
+    run.refresh_from_db()
+    assert run.dropped == {"s1": {"full": 5}, "s2": {"full": 1}}

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollouts.errors import BadInput
+from rollouts.nodes import And, BadQuery, Is, Logged, Named, Not, Or, Range, Regex, Text
+from rollouts.query import parse
+
+PIECES = [
+    *("score", "len", "acc", "extra.", "source:", "is:", "truncated", "step:1..2", "..", "0.2", "%", "余数", "[a"),
+    *("<", ">=", "=", "!=", ":", "-", "(", ")", " or ", " and ", " ", '"', "/", "\\"),
+    *("（", "）", "：", "＜", "“", "”", "\x00", "\ud800", "\n"),
+]
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
+def test_any_string_is_read_or_refused_with_a_sentence_and_a_place(q: str) -> None:
+    try:
+        parse(q)
+    except BadQuery as error:
+        assert isinstance(error, BadInput)
+        assert str(error).endswith((".", "?"))
+        assert 0 <= error.span[0] <= error.span[1] <= len(q)
+
+
+def test_the_empty_query_asks_for_everything() -> None:
+    assert parse("").root is None
+    assert parse("  \u3000").root is None
+
+
+def test_space_binds_tighter_than_or_and_parentheses_tighter_than_both() -> None:
+    a, b, c = (Text(word, any_case=True) for word in "abc")
+    assert parse("a b or c").root == Or((And((a, b)), c))
+    assert parse("a and (b or -c)").root == And((a, Or((b, Not(c)))))
+
+
+def test_full_width_signs_are_read_as_their_ascii_twins() -> None:
+    assert parse("（score＜0.2 or is：truncated）").root == parse("(score<0.2 or is:truncated)").root
+    assert parse("“首先，我们”").root == Text("首先，我们", any_case=False)
+    assert parse("score＞＝１").root == parse("score>=1").root
+
+
+def test_signs_inside_words_and_quotes_stay_as_typed() -> None:
+    assert parse("首先，我们").root == Text("首先，我们", any_case=True)
+    assert parse('"a：（b）"').root == Text("a：（b）", any_case=False)
+    assert parse("heapq.merge(*runs)").root == Text("heapq.merge(*runs)", any_case=True)
+    assert parse("答案：42").root == Text("答案：42", any_case=True)
+    assert parse("https://example.org/x").root == Text("https://example.org/x", any_case=True)
+
+
+def test_quotes_keep_escaped_quotes() -> None:
+    assert parse(r'"say \"yes\" \\ n"').root == Text(r'say "yes" \ n', any_case=False)
+
+
+def test_a_capital_makes_a_word_mind_case() -> None:
+    assert parse("Wait").root == Text("Wait", any_case=False)
+
+
+def test_ranges_may_be_open() -> None:
+    assert parse("step:100..200").root == Range("step", 100, 200)
+    assert parse("step:..7").root == Range("step", None, 7)
+    assert parse("n:3").root == Range("n", 3, 3)
+
+
+def test_keys_of_the_run_are_asked_with_or_without_extra() -> None:
+    assert parse("extra.format_reward=0").root == parse("format_reward=0").root
+    asked = parse('extra."a key":loop').root
+    assert isinstance(asked, Logged) and (asked.key, asked.sign, asked.text) == ("a key", ":", "loop")
+
+
+def test_the_fields_are_known() -> None:
+    parts = parse('split:eval group:g1 prompt:abc source:"open ai/gsm8k" reason:"reward hack" is:ZeroVar /a\\/b/').root
+    assert isinstance(parts, And)
+    assert [part.name for part in parts.parts if isinstance(part, Named)] == [
+        "split",
+        "group",
+        "prompt",
+        "source",
+        "reason",
+    ]
+    assert parts.parts[5:] == (Is("zerovar"), Regex("a/b"))
+
+
+def test_inferred_truncation_is_said() -> None:
+    assert "inferred" in parse("-is:truncated").notes[0]
+    assert parse("score<1").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("q", "said", "bad"),
+    [
+        ("sorce:gsm8k", "Did you mean `source`", "sorce:gsm8k"),
+        ("is:trncated", "Did you mean `truncated`", "is:trncated"),
+        ("split:test", "split:train, split:eval", "split:test"),
+        ("ok score<high", "compared with a number", "high"),
+        ("score<", "missing", "score<"),
+        ("len>1.5", "whole numbers", "1.5"),
+        ("note<abc", "needs a number", "note<abc"),
+        ("step:a..b", "a number or a range", "step:a..b"),
+        ('x "abc', "not closed", '"abc'),
+        ("/ab", "not closed", "/ab"),
+        ("/(/", "regular expression cannot be read", "/(/"),
+        ('""', "empty", '""'),
+        ("(a b", "not closed", "b"),
+        ("a)", "never opened", ")"),
+        ("()", "nothing between", "()"),
+        ("a - b", "quotes", "-"),
+        ("(" * 30 + "a b" + ")" * 30 + "-" * 30 + "c", "nested", None),
+        ("a " * 70, "70 terms", None),
+        ("x" * 5000, "characters long", None),
+        ("/" + "x" * 1001 + "/", "over 1,000", None),
+        ("/(\\w{900}){900}/", "regular expression cannot be read", None),
+        ("n=99999999999999999999", "whole numbers", "99999999999999999999"),
+    ],
+)
+def test_a_mistake_is_answered_by_a_sentence_that_points_at_it(q: str, said: str, bad: str | None) -> None:
+    with pytest.raises(BadQuery, match=said.replace("(", r"\(")) as caught:
+        parse(q)
+    if bad is not None:
+        start, end = caught.value.span
+        assert q[start:end] == bad

@@ -1,0 +1,269 @@
+"""Questions over really indexed dumps: what is pushed here goes through ingest and index."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+
+from rollouts import flags, ingest, storage
+from rollouts.conditions import zero_variance
+from rollouts.errors import BadInput, StorageUnavailable
+from rollouts.index import index, reindex
+from rollouts.models import Dump, Project, Run, Sample
+from rollouts.nodes import BadQuery
+from rollouts.scan import Part, joined, kept, parts
+from rollouts.search import ORDERINGS, facet_counts, find
+from tests import make
+
+Row = dict[str, Any]
+
+ROWS: list[Row] = [
+    {"response": "The answer is 4. Quokka-paradox.", "score": 1.0, "group": "a", "index": 0, "acc": 1, "lang": "en"},
+    {"response": "余数是 4，所以选 A", "score": 1.0, "group": "a", "index": 1, "acc": 1, "lang": "zh"},
+    {"response": "heapq.merge(*runs)", "score": 0.1, "group": "b", "index": 0, "acc": 0, "truncated": True},
+    {"response": "Let me think " * 5, "score": -0.5, "group": "b", "index": 1, "acc": 0, "truncated": False},
+    {"response": "", "group": "c", "index": 0, "data_source": "openai/gsm8k", "advantages": [0.5, 1.5]},
+]
+
+
+def push(run: Run, rows: list[Row], *, step: int = 1, split: str = "train", attempt: str = "files") -> Dump:
+    told = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
+    body = "\n".join(json.dumps(row, ensure_ascii=False) for row in told).encode()
+    plain = storage.incoming()
+    plain.write_bytes(body)
+    header = ingest.DumpHeader(attempt, split, step, source=f"{attempt}/{split}/{step}.jsonl", format="native")
+    dump, _ = ingest.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
+    index(dump.pk)
+    dump.refresh_from_db()
+    return dump
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    push(run, ROWS)
+    return run
+
+
+def picks(run: Run, q: str, **where: Any) -> list[int]:
+    """Which of ROWS a query finds, by their place."""
+    texts = [row["response"] for row in ROWS]
+    found = find(run, q=q, ordering="order", **where)
+    ordinals = [sample.ordinal for sample in found.samples]
+    assert found.total == len(ordinals)
+    assert all(ordinal < len(texts) for ordinal in ordinals)
+    return ordinals
+
+
+@pytest.mark.parametrize(
+    ("q", "expected"),
+    [
+        ("", [0, 1, 2, 3, 4]),
+        ("score<0.2", [2, 3]),
+        ("score<=0.1", [2, 3]),
+        ("score>0.1", [0, 1]),
+        ("score=1", [0, 1]),
+        ("score!=1", [2, 3]),
+        ("-score=1", [2, 3, 4]),
+        ("score:0..0.5", [2]),
+        ("score:..0", [3]),
+        ("len>=60", [3]),
+        ("len=0", [4]),
+        ("adv=1", [4]),
+        ("-adv=1", [0, 1, 2, 3]),
+        ("n=1", [1, 3]),
+        ("group:b", [2, 3]),
+        ("source:gsm8k", [4]),
+        ('source:"AI/gsm"', [4]),
+        ("is:truncated", [2]),
+        ("is:empty", [4]),
+        ("is:correct", [0, 1]),
+        ("is:wrong", [2, 3]),
+        ("is:zerovar", [0, 1]),
+        ("-is:zerovar", [2, 3, 4]),
+        ("is:final", [0, 1, 2, 3, 4]),
+        ("is:intermediate", []),
+        ("is:flagged", []),
+        ("no:score", [4]),
+        ("quokka-paradox", [0]),
+        ("Quokka", [0]),
+        ("QUOKKA", []),
+        ('"quokka"', []),
+        ("kka-par", [0]),
+        ("余数", [1]),
+        ("4，所", [1]),
+        ("heapq.merge(*runs)", [2]),
+        ("/ans?wer|^heapq/", [0, 2]),
+        ("/(?i)LET ME/", [3]),
+        ("question", [0, 1, 2, 3, 4]),
+        ("-question", []),
+        ("acc=1", [0, 1]),
+        ("acc=true", [0, 1]),
+        ("acc!=1", [2, 3]),
+        ("extra.acc<0.5", [2, 3]),
+        ("lang=zh", [1]),
+        ("lang!=zh", [0]),
+        ("extra.lang:Z", [1]),
+        ("step:1", [0, 1, 2, 3, 4]),
+        ("step:2..", []),
+        ("split:eval", []),
+        ("score=1 余数", [1]),
+        ("score=1 or heapq", [0, 1, 2]),
+        ("-(score=1 or heapq) len>0", [3]),
+        ("heapq or (acc=1 -lang=en)", [1, 2]),
+        ("(is:empty or 余数) -score<0", [1, 4]),
+    ],
+)
+def test_each_operator_finds_its_samples(run: Run, q: str, expected: list[int]) -> None:
+    assert picks(run, q) == expected
+    assert picks(run, q, step=1, split="train") == expected
+
+
+def test_prompt_key_finds_the_samples_of_one_prompt(run: Run) -> None:
+    key = Sample.objects.get(ordinal=4).prompt_key
+    assert picks(run, f"prompt:{key}") == picks(run, f"prompt:{key[:9].upper()}") == [4]
+
+
+def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
+    flags.raise_flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
+    assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
+    assert picks(run, "reason:other") == []
+    with pytest.raises(BadQuery, match="no reason `bored`.*reward-hack"):
+        find(run, q="reason:bored")
+
+
+def test_a_key_that_nobody_logged_is_a_mistake_not_an_empty_answer(run: Run) -> None:
+    with pytest.raises(BadQuery, match="no match|No sample here has a key `langg`. Did you mean `lang`") as caught:
+        find(run, q="score=1 langg=zh")
+    assert caught.value.span == (8, 16)
+
+
+def test_json_values_are_searched_as_text(run: Run) -> None:
+    push(run, [{"response": "x", "info": {"tool": "Python"}}], step=2)
+    assert [sample.step.step for sample in find(run, q="extra.info:python").samples] == [2]
+
+
+def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run) -> None:
+    for step in (2, 3, 4):
+        push(run, [{"response": f"needle {step}"}], step=step)
+    seen: list[tuple[int, int, int]] = []
+    found = find(run, q="needle step:2..3", ordering="-step", progress=lambda *told: seen.append(told))
+    assert [sample.step.step for sample in found.samples] == [3, 2]
+    assert seen == [(2, 2, 2)]
+    assert [f"-{dump.pk}" in "-" + Path(part.path).name for part, dump in zip(
+        parts(find(run).scope), Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip
+
+
+def test_superseded_steps_are_searched_on_request_only(run: Run) -> None:
+    push(run, [{"response": "second launch"}], attempt="again")
+    assert [sample.tail for sample in find(run).samples] == ["second launch"]
+    assert find(run, attempt="all").total == 6
+    assert find(run, attempt="files", q="余数").total == 1
+    assert find(run, q="余数").total == 0
+
+
+def test_the_older_version_of_a_dump_is_not_found(run: Run) -> None:
+    push(run, [{"response": "only this one now"}])
+    assert find(run, q="question").total == 1
+    assert find(run).total == 1
+
+
+def test_what_an_older_version_logged_does_not_count(run: Run) -> None:
+    push(run, [{**ROWS[0], "lang": "de"}])
+    assert find(run, q="lang=de").total == 1
+    assert find(run, q="lang=en").total == 0
+
+
+@pytest.mark.parametrize("ordering", [*ORDERINGS, *(f"-{name}" for name in ORDERINGS)])
+def test_orderings_are_stable_and_end_with_the_unknown(run: Run, ordering: str) -> None:
+    whole = list(find(run, ordering=ordering).samples)
+    paged = [sample for start in range(5) for sample in find(run, ordering=ordering).samples[start : start + 1]]
+    assert [sample.id for sample in whole] == [sample.id for sample in paged]
+    if ordering.endswith("score"):
+        scores = [sample.score for sample in whole]
+        assert scores[-1] is None
+        assert scores[:-1] == sorted(scores[:-1], reverse=ordering.startswith("-"))
+        ties = [sample.id for sample in whole if sample.score == 1.0]
+        assert ties == sorted(ties)
+
+
+def test_groups_are_ordered_as_numbers_are(run: Run) -> None:
+    push(run, [{"response": str(n), "group": str(n)} for n in (10, 9, 1)], step=2)
+    assert [sample.group for sample in find(run, step=2, ordering="group").samples] == ["1", "9", "10"]
+
+
+def test_an_unknown_ordering_is_refused(run: Run) -> None:
+    with pytest.raises(BadInput, match="`ordering` must be one of score, len"):
+        find(run, ordering="--score")
+
+
+def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
+    page = find(run, split="train", step=1, ordering="score").samples[:50]
+    if connection.vendor == "sqlite":
+        plan = page.explain()
+        assert "sample_by_score (step_id=?)" in plan
+        assert "SCAN rollouts_sample" not in plan
+
+
+def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
+    flags.raise_flag(Sample.objects.get(ordinal=3).id, mate)
+    every = {"score<=0": 1, "is:truncated": 1, "no:marker": 0, "is:flagged": 1, "is:zerovar": 1}
+    assert facet_counts(run, split="train", step=1) == every
+    assert facet_counts(run, split="train", step=1, q="group:b") == {**every, "is:zerovar": 0}
+    assert facet_counts(run, split="train", step=1, q="余数")["is:zerovar"] == 1
+
+
+def test_zero_variance_here_is_what_the_step_counts(run: Run) -> None:
+    scope = find(run, step=1).scope
+    groups = scope.samples().filter(zero_variance(scope)).values("group").distinct().count()
+    assert groups == run.steps.get().zero_variance_groups == 1
+
+
+def test_more_hits_than_a_query_has_parameters_are_no_problem(run: Run) -> None:
+    push(run, [{"response": f"row {n}"} for n in range(40_000)], step=9)
+    assert find(run, q="row", step=9).total == 40_000
+    assert find(run, q="-row").total == 5
+
+
+def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
+    kept.answers.clear()
+    assert find(run, q="quokka").total == 1
+    assert len(kept.answers) == 1
+    find(run, q="quokka")
+    assert len(kept.answers) == 1
+    reindex(run)
+    index(Dump.objects.get().pk)
+    assert find(run, q="quokka").total == 1
+    assert len(kept.answers) == 2
+
+
+def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
+    for part in parts(find(run).scope):
+        storage.body_path(part.path).unlink()
+    with pytest.raises(StorageUnavailable, match="cannot be read"):
+        find(run, q="quokka")
+
+
+def test_a_run_without_dumps_has_no_answers_and_no_errors(project: Project) -> None:
+    run = make.run(project, "empty")
+    assert find(run, q="foo acc=1 score<1").total == 0
+    assert set(facet_counts(run).values()) == {0}
+
+
+def test_another_runs_samples_are_never_found(run: Run, project: Project) -> None:
+    other = make.run(project, "other")
+    push(other, ROWS)
+    assert find(run, q="quokka").total == find(other, q="quokka").total == 1
+    assert {sample.step.run_id for sample in find(run).samples} == {run.pk}
+
+
+def test_neighbouring_pieces_of_a_segment_are_read_as_one() -> None:
+    assert joined([(10, 5), (0, 10)], 15) == ()
+    assert joined([(20, 5), (0, 10), (10, 5)], 40) == ((0, 15), (20, 5))
+    assert Part("x", joined([(3, 2)], 5)) == Part("x", ((3, 2),))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollouts import bodies, index, segments, storage
+from rollouts.models import Dump, Project, Run, Sample, Segment
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines, push, rows
+
+pytestmark = pytest.mark.django_db
+Commit = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    for step in range(1, 6):
+        more: dict[str, Any] = {"acc": 1.0} if step % 2 else {"lang": "zh"}
+        indexed(run, lines(*(generation(f"p{i}", f"{step}-{i}", step=step, **more) for i in range(150))), step)
+    return run
+
+
+def texts(run: Run) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
+    read = bodies.read(rows(run))
+    return {id: (body.response, body.rewards, body.extras) for id, body in read.items()}
+
+
+def files() -> list[Path]:
+    return list(storage.body_path("").rglob("*.parquet"))
+
+
+def test_small_bodies_are_folded_into_one_and_every_sample_reads_as_before(
+    run: Run, django_capture_on_commit_callbacks: Commit
+) -> None:
+    before = texts(run)
+    with django_capture_on_commit_callbacks(execute=True):
+        assert segments.fold(run.pk, "train") == 5
+    assert len(before) == 750
+    assert texts(run) == before
+    assert len(files()) == Segment.objects.count() == 1
+    assert segments.fold(run.pk, "train") == segments.fold(run.pk, "eval") == 0
+
+
+def test_a_sample_stays_readable_between_the_old_file_and_the_new_one(run: Run) -> None:
+    sample = rows(run)[700]
+    stale = Dump.objects.select_related("segment").get(pk=sample.dump_id)
+    segments.fold(run.pk, "train")
+    for path in files():
+        if not path.name.startswith("segment-"):
+            path.unlink()
+    assert bodies.records_at(stale, [sample.ordinal])[sample.ordinal].response == sample.tail
+
+
+def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_garbage(run: Run) -> None:
+    segments.fold(run.pk, "train")
+    before = texts(run)
+    index.reindex(run)
+    for dump in Dump.objects.order_by("pk")[:2]:
+        index.index(dump.pk)
+    assert texts(run) == before
+    segments.fold(run.pk, "train")
+    assert texts(run) == before
+    assert set(Segment.objects.filter(dumps__isnull=False).values_list("rows", flat=True)) == {750}
+
+
+def test_a_fold_that_meets_a_reindex_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = texts(run)
+    copy = segments.copy
+
+    def slow_copy(dumps: Any, path: Path) -> Any:
+        moved = copy(dumps, path)
+        index.reindex(run)
+        index.index(dumps[0].pk)
+        return moved
+
+    monkeypatch.setattr(segments, "copy", slow_copy)
+    assert segments.fold(run.pk, "train") == 0
+    assert texts(run) == before
+    assert not [path for path in files() if path.name.startswith("segment-")]
+
+
+def test_two_sources_can_settle_when_one_of_them_lies_in_a_segment(run: Run) -> None:
+    segments.fold(run.pk, "train")
+    indexed(run, lines({"prompt": "p3", "response": "3-3", "advantages": 0.5}), 3, source="plugin", format="native")
+    assert Sample.objects.get(tail="3-3").advantage == 0.5
+    assert len(rows(run)) == 750
+
+
+def test_files_that_no_row_names_go_after_an_hour(run: Run) -> None:
+    body = storage.body_path(f"{run.pk}/train")
+    for name, age in (("old.parquet", 4000), ("young.parquet", 10)):
+        (body / name).write_bytes(b"")
+        os.utime(body / name, (time.time() - age, time.time() - age))
+    for path in files():
+        if path.name not in ("old.parquet", "young.parquet"):
+            os.utime(path, (1, 1))
+    assert segments.sweep_orphans() == 1
+    assert "young.parquet" in {path.name for path in files()}
+    assert len(texts(run)) == 750
+
+
+def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) -> None:
+    sample = rows(run)[0]
+    for path in files():
+        path.unlink()
+    with pytest.raises(storage.StorageUnavailable, match="index the run again"):
+        bodies.read([sample])
+    index.reindex(run)
+    index.index(sample.dump_id)
+    assert bodies.read(rows(run)[:1])[sample.id].response == sample.tail
+
+
+def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
+    other = make.run(run.project, "other")
+    mine = push(other, lines(generation()))
+    index.index(mine.pk)
+    segments.fold(run.pk, "train")
+    mine.refresh_from_db()
+    assert mine.segment and mine.segment.run == other

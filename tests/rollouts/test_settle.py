@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from rollouts import bodies, index
+from rollouts.models import Attempt, Dump, Project, Run, Sample, Sighting, Step
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines, push, rows
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def responses(run: Run) -> list[str]:
+    return sorted(sample.tail for sample in rows(run))
+
+
+def figures() -> tuple[Any, ...]:
+    """Everything that must not depend on the order in which dumps are indexed."""
+    samples = Sample.objects.order_by("id").values_list(
+        "id", "dump__sha256", "ordinal", "visible", "score", "advantage"
+    )
+    sights = Sighting.objects.order_by("sample", "dump__sha256").values_list("sample", "dump__sha256", "ordinal")
+    steps = Step.objects.values_list("samples", "groups", "score_mean", "facets")
+    states = Dump.objects.order_by("received_at", "pk").values_list("state", flat=True)
+    return list(samples), list(sights), list(steps), list(states)
+
+
+def test_a_file_that_was_written_anew_supersedes_its_older_version(run: Run) -> None:
+    old = indexed(run, lines(generation("a", "1"), generation("a", "2")))
+    gone = rows(run)[0]
+    indexed(run, lines(generation("a", "2"), generation("a", "3")))
+    old.refresh_from_db()
+    assert old.state == Dump.State.SUPERSEDED
+    assert responses(run) == ["2", "3"]
+    assert Step.objects.get().samples == 2
+    hidden = Sample.objects.get(pk=gone.pk)
+    assert (hidden.visible, hidden.dump) == (False, old)
+    assert bodies.read([hidden])[hidden.id].response == "1"
+
+
+def test_a_sample_that_comes_again_keeps_its_id_and_changes_its_owner(run: Run) -> None:
+    indexed(run, lines(generation("a", "1"), generation("a", "2")))
+    ids = {sample.tail: sample.id for sample in rows(run)}
+    new = indexed(run, lines(generation("a", "2")))
+    (sample,) = rows(run)
+    assert (sample.id, sample.dump, sample.ordinal) == (ids["2"], new, 0)
+
+
+def test_a_file_that_is_changed_back_shows_its_first_version_again(run: Run) -> None:
+    first = indexed(run, lines(generation("a", "1")))
+    ids = [sample.id for sample in rows(run)]
+    second = indexed(run, lines(generation("a", "2")))
+    indexed(run, lines(generation("a", "1")))
+    states = [Dump.objects.get(pk=dump.pk).state for dump in (first, second)]
+    assert (states, [sample.id for sample in rows(run)]) == ([Dump.State.INDEXED, Dump.State.SUPERSEDED], ids)
+    assert responses(run) == ["1"]
+    indexed(run, lines(generation("a", "2")))
+    assert responses(run) == ["2"]
+
+
+def test_two_sources_of_a_step_give_one_set_of_rows_with_the_fields_of_both(run: Run) -> None:
+    file = indexed(run, lines(generation("a", "1", 0.5), generation("a", "2", 1.0)))
+    rich = [{"prompt": "a", "response": text, "advantages": [0.25], "response_ids": [7], "lang": "en"} for text in "21"]
+    plugin = indexed(run, lines(*rich), source="plugin-1", format="native")
+    samples = rows(run)
+    assert [(sample.tail, sample.score, sample.advantage, sample.tokens) for sample in samples] == [
+        ("1", 0.5, 0.25, 1),
+        ("2", 1.0, 0.25, 1),
+    ]
+    assert {sample.dump for sample in samples} == {file}
+    body = bodies.read(samples)[samples[0].id]
+    assert (body.score, body.advantages, body.extras["lang"], body.seen_in) == (0.5, [0.25], "en", [file, plugin])
+    assert Step.objects.get().samples == 2
+
+
+def test_sources_that_tell_of_different_samples_add_up(run: Run) -> None:
+    indexed(run, lines(generation("a", "1")), source="rank-0", producer="0")
+    indexed(run, lines(generation("a", "1"), generation("a", "2")), source="rank-1", producer="1")
+    assert responses(run) == ["1", "1", "2"]
+
+
+def test_a_sample_whose_owner_is_superseded_finds_a_home_in_its_other_source(run: Run) -> None:
+    indexed(run, lines(generation("a", "1"), generation("a", "2")))
+    plugin = indexed(run, lines({"prompt": "a", "response": "1"}), source="plugin", format="native")
+    indexed(run, lines(generation("a", "3")))
+    assert {(sample.tail, sample.visible) for sample in Sample.objects.all()} == {
+        ("1", True),
+        ("2", False),
+        ("3", True),
+    }
+    assert Sample.objects.get(tail="1").dump == plugin
+    assert not Sighting.objects.exists()
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...]) -> None:
+    def arrive(name: str) -> list[Dump]:
+        of = make.run(run.project, name, uid="same-" + name) if name != "grpo" else run
+        return [
+            push(of, lines(generation("a", "1", 0.5), generation("a", "2", 1.0))),
+            push(of, lines({"prompt": "a", "response": "1", "advantages": 0.5}), source="plugin", format="native"),
+            push(of, lines(generation("a", "2", 1.0), generation("a", "3", 0.0))),
+            push(of, lines({"prompt": "a", "response": "3", "score": 9.0}), source="other", format="native"),
+        ]
+
+    dumps = arrive("grpo")
+    for place in order:
+        index.index(dumps[place].pk)
+    here = figures()
+    index.reindex(run)
+    for dump in dumps:
+        index.index(dump.pk)
+    assert figures() == here
+    assert here[3] == ["superseded", "indexed", "indexed", "indexed"]
+
+
+def test_chunks_of_a_growing_file_add_up_until_it_starts_anew(run: Run) -> None:
+    indexed(run, lines(generation("a", "1")), source="traces", offset=0)
+    indexed(run, lines(generation("a", "2")), source="traces", offset=80)
+    assert responses(run) == ["1", "2"]
+    indexed(run, lines(generation("a", "3")), source="traces", offset=0, generation=1)
+    assert responses(run) == ["3"]
+
+
+def test_a_newer_version_that_cannot_be_read_leaves_the_older_one_in_place(run: Run) -> None:
+    indexed(run, lines(generation("a", "1")))
+    broken = push(run, b"torn")
+    with pytest.raises(Exception, match="in no format"):
+        index.index(broken.pk)
+    assert responses(run) == ["1"]
+
+
+def launch(run: Run, number: int, steps: range, **more: Any) -> None:
+    for step in steps:
+        indexed(run, lines(generation("a", f"{number}-{step}", step=step)), step, attempt=f"launch-{number}", **more)
+
+
+def shown(run: Run, split: str = "train") -> list[tuple[int, int]]:
+    current = run.steps.current().filter(split=split).order_by("step")
+    return list(current.values_list("step", "attempt__number"))
+
+
+def test_a_run_restarted_five_times_shows_each_step_once(run: Run) -> None:
+    for number, first in enumerate([1, 4, 3, 6, 2], start=1):
+        launch(run, number, range(first, first + 4))
+    assert shown(run) == [(1, 1), (2, 5), (3, 5), (4, 5), (5, 5)]
+    assert len(rows(run)) == 5
+    assert Step.objects.count() == 20
+
+
+def test_an_attempt_that_began_earlier_but_arrives_later_is_superseded_all_the_same(run: Run) -> None:
+    first, second = make.attempt(run, "launch-1"), make.attempt(run, "launch-2")
+    assert (first.number, second.number) == (1, 2)
+    launch(run, 2, range(3, 5))
+    launch(run, 1, range(1, 5))
+    assert shown(run) == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+
+def test_a_resumed_run_evaluates_its_checkpoint_again_without_losing_the_step_that_made_it(run: Run) -> None:
+    launch(run, 1, range(1, 7))
+    launch(run, 1, range(0, 7, 2), split="eval", source="val")
+    launch(run, 2, range(4, 5), split="eval", source="val")
+    launch(run, 2, range(5, 7))
+    assert shown(run) == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2)]
+    assert shown(run, "eval") == [(0, 1), (2, 1), (4, 2)]
+
+
+def test_an_evaluation_is_superseded_once_a_later_launch_has_trained_past_it(run: Run) -> None:
+    launch(run, 1, range(2, 9, 2), split="eval", source="val")
+    launch(run, 2, range(5, 6))
+    assert shown(run, "eval") == [(2, 1), (4, 1)]
+
+
+def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
+    launch(run, 1, range(100, 103), step_kind="feed_index")
+    launch(run, 2, range(1, 3), step_kind="global_step")
+    assert run.steps.filter(superseded=True).count() == 0
+    assert Attempt.objects.count() == 2
+
+
+def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: Any, raise_flag: Callable[..., Any]) -> None:
+    dump = indexed(run, lines(generation("a", "1")))
+    flag = raise_flag(rows(run)[0].id, owner)
+    index.reindex(run)
+    index.index(dump.pk)
+    flag.refresh_from_db()
+    assert (flag.sample, flag.withdrawn_at, flag.step) == (rows(run)[0].id, None, Step.objects.get())
+
+
+@pytest.fixture
+def raise_flag() -> Callable[..., Any]:
+    from rollouts import flags
+
+    return flags.raise_flag

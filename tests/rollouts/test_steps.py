@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rollouts.models import Project, Sample, Step
+from rollouts.steps import histogram, recompute
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+def bins(*scores: float) -> list[int]:
+    counts: list[int] = histogram(np.array(scores))["counts"]
+    return counts
+
+
+def test_usual_rewards_are_counted_where_they_differ_in_kind() -> None:
+    assert bins(-1, -0.1, 0, 0, 0.25, 0.5, 0.99, 1) == [2, 2, 1, 2, 1]
+    assert len(histogram(np.array([0.5]))["labels"]) == 5
+
+
+def test_other_scores_are_counted_in_ten_equal_bins() -> None:
+    found = histogram(np.array([0.0, 5.0, 10.0]))
+    assert found["counts"] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert (found["edges"][0], found["edges"][-1], len(found["labels"])) == (0.0, 10.0, 10)
+    assert bins(7, 7) == [2]
+
+
+@pytest.mark.django_db
+def test_hidden_samples_count_nowhere(project: Project) -> None:
+    indexed(make.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
+    step = Step.objects.get()
+    Sample.objects.filter(tail="2").update(visible=False)
+    recompute(step)
+    assert (step.samples, step.score_mean, step.version) == (1, 1.0, 2)
+
+
+@pytest.mark.django_db
+def test_a_step_without_scores_has_no_figures_of_them(project: Project) -> None:
+    indexed(make.run(project), lines({"prompt": "a", "response": "1"}))
+    step = Step.objects.get()
+    assert (step.score_mean, step.histogram, step.samples, step.groups) == (None, {}, 1, 1)
+    assert "judged" not in step.facets
+
+
+@pytest.mark.django_db
+def test_truncation_is_counted_where_it_is_recorded_and_by_source(project: Project) -> None:
+    rows = [{"prompt": "a", "response": str(i), "score": i, "finish_reason": reason, "data_source": source}
+            for i, (reason, source) in enumerate([("length", "x"), ("stop", "x"), ("stop", "y")])]  # fmt: skip
+    indexed(make.run(project), lines(*rows))
+    step = Step.objects.get()
+    assert step.truncated == 1
+    assert step.by_source == {"x": {"count": 2, "score_mean": 0.5}, "y": {"count": 1, "score_mean": 2.0}}

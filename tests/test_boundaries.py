@@ -1,0 +1,96 @@
+"""What must stay true of the whole: imports, the wheel, variables, trainers' names, the commands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("rolloutdeck", "rollouts", "workers", "dashboard")
+# As a word or as a part of a name, like slime_dump and TrlTrainer; not within one, like ctrl.
+TRAINERS = re.compile(r"(?i:(?<![a-z])(?:verl|trl|slime|cure)(?![a-z]))|(?:Verl|Trl|Slime|Cure)(?=[A-Z])")
+# A format or trainer module may name its trainer; so may the command line's help and the list of trainers.
+MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/trainers/|rolloutdeck/cli\.py")
+VARIABLE = re.compile(r"\b(?:ROLLOUTDECK_[A-Z_]+|DATABASE_URL|REDIS_URL)\b")
+
+
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_imports_follow_the_arrow() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_trainer_side_imports_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys, rolloutdeck\nfrom rolloutdeck import init\n"
+        "print(sorted({m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "['__main__', 'rolloutdeck']", done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    into = tmp_path_factory.mktemp("wheel")
+    argv = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--quiet", "--wheel-dir", str(into)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return zipfile.ZipFile(next(into.glob("*.whl")))
+
+
+@pytest.mark.slow
+def test_the_wheel_puts_one_package_on_a_trainers_path(wheel: zipfile.ZipFile) -> None:
+    assert {file.partition("/")[0] for file in wheel.namelist() if ".dist-info/" not in file} == {"rolloutdeck"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["dashboard", "rollouts", "workers", "templates", "static"])
+def test_the_wheel_holds_the_whole_server(wheel: zipfile.ZipFile, folder: str) -> None:
+    tracked = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    packed = set(wheel.namelist())
+    assert not [file for file in tracked.splitlines() if f"rolloutdeck/_server/{file}" not in packed]
+    assert not [file for file in packed if file.endswith((".pyc", ".sqlite3"))]
+
+
+def test_every_variable_is_in_the_example_and_every_one_there_is_read() -> None:
+    listed = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    read = {found for path in sources() for found in VARIABLE.findall(path.read_text())}
+    env = (ROOT / "rolloutdeck/env.py").read_text()
+    read |= {f"ROLLOUTDECK_{found}" for found in re.findall(r'value\("([A-Z_]+)"\)', env)}
+    assert {found for found in read if not found.endswith("_")} == listed
+
+
+def test_a_trainers_name_stands_only_where_its_files_are_read() -> None:
+    pages = (ROOT / "templates").rglob("*.html")
+    named = [path for path in (*sources(), *pages) if TRAINERS.search(path.read_text())]
+    assert [name(path) for path in named if not MAY_NAME.match(name(path))] == []
+
+
+@pytest.mark.parametrize("text", ["verl's", "slime_dump", "VERL_DIR", "class TrlTrainer", "from_cure(x)"])
+def test_a_trainers_name_is_found_within_other_names(text: str) -> None:
+    assert TRAINERS.search(text) and not TRAINERS.search("ctrl, overlay, secure, Security")
+
+
+def test_every_command_is_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [command for command in COMMANDS if f"rolloutdeck {command}" not in readme] == []
+
+
+def test_no_pickle_is_loaded() -> None:
+    unsafe = re.compile(r"\bpickle\.loads?\(|weights_only\s*=\s*False|\btorch\.load\(")
+    assert [name(path) for path in sources() if unsafe.search(path.read_text())] == []

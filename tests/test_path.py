@@ -1,0 +1,72 @@
+"""The sentence of the product, end to end, nothing mocked: a dump arrives, is indexed, is seen live, is flagged."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.product import Product
+
+pytestmark = pytest.mark.slow
+DUMPS = Path(__file__).parent / "data" / "verl_jsonl" / "v0"
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Product]:
+    with Product() as product:
+        yield product
+
+
+def session_cookie(product: Product) -> str:
+    """Of a person who followed the sign-in link."""
+    jar = http.cookiejar.CookieJar()
+    urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar)).open(product.sign_in_link())
+    return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
+
+
+def post(product: Product, path: str, body: dict[str, Any], method: str = "POST") -> Any:
+    headers = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{product.url}/api/v1/{path}", json.dumps(body).encode(), headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def until_rung(bell: ClientConnection, step: int) -> dict[str, Any]:
+    while True:
+        ring: dict[str, Any] = json.loads(bell.recv(timeout=60))
+        if ring.get("step") == step:
+            return ring
+
+
+@pytest.mark.timeout(180)
+def test_a_dump_arrives_is_indexed_is_seen_live_and_is_flagged(product: Product) -> None:
+    run = post(product, "runs/", {"project": "path", "name": "walk", "attempt": "first"})
+    headers = {"Cookie": session_cookie(product), "Origin": product.url}
+    with connect(product.url.replace("http", "ws") + "/ws/", additional_headers=headers) as bell:
+        bell.send(json.dumps({"topics": [f"run:{run['id']}"]}))
+
+        arrives = product.command("import", str(DUMPS / "rollout" / "3.jsonl"), "--project", "path", "--run", "walk")
+        assert until_rung(bell, step=3)["split"] == "train"  # seen live
+        assert arrives.wait(60) == 0
+
+    (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]  # indexed
+    assert (step["step"], step["samples"], step["groups"]) == (3, 32, 8)
+    worst = product.get(f"samples/?run={run['id']}&split=train&step=3&ordering=score")["results"][0]
+    page = product.fetch(f"/api/v1/samples/{worst['id']}/")
+    assert json.loads(page)["response"] in (
+        row["output"] for row in map(json.loads, (DUMPS / "rollout" / "3.jsonl").open())
+    )
+
+    flag = post(product, "flags/", {"sample": worst["id"], "label": "bad", "reason": "repetition", "text": "again"})
+    (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]
+    assert step["flags"] == 1  # flagged
+    post(product, f"flags/{flag['id']}/", {"withdrawn": True}, method="PATCH")
+    (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]
+    assert step["flags"] == 0

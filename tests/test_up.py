@@ -1,0 +1,225 @@
+"""`rolloutdeck up` for real: what it starts, what it survives, what it refuses, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.up.mounts import network_type
+from rolloutdeck.up.places import lay_out
+from rolloutdeck.up.programs import Program, run_name, write_configuration
+from tests.product import Product, free_port
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for what must come; the bound only ends a broken run."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+def answers(product: Product) -> bool:
+    try:
+        with urllib.request.urlopen(f"{product.url}/healthz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def commands(product: Product) -> dict[int, str]:
+    """Command lines of the living processes below `up`."""
+    found = {}
+    for pid in product.pids()[1:]:
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def pid_of(product: Product, part: str) -> int:
+    return min((pid for pid, line in commands(product).items() if part in line), default=0)
+
+
+def is_gone(pid: int) -> bool:
+    """Ended; a zombie that nobody has reaped yet counts as ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def up(*words: object, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
+    clean.pop("DATABASE_URL", None)
+    return subprocess.run(
+        [sys.executable, "-m", "rolloutdeck", "up", *map(str, words)],
+        env={**clean, "HOME": str(home), **env},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Product]:
+    kept = {name: os.environ.pop(name) for name in ("REDIS_URL", "DATABASE_URL") if name in os.environ}
+    with Product() as running:
+        yield running
+    os.environ.update(kept)
+
+
+@pytest.mark.slow
+def test_it_answers_says_how_to_sign_in_and_leaves_a_private_local_token(product: Product) -> None:
+    said = (product.home / "up.log").read_text()
+    local = product.home / ".rolloutdeck" / "local.json"
+    assert answers(product)
+    assert f"{product.url}/sign-in/link/?t=" in said
+    assert json.loads(local.read_text()) == {"url": product.url, "token": product.token, "data": str(product.data)}
+    assert stat.S_IMODE(local.stat().st_mode) == 0o600
+    assert product.get("runs/")["results"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["redis-server", "celery", "uvicorn"])
+def test_a_killed_child_comes_back(product: Product, part: str) -> None:
+    before = pid_of(product, part)
+    os.kill(before, signal.SIGKILL)
+    until(lambda: pid_of(product, part) not in (0, before))
+    until(lambda: answers(product))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_takes_its_pool_and_clock_along(product: Product) -> None:
+    until(lambda: len([line for line in commands(product).values() if "celery" in line]) == 4)
+    mine = [pid for pid, line in commands(product).items() if "celery" in line]
+    os.kill(min(mine), signal.SIGKILL)
+    until(lambda: all(is_gone(pid) for pid in mine))
+
+
+@pytest.mark.slow
+def test_a_killed_supervisor_comes_back_with_everything(product: Product) -> None:
+    everything = product.pids()[1:]
+    os.kill(pid_of(product, "supervisor.supervisord"), signal.SIGKILL)
+    until(lambda: all(is_gone(pid) for pid in everything))
+    until(lambda: answers(product))
+    assert "The supervisor ended unexpectedly" in (product.home / "up.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_second_one_on_the_same_data_is_refused(product: Product) -> None:
+    refused = up("--data", product.data, "--port", free_port(), home=product.home)
+    assert refused.returncode == 2
+    assert "already runs on" in refused.stderr and str(product.process.pid) in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_demo_logs_metrics_training_and_validation_samples(product: Product) -> None:
+    pytest.importorskip("torch")
+    script = Path(__file__).parent.parent / "examples" / "tiny_grpo.py"
+    env = {
+        **product.environ,
+        "PYTHONPATH": os.pathsep.join([str(script.parent.parent), os.environ.get("PYTHONPATH", "")]),
+    }
+    subprocess.run([sys.executable, script, "--steps", "2", "--warm-up", "2"], env=env, check=True, timeout=100)
+    (run,) = [run for run in product.get("runs/")["results"] if run["name"] == "tiny-grpo"]
+
+    def counts(split: str) -> list[tuple[int, int, int]]:
+        steps = product.get(f"runs/{run['id']}/steps/?split={split}")["results"]
+        return sorted((step["step"], step["samples"], step["groups"]) for step in steps)
+
+    until(lambda: counts("train") == [(1, 256, 32), (2, 256, 32)] and counts("eval") == [(0, 128, 32)])
+    until(lambda: "critic/score/mean" in product.get(f"runs/{run['id']}/metrics/")["names"])
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_no_process_and_a_killed_one_can_be_started_again() -> None:
+    with Product() as product:
+        first, token = product.pids(), product.token
+        os.kill(product.process.pid, signal.SIGKILL)
+        product.process.wait()
+        (product.home / ".rolloutdeck" / "local.json").unlink()
+        again = subprocess.Popen(
+            [sys.executable, "-m", "rolloutdeck", "up", "--data", str(product.data), "--port", str(product.port)],
+            env={name: value for name, value in product.environ.items() if name != "REDIS_URL"},
+            stdout=product.log,
+            stderr=product.log,
+        )
+        product.process = again
+        assert product.wait_for_token() == token
+        assert all(is_gone(pid) for pid in first)
+        second = product.pids()
+        again.send_signal(signal.SIGINT)
+        assert again.wait(40) == 0
+        assert all(is_gone(pid) for pid in second)
+
+
+def test_a_port_in_use_is_refused_and_the_option_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = up("--data", tmp_path / "data", "--port", port, home=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr == f"Port {port} on 127.0.0.1 is in use; choose another with --port.\n"
+
+
+def test_an_open_host_is_refused_without_a_public_address(tmp_path: Path) -> None:
+    refused = up("--data", tmp_path / "data", "--host", "0.0.0.0", home=tmp_path)
+    assert refused.returncode == 2
+    assert "ROLLOUTDECK_PUBLIC_URL" in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_a_data_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    refused = up("--data", tmp_path / "data", "--port", free_port(), home=tmp_path)
+    assert refused.returncode == 2
+    assert "--data" in refused.stderr and "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/home/ada/data", ""), ("/mnt/team/data", "nfs4"), ("/mnt/with space/x", "fuse.sshfs"), ("/mnt/team/local", "")],
+)
+def test_a_network_file_system_is_known_from_the_mount_table(tmp_path: Path, path: str, kind: str) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "30 20 0:40 / /mnt/team rw shared:1 - nfs4 filer:/team rw\n"
+        "31 30 8:2 / /mnt/team/local rw - xfs /dev/sdb1 rw\n"
+        "32 20 0:41 / /mnt/with\\040space rw - fuse.sshfs ada@host: rw\n"
+    )
+    assert network_type(Path(path), table) == kind
+
+
+def test_a_long_data_path_gets_a_short_private_socket_folder(tmp_path: Path) -> None:
+    places = lay_out(tmp_path / ("long" * 25))
+    assert len(str(places.sockets / "redis.sock")) < 100
+    assert stat.S_IMODE(places.sockets.stat().st_mode) == 0o700
+    places.sockets.rmdir()
+
+
+def test_a_path_that_the_supervisor_could_misread_stays_out_of_its_configuration(tmp_path: Path) -> None:
+    places = lay_out(tmp_path / "50% ; of # it")
+    text = write_configuration(places, [Program("web", ["x"], places.data, 10)]).read_text()
+    assert "50%" not in text
+    places.sockets.rmdir()
+
+
+def test_watched_folders_name_their_run() -> None:
+    assert run_name([Path("/runs/qwen/rollouts")]) == "qwen"
+    assert run_name([Path("/runs/qwen/rollouts"), Path("/runs/qwen/val")]) == "qwen"
+    assert run_name([Path("/runs/qwen")]) == "qwen"

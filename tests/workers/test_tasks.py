@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerDown
+
+from rollouts import processes, storage, upkeep
+from rollouts.models import Dump, Project, Run, Sample, Segment
+from rollouts.projects import bin_run
+from tests import make
+from tests.dashboard.ask import dumped, filled, line
+from workers import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def sent(monkeypatch: Any) -> list[tuple[str, tuple[Any, ...]]]:
+    """What would go to the broker."""
+    out: list[tuple[str, tuple[Any, ...]]] = []
+    for task in (tasks.index_dump, tasks.fold_series, tasks.fold_segments):
+        monkeypatch.setattr(task, "delay", lambda *args, name=task.name: out.append((name.rpartition(".")[2], args)))
+    return out
+
+
+@pytest.fixture
+def dump(project: Project) -> Dump:
+    return dumped(make.run(project), 1, [line(1, 0, 1.0)])
+
+
+def claimed(dump: Dump, by: str, *, tries: int = 1, ago: timedelta = timedelta(0)) -> None:
+    now = timezone.now()
+    Dump.objects.filter(pk=dump.pk).update(state="indexing", claimed_by=by, claimed_at=now - ago, tries=tries)
+
+
+def a_dead_process() -> str:
+    """The name of a process of this host that was killed."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        while not processes.started(child.pid):
+            time.sleep(0.01)
+        name = f"{processes.me().rsplit(':', 2)[0]}:{child.pid}:{processes.started(child.pid)}"
+        assert not processes.is_gone(name)
+        os.kill(child.pid, signal.SIGKILL)
+    return name
+
+
+def test_a_killed_process_is_gone_and_this_one_and_other_hosts_are_not() -> None:
+    assert processes.is_gone(a_dead_process())
+    assert not processes.is_gone(processes.me())
+    assert not processes.is_gone("elsewhere:1:1")
+
+
+def test_a_pid_that_is_used_again_is_another_process() -> None:
+    host, pid, start = processes.me().rsplit(":", 2)
+    assert processes.is_gone(f"{host}:{pid}:{int(start) - 1}")
+
+
+def test_the_sweep_sends_a_killed_workers_dump_again_at_once(dump: Dump, sent: list[Any]) -> None:
+    claimed(dump, a_dead_process())
+    tasks.sweep()
+    assert sent == [("index_dump", (dump.pk,))]
+    dump.refresh_from_db()
+    assert dump.state == "received"
+
+
+def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project, sent: list[Any]) -> None:
+    other = dumped(make.run(project, "second"), 1, [line(1, 0, 1.0)])
+    claimed(dump, a_dead_process())
+    later = timezone.now() + timedelta(minutes=1)
+    Dump.objects.filter(pk=other.pk).update(state="received", due_at=later, tries=0)
+    tasks.heal()
+    assert sorted(sent) == [("index_dump", (dump.pk,)), ("index_dump", (other.pk,))]
+
+
+def test_the_claim_of_a_living_worker_is_left_alone_until_its_lease_is_over(dump: Dump, sent: list[Any]) -> None:
+    claimed(dump, processes.me())
+    tasks.sweep()
+    assert sent == []
+    claimed(dump, "elsewhere:1:1", ago=Dump.LEASE)
+    tasks.sweep()
+    assert sent == [("index_dump", (dump.pk,))]
+
+
+def test_a_dump_whose_message_was_lost_is_sent_once_per_while(dump: Dump, sent: list[Any]) -> None:
+    Dump.objects.filter(pk=dump.pk).update(state="received", due_at=timezone.now())
+    tasks.sweep()
+    tasks.sweep()
+    assert sent == [("index_dump", (dump.pk,))]
+
+
+def test_a_dump_that_kills_every_worker_fails_with_a_sentence(dump: Dump, sent: list[Any]) -> None:
+    claimed(dump, a_dead_process(), tries=Dump.MAX_TRIES)
+    tasks.sweep()
+    dump.refresh_from_db()
+    assert (dump.state, "5 times" in dump.message, sent) == ("failed", True, [])
+
+
+def test_a_dead_broker_costs_a_pause_and_no_exception(dump: Dump, monkeypatch: Any) -> None:
+    calls = []
+
+    def refuse(*args: Any) -> None:
+        calls.append(args)
+        raise BrokerDown("connection refused")
+
+    monkeypatch.setattr(tasks, "quiet_until", 0.0)
+    monkeypatch.setattr(tasks.index_dump, "delay", refuse)
+    assert [tasks.hurry(tasks.index_dump, 1), tasks.hurry(tasks.index_dump, 2)] == [False, False]
+    assert calls == [(1,)]
+    monkeypatch.setattr(tasks, "quiet_until", 0.0)
+
+
+def test_a_dump_that_found_no_broker_is_taken_by_the_next_sweep(dump: Dump, monkeypatch: Any, sent: list[Any]) -> None:
+    later = timezone.now() + timedelta(minutes=1)
+    Dump.objects.filter(pk=dump.pk).update(state="received", due_at=later)
+    monkeypatch.setattr(tasks, "quiet_until", time.monotonic() + 60)
+    tasks.hurry_dump(dump.pk)
+    monkeypatch.setattr(tasks, "quiet_until", 0.0)
+    tasks.sweep()
+    assert sent == [("index_dump", (dump.pk,))]
+
+
+def test_a_permanent_failure_stands_on_the_row_and_the_task_ends_well(project: Project) -> None:
+    dump = Dump.objects.get(pk=dumped(make.run(project), 1, [line(1, 0, 1.0)]).pk)
+    Dump.objects.filter(pk=dump.pk).update(state="received", format="no-such-format")
+    tasks.index_dump(dump.pk)
+    dump.refresh_from_db()
+    assert (dump.state, bool(dump.message)) == ("failed", True)
+
+
+def aged(path: Path, seconds: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    os.utime(path, (time.time() - seconds,) * 2)
+    return path
+
+
+def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: Path) -> None:
+    folder = upkeep.parts_folder()
+    old = [aged(folder / "1-a-2", upkeep.PARTS_LIVE + 9), aged(data_dir / "incoming" / "x", upkeep.LEFTOVERS_LIVE + 9)]
+    new = [aged(folder / "1-b-2", 60), aged(data_dir / "incoming" / "y", 60)]
+    assert upkeep.expire_arrivals() == 2
+    assert [path.exists() for path in old + new] == [False, False, True, True]
+
+
+def test_a_run_leaves_the_bin_after_a_week_with_all_its_files(project: Project, owner: User, data_dir: Path) -> None:
+    run, kept = filled(project, "gone"), filled(project, "kept")
+    for path in data_dir.rglob("*.zst"):
+        os.utime(path, (time.time() - 3600,) * 2)
+    bin_run(run, owner)
+    assert upkeep.empty_bin() == 0
+    Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
+    assert upkeep.empty_bin() == 1
+    assert list(Run.objects.all()) == [kept]
+    assert Sample.objects.count() == 8
+    bodies = {str(path.relative_to(data_dir / "bodies")) for path in (data_dir / "bodies").rglob("*.parquet")}
+    assert bodies == set(Segment.objects.values_list("path", flat=True))
+    for dump in kept.dumps.all():
+        with storage.open_raw(project.pk, dump.sha256) as raw:
+            assert raw.read(1) == b"{"
+
+
+def test_raw_bytes_that_no_run_names_go_with_the_bin(project: Project, owner: User, data_dir: Path) -> None:
+    run = filled(project)
+    raw = list(data_dir.rglob("*.zst"))
+    for path in raw:
+        os.utime(path, (time.time() - 3600,) * 2)
+    upkeep.purge(run)
+    assert raw and not any(path.exists() for path in raw)
+
+
+def test_a_body_that_no_segment_names_is_dropped_when_it_is_old(dump: Dump, data_dir: Path) -> None:
+    orphan = aged(data_dir / "bodies" / "9" / "orphan.parquet", upkeep.LEFTOVERS_LIVE + 9)
+    mine = storage.body_path(Segment.objects.get().path)
+    os.utime(mine, (time.time() - upkeep.LEFTOVERS_LIVE - 9,) * 2)
+    assert upkeep.drop_orphans() == 1
+    assert (orphan.exists(), mine.exists()) == (False, True)
+
+
+def test_a_segment_that_no_dump_is_in_goes_with_its_file(dump: Dump, data_dir: Path) -> None:
+    left = aged(data_dir / "bodies" / "9" / "left.parquet", upkeep.LEFTOVERS_LIVE + 9)
+    Segment.objects.create(run=dump.run, split="train", path="9/left.parquet", rows=1, bytes=1)
+    tasks.tidy()
+    assert (left.exists(), Segment.objects.count()) == (False, 1)
+
+
+def test_an_idle_sweep_asks_little(db: None, sent: list[Any], django_assert_max_num_queries: Any) -> None:
+    with django_assert_max_num_queries(8):
+        tasks.sweep()
+    assert sent == []

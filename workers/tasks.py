@@ -1,0 +1,103 @@
+"""Thin tasks: take an id, call one verb. A task may be lost or doubled; the rows say what is due."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from celery import Task, shared_task
+from celery.signals import worker_process_init, worker_ready
+from django.db import OperationalError
+from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerDown
+
+from rollouts import index, segments, series, upkeep
+from rollouts.errors import RolloutError
+from rollouts.models import Dump
+
+log = logging.getLogger(__name__)
+
+PAUSE = 5.0  # seconds without publishing after the broker did not answer
+quiet_until = 0.0
+
+
+def hurry(task: Task[Any, Any], *args: Any) -> bool:
+    """Sends a task now if the broker answers. If not, False and a pause: the sweep sends what is overdue."""
+    global quiet_until
+    if time.monotonic() < quiet_until:
+        return False
+    try:
+        task.delay(*args)
+    except (BrokerDown, OSError) as error:
+        quiet_until = time.monotonic() + PAUSE
+        log.warning("Redis does not answer (%s); what has arrived waits for the next sweep.", error)
+        return False
+    return True
+
+
+def hurry_dump(dump_id: int) -> None:
+    """Brings a worker to a dump that has just arrived; if that cannot be, the next sweep will."""
+    if not hurry(index_dump, dump_id):
+        Dump.objects.filter(pk=dump_id, state=Dump.State.RECEIVED).update(due_at=timezone.now())
+
+
+@shared_task
+def index_dump(dump_id: int) -> None:
+    """Indexes one dump. A failure stands on its row, with the time at which the sweep tries again if it may pass."""
+    try:
+        index.index(dump_id)
+    except RolloutError as error:
+        log.warning("Dump %s was not indexed: %s", dump_id, error)
+
+
+@shared_task
+def fold_series(run_id: int) -> None:
+    """Packs a run's loose metric rows into blocks."""
+    series.fold(run_id)
+
+
+@shared_task
+def fold_segments(run_id: int, split: str) -> None:
+    """Joins a run's small Parquet files."""
+    segments.fold(run_id, split)
+
+
+@shared_task
+def sweep() -> None:
+    """Heals: sends again what is overdue, folds what is due, expires what was left behind."""
+    upkeep.release_dead()
+    upkeep.give_up()
+    for dump_id in upkeep.overdue():
+        hurry(index_dump, dump_id)
+    for run_id in upkeep.series_due():
+        hurry(fold_series, run_id)
+    for run_id, split in upkeep.segments_due():
+        hurry(fold_segments, run_id, split)
+    upkeep.expire_arrivals()
+    upkeep.empty_bin()
+
+
+@shared_task
+def tidy() -> None:
+    """The slow part of upkeep, once an hour: looks at every file below bodies/."""
+    from rollouts import segments
+
+    segments.sweep_orphans()
+
+
+@worker_process_init.connect
+def warm(**_: Any) -> None:
+    """Loads what indexing needs in each child, so that the first dump does not wait a second for imports."""
+    from rollouts import index, segments, series  # noqa: F401
+
+
+@worker_ready.connect
+def heal(**_: Any) -> None:
+    """A worker that starts takes back what a killed one on this host had claimed, before the first sweep."""
+    try:
+        upkeep.release_dead()
+        for dump_id in upkeep.waiting():
+            hurry(index_dump, dump_id)
+    except OperationalError as error:
+        log.warning("The database does not answer yet (%s); the sweep will look again.", error)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from rolloutdeck._child import end_with_parent
@@ -28,7 +29,7 @@ def start_redis(folder: Path) -> str:
     process = subprocess.Popen(
         [redis_binary(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)],
         stdout=subprocess.DEVNULL,
-        preexec_fn=end_with_parent,  # a killed test run leaves no Redis behind
+        preexec_fn=partial(end_with_parent, os.getpid()),  # a killed test run leaves no Redis behind
     )
     atexit.register(process.kill)
     deadline = time.monotonic() + 10

@@ -109,6 +109,25 @@ def test_a_killed_worker_takes_its_pool_and_clock_along(product: Product) -> Non
     until(lambda: all(is_gone(pid) for pid in mine))
 
 
+ORPHAN = """
+import os, sys, time
+from rolloutdeck._child import end_with_parent
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+print("adopted", flush=True)
+end_with_parent(parent)
+print("lives on", flush=True)
+"""
+
+
+def test_a_child_whose_parent_ended_before_it_could_ask_ends_too() -> None:
+    child = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=30)
+    assert child.stdout == "adopted\n"
+
+
 @pytest.mark.slow
 def test_a_killed_supervisor_comes_back_with_everything(product: Product) -> None:
     everything = product.pids()[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -39,7 +40,13 @@ class Supervisor:
         """Start it with every program that needs no web process. It holds the lock too, and ends when we end."""
         configuration = write_configuration(self.places, self.programs)
         argv = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)]
-        own = {"argv": argv, "cwd": str(self.places.run), "env": {}, "signal": int(signal.SIGTERM)}
+        own = {
+            "argv": argv,
+            "cwd": str(self.places.run),
+            "env": {},
+            "signal": int(signal.SIGTERM),
+            "parent": os.getpid(),
+        }
         programs = configuration.with_name("supervisor.json")
         programs.write_text(json.dumps({"supervisor": own}), encoding="utf-8")
         names = environment(self.places)

@@ -14,6 +14,11 @@ SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
 SCOPES = ("ingest", "read", "annotate", "admin")
 LABELS = ("bad", "good", "unsure")
+# What an artifact is for: verl's three rollout-skip roles, and the tokenizer that its token ids belong to.
+ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
+ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `resolution.py`
+MISMATCH = ("generate", "stop")  # what a run does at a step whose pin does not fit it
+OUTCOMES = ("hit", "miss", "refused")
 
 # Every answer of a Rolloutdeck server carries this header; without it the answer came from something in between.
 SERVER_HEADER = "X-Rolloutdeck"

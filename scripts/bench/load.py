@@ -32,7 +32,8 @@ def open_run(server: Product, name: str) -> Any:
     """A run of this process, once the server has it."""
     told = {"URL": server.url, "TOKEN": server.token, "SPOOL": str(server.home / "spool")}
     os.environ.update({f"ROLLOUTDECK_{key}": value for key, value in told.items()})
-    run = rolloutdeck.init(project="bench", name=name)
+    # No trainer hands over a hundred steps at once; here they lie in memory anyway, and none may be left out.
+    run = rolloutdeck.init(project="bench", name=name, queue_bytes=2 << 30)
     until(partial(answers, server, f"runs/{run.uid}/"))
     return run
 

@@ -1,0 +1,122 @@
+"""Pins, the plans that say where pinned steps are replayed, and what came of it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from rolloutdeck import wire
+from rollouts.models.artifacts import Artifact
+from rollouts.models.projects import Project
+from rollouts.models.runs import Attempt, Run
+from rollouts.models.steps import SPLITS, STEP_KINDS
+
+
+class Pin(models.Model):
+    """Keep what this step's generation can be replayed from. Fully async runs have an artifact per prompt, so a pin
+    may hold many; `prompts` counts those that the step was trained on. Removed, never deleted: plans refer to it."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="pins")
+    run = models.ForeignKey(Run, models.CASCADE, related_name="pins")
+    attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="pins")
+    split = models.CharField(max_length=5, choices=SPLITS, default="train")
+    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    step = models.BigIntegerField()
+    artifacts = models.ManyToManyField(Artifact, related_name="pins")
+    prompts = models.PositiveIntegerField(null=True, blank=True)
+    note = models.TextField(blank=True, default="")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="pins")
+    created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "attempt", "split", "step_kind", "step"], name="one_pin_per_step")
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.step} of {self.run_id}"
+
+
+class ReplayPlan(models.Model):
+    """A name in a project; what it says stands in its revisions."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="plans")
+    name = models.CharField(max_length=80)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="one_plan_per_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Revision(models.Model):
+    """A saved state of a plan; never changed. Number 0 does not exist: it is what an empty plan answers."""
+
+    plan = models.ForeignKey(ReplayPlan, models.CASCADE, related_name="revisions")
+    number = models.PositiveIntegerField()
+    action = models.CharField(max_length=11, choices=[(action, action) for action in wire.ACTIONS], default="cache")
+    on_mismatch = models.CharField(max_length=8, choices=[(word, word) for word in wire.MISMATCH], default="generate")
+    exclude_flagged = models.BooleanField(default=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["plan", "number"], name="one_revision_per_number")]
+
+    def __str__(self) -> str:
+        return f"{self.plan}@{self.number}"
+
+
+class Entry(models.Model):
+    """A pin and the step at which a run of the plan replays it."""
+
+    revision = models.ForeignKey(Revision, models.CASCADE, related_name="entries")
+    pin = models.ForeignKey(Pin, models.PROTECT, related_name="entries")
+    target_step = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["revision", "target_step"], name="one_pin_per_target")]
+        verbose_name_plural = "entries"
+
+    def __str__(self) -> str:
+        return f"{self.pin_id} at step {self.target_step}"
+
+
+class Binding(models.Model):
+    """Which revision a run replays: chosen once, at its first step or by `pull`, and kept for all its attempts."""
+
+    run = models.OneToOneField(Run, models.CASCADE, related_name="binding")
+    revision = models.ForeignKey(Revision, models.PROTECT, related_name="bindings")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.run_id} replays {self.revision}"
+
+
+class Replay(models.Model):
+    """What happened at a step of a bound run: `hit` (replayed), `miss` (generated), `refused` (generated, and why).
+
+    `seconds` is what loading took; `saved` what the source step's generation had taken, where it was logged.
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="replays")
+    attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="replays")
+    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    step = models.BigIntegerField()
+    outcome = models.CharField(max_length=7, choices=[(word, word) for word in wire.OUTCOMES])
+    pin = models.ForeignKey(Pin, models.SET_NULL, related_name="replays", null=True, blank=True)
+    rows = models.PositiveIntegerField(null=True, blank=True)
+    seconds = models.FloatField(null=True, blank=True)
+    saved = models.FloatField(null=True, blank=True)
+    reason = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "attempt", "step_kind", "step"], name="one_replay_per_step")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.outcome} at step {self.step} of {self.run_id}"

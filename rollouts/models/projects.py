@@ -1,0 +1,96 @@
+"""Projects, who is in them, and what was done there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from django.conf import settings
+from django.db import models
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
+
+
+DEFAULT_REASONS = [
+    {"key": "reward-hack", "name": "reward hack"},
+    {"key": "wrong-grader", "name": "wrong grader"},
+    {"key": "truncated", "name": "truncated"},
+    {"key": "repetition", "name": "repetition"},
+    {"key": "language-mix", "name": "language mix"},
+    {"key": "other", "name": "other"},
+]
+
+
+def default_reasons() -> list[dict[str, str]]:
+    return [dict(reason) for reason in DEFAULT_REASONS]
+
+
+class ProjectQuerySet(models.QuerySet["Project"]):
+    def visible_to(self, user: User | AnonymousUser) -> ProjectQuerySet:
+        """Projects in which the user has any role."""
+        if user.is_superuser:
+            return self
+        return self.filter(pk__in=Membership.objects.filter(user=user.pk).values("project"))
+
+
+class Project(models.Model):
+    """Owns runs, members, tokens, plans and rules. A person or `token create` makes one; ingest never does."""
+
+    slug = models.SlugField(max_length=80, unique=True, allow_unicode=True)
+    reasons = models.JSONField(default=default_reasons)
+    correct = models.CharField(
+        max_length=200, blank=True, default="", help_text="rule for Correct, in the query language"
+    )
+    loosened = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="{fact: {note, user, at}}: refusals of the compatibility check made warnings",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects: ClassVar = ProjectQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return self.slug
+
+    def role_of(self, user: User | AnonymousUser) -> str:
+        """`viewer`, `annotator`, `maintainer`, `owner`, or an empty string for a stranger."""
+        if user.is_superuser:
+            return Membership.Role.OWNER
+        found = self.memberships.filter(user=user.pk).values_list("role", flat=True).first()
+        return found or ""
+
+
+class Membership(models.Model):
+    class Role(models.TextChoices):
+        VIEWER = "viewer"
+        ANNOTATOR = "annotator"
+        MAINTAINER = "maintainer"
+        OWNER = "owner"
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=12, choices=Role.choices, default=Role.VIEWER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "user"], name="one_role_per_member")]
+
+    def __str__(self) -> str:
+        return f"{self.user} {self.role} of {self.project}"
+
+
+class AuditEntry(models.Model):
+    """Who did what that others should be able to see later: flags withdrawn, deletions, roles, tokens, pins."""
+
+    at = models.DateTimeField(auto_now_add=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
+    project = models.ForeignKey(Project, models.SET_NULL, null=True, related_name="audit")
+    verb = models.CharField(max_length=40)
+    subject = models.CharField(max_length=200)
+    detail = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.subject}"

@@ -1,0 +1,63 @@
+"""Steps and their figures."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from rolloutdeck import wire
+from rollouts.models.runs import Attempt, Run
+
+SPLITS = [(split, split) for split in wire.SPLITS]
+STEP_KINDS = [(kind, kind) for kind in wire.STEP_KINDS]
+
+
+class StepQuerySet(models.QuerySet["Step"]):
+    def current(self) -> StepQuerySet:
+        """Steps that no later attempt has superseded."""
+        return self.filter(superseded=False)
+
+
+class Step(models.Model):
+    """One step of one attempt and split, with figures recomputed from its visible samples, never incremented.
+
+    Score, group and pass figures count each trajectory once, by its last sample. `samples` counts every row.
+    `truncated` is None when the run records nothing to tell it by. `histogram` is {"edges": [...], "counts": [...]}.
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="steps")
+    attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="steps")
+    split = models.CharField(max_length=5, choices=SPLITS)
+    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    step = models.BigIntegerField()
+    superseded = models.BooleanField(default=False)
+    samples = models.PositiveIntegerField(default=0)
+    trajectories = models.PositiveIntegerField(default=0)
+    generated = models.PositiveIntegerField(null=True, blank=True, help_text="how many the trainer says it generated")
+    groups = models.PositiveIntegerField(default=0)
+    score_mean = models.FloatField(null=True, blank=True)
+    score_min = models.FloatField(null=True, blank=True)
+    score_max = models.FloatField(null=True, blank=True)
+    score_std = models.FloatField(null=True, blank=True)
+    length_mean = models.FloatField(null=True, blank=True, help_text="of the response, in characters")
+    truncated = models.PositiveIntegerField(null=True, blank=True)
+    zero_variance_groups = models.PositiveIntegerField(default=0)
+    facets = models.JSONField(default=dict, blank=True, help_text="{facet: count}")
+    histogram = models.JSONField(default=dict, blank=True)
+    by_source = models.JSONField(default=dict, blank=True, help_text="{data source: {count, score_mean}}")
+    flags = models.PositiveIntegerField(default=0)
+    version = models.PositiveBigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects: ClassVar = StepQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "attempt", "split", "step_kind", "step"], name="one_row_per_step")
+        ]
+        indexes = [models.Index(fields=["run", "split", "step", "superseded"], name="step_by_run")]
+
+    def __str__(self) -> str:
+        return f"{self.split} step {self.step} of {self.run_id}"

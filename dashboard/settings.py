@@ -154,7 +154,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["dashboard.access.HasScope"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["dashboard.api.rendering.Json"],
     "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsing.LenientJSON"],
     "DEFAULT_PAGINATION_CLASS": "dashboard.api.paging.Pages",
     "DEFAULT_SCHEMA_CLASS": "dashboard.api.schema.Described",

@@ -318,3 +318,9 @@ def test_metrics_for_prometheus_count_what_waits(ask: Ask, run: Run, settings: A
 def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:
     assert make.run(project).status in STATUSES
     assert Flag.objects.count() == 0
+
+
+def test_a_config_that_json_can_hardly_hold_is_answered(ask: Ask, project: Project) -> None:
+    run = make.run(project, "odd", uid="odd", config={"seed": 2**70, "text": "half \ud800"})
+    answer = ask("GET", f"runs/{run.uid}/")
+    assert (answer.status_code, answer.json()["config"]) == (200, {"seed": 2**70, "text": "half \ud800"})

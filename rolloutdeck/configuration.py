@@ -24,9 +24,11 @@ def read(path: Path) -> tuple[dict[str, Any], bool]:
     Raises BadInput when the file can't be read or understood.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:  # a device says nothing of its size and has no end
+            start = file.read(MAX_BYTES + 1)
+        if len(start) > MAX_BYTES:
             raise BadInput(f"{path} is larger than {MAX_BYTES >> 20} MiB; is it a configuration?")
-        text = path.read_text("utf-8")
+        text = start.decode("utf-8")
     except OSError as error:
         raise BadInput(f"{path} can't be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -190,3 +190,8 @@ def test_without_settings_the_recommended_ones_are_printed_and_pass_the_check(
 def test_what_is_no_setting_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--trainer", "verl", *words]) == 2
     assert "key=value" in capsys.readouterr().err
+
+
+def test_a_configuration_without_an_end_is_refused_in_a_sentence() -> None:
+    with pytest.raises(BadInput, match="/dev/zero is larger than 16 MiB; is it a configuration?"):
+        configuration.read(Path("/dev/zero"))

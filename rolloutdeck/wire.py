@@ -32,6 +32,7 @@ WIRE_HEADER = "X-Rolloutdeck-Wire"
 HEARTBEAT_SECONDS = 30
 PART_BYTES = 8 << 20  # bodies above this travel in resumable parts
 MAX_DUMP_BYTES = 4 << 30  # one dump, plain bytes
+MAX_FILE_BYTES = 64 << 30  # one file of an artifact
 MAX_LINE_BYTES = 256 << 20  # one record
 MAX_EXPANSION = 200  # plain bytes per compressed byte
 MAX_JSON_BYTES = 16 << 20  # body of an ordinary JSON request

@@ -1,0 +1,70 @@
+"""The name of an artifact: the sha256 of its canonical manifest. Standard library only.
+
+A manifest is {relative path: {"sha256": 64 lower-case hex digits, "bytes": size}}. Canonical is its JSON with sorted
+keys, no white space, UTF-8, so that two nodes that hash the same files come to the same name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rolloutdeck import wire
+
+MOST_FILES = 10_000
+LONGEST_PATH = 400  # characters
+
+Files = Mapping[str, Mapping[str, Any]]
+
+
+def canonical(files: Files) -> bytes:
+    """The manifest's bytes. Raises ValueError with a sentence for a manifest that names no set of files in a folder."""
+    check(files)
+    plain = {path: {"bytes": file["bytes"], "sha256": file["sha256"]} for path, file in files.items()}
+    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def key_of(files: Files) -> str:
+    """The artifact's id: sha256 of `canonical`, 64 hex digits. Raises ValueError as it does."""
+    return hashlib.sha256(canonical(files)).hexdigest()
+
+
+def size_of(files: Files) -> int:
+    """Bytes of all files together."""
+    return sum(file["bytes"] for file in files.values())
+
+
+def check(files: Any) -> None:
+    """Raises ValueError with a sentence unless `files` is a manifest."""
+    if not isinstance(files, Mapping) or not 1 <= len(files) <= MOST_FILES:
+        raise ValueError(f"A manifest names 1 to {MOST_FILES:,} files: {{relative path: {{sha256, bytes}}}}.")
+    for path, file in files.items():
+        check_path(path)
+        check_file(path, file)
+    for path in files:
+        parts = path.split("/")
+        if any("/".join(parts[:depth]) in files for depth in range(1, len(parts))):
+            raise ValueError(f"{path!r} lies in a folder that the manifest names as a file.")
+
+
+def check_path(path: Any) -> None:
+    """Raises ValueError unless `path` leads to one place below a folder, on every system."""
+    if not isinstance(path, str) or not 1 <= len(path) <= LONGEST_PATH:
+        raise ValueError(f"A path in a manifest is a string of 1 to {LONGEST_PATH} characters, not {str(path)[:60]!r}.")
+    if any(character < " " or character in "\\\x7f" or "\ud800" <= character <= "\udfff" for character in path):
+        raise ValueError(f"The path {path!r} holds a NUL, another control character, a backslash or half a pair.")
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"The path {path!r} is not relative, or holds an empty part, `.` or `..`.")
+
+
+def check_file(path: str, file: Any) -> None:
+    """Raises ValueError unless `file` is exactly {sha256, bytes}."""
+    if not isinstance(file, Mapping) or set(file) != {"sha256", "bytes"}:
+        raise ValueError(f"{path!r} needs exactly `sha256` and `bytes`.")
+    if not isinstance(file["sha256"], str) or not wire.SHA256.match(file["sha256"]):
+        raise ValueError(f"The sha256 of {path!r} is not 64 lower-case hex digits.")
+    size = file["bytes"]
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= wire.MAX_FILE_BYTES:
+        raise ValueError(f"The size of {path!r} is no number of bytes from 0 to {wire.MAX_FILE_BYTES}.")

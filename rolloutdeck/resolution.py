@@ -1,0 +1,34 @@
+"""Which pin a step of a run replays: one pure function of the plan's action, its targets and the step.
+
+With targets 1..k the actions are those of verl's RolloutSkip V2. A step that is asked twice, or first after a resume,
+gets the same answer: nothing is counted, no history is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from rolloutdeck import wire
+
+
+def resolve(action: str, targets: Sequence[int], step: int) -> int | None:
+    """The target whose pin `step` replays; None where the run generates, and records, as without a plan.
+
+    `targets` are the plan's target steps in any order. Past the last one `cache` generates, `repeat` goes round the
+    targets from the first, `repeat_last` stays at the last. Raises ValueError for an unknown action.
+    """
+    if action not in wire.ACTIONS:
+        raise ValueError(f"The action of a plan is one of {', '.join(wire.ACTIONS)}, not {str(action)[:40]!r}.")
+    ordered = sorted(set(targets))
+    place = bisect_left(ordered, step)
+    if place < len(ordered):
+        return step if ordered[place] == step else None
+    if not ordered or action == "cache":
+        return None
+    return ordered[-1] if action == "repeat_last" else ordered[(step - ordered[-1] - 1) % len(ordered)]
+
+
+def strip(action: str, targets: Sequence[int], steps: Iterable[int]) -> list[tuple[int, int | None]]:
+    """What a run would do: (step, target or None) for each of `steps`."""
+    return [(step, resolve(action, targets, step)) for step in steps]

@@ -1,0 +1,60 @@
+"""Does a pinned artifact fit the run that asks?"""
+
+import pytest
+
+from rolloutdeck import compat
+from rolloutdeck.compat import Difference, differences
+
+KNOWN = {
+    "role": "rollout", "serialisation": "torch", "format": "verl-gen-batch", "rows": 4096, "prompts": 512,
+    "samples_per_prompt": 8, "max_prompt_length": 1024, "max_response_length": 4096, "parameter_sync_step": 1,
+    "tokenizer": "ab" * 32, "model": "Qwen3-8B", "dataset": "cd" * 32, "versions": {"verl": "0.9.1"},
+    "rollout_correction": False,
+}  # fmt: skip
+
+
+def test_every_fact_is_known_here():
+    assert set(KNOWN) == set(compat.FACTS)
+
+
+def test_the_same_facts_have_no_differences():
+    assert differences(KNOWN, dict(KNOWN)) == []
+
+
+@pytest.mark.parametrize("fact", compat.REFUSE)
+def test_a_batch_that_cannot_be_loaded_or_would_train_on_something_else_is_refused(fact):
+    asking = {**KNOWN, fact: "another"}
+    assert differences(KNOWN, asking) == [Difference(fact, KNOWN[fact], "another", "refuse")]
+    assert compat.refused(differences(KNOWN, asking))
+
+
+@pytest.mark.parametrize("fact", ["model", "dataset", "versions"])
+def test_another_model_dataset_or_version_is_a_warning(fact):
+    assert differences(KNOWN, {**KNOWN, fact: "another"}) == [Difference(fact, KNOWN[fact], "another", "warn")]
+
+
+def test_rollout_correction_that_is_on_in_the_asking_run_is_a_warning_even_when_both_have_it():
+    on = {**KNOWN, "rollout_correction": True}
+    assert differences(on, on) == [Difference("rollout_correction", True, True, "warn")]
+    assert differences(on, KNOWN) == []
+
+
+@pytest.mark.parametrize("fact", compat.FACTS)
+def test_what_is_unknown_on_either_side_is_a_warning_and_always_listed(fact):
+    unknown = {name: value for name, value in KNOWN.items() if name != fact}
+    assert differences(unknown, KNOWN) == [Difference(fact, None, KNOWN[fact], "warn")]
+    assert differences(KNOWN, {**KNOWN, fact: None}) == [Difference(fact, KNOWN[fact], None, "warn")]
+    assert [(one.verdict, one.unknown) for one in differences(unknown, unknown)] == [("warn", True)]
+
+
+def test_a_loosened_refusal_is_a_warning_that_says_so():
+    found = differences(KNOWN, {**KNOWN, "rows": 8, "prompts": 1}, loosened={"rows": {"note": "a test"}})
+    assert [(one.fact, one.verdict, one.loosened) for one in found] == [
+        ("rows", "warn", True),
+        ("prompts", "refuse", False),
+    ]
+
+
+def test_nothing_known_at_all_warns_of_every_fact():
+    assert [one.fact for one in differences({}, {})] == list(compat.FACTS)
+    assert not compat.refused(differences({}, {}))

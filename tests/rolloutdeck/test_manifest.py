@@ -1,0 +1,58 @@
+"""The name of an artifact."""
+
+import hashlib
+
+import pytest
+
+from rolloutdeck import manifest
+
+SHA = "ab" * 32
+
+
+def test_the_key_is_the_sha256_of_sorted_compact_json_in_utf8():
+    files = {"meta.json": {"sha256": SHA, "bytes": 20}, "é/gen_batch.dp": {"bytes": 3, "sha256": SHA}}
+    plain = f'{{"meta.json":{{"bytes":20,"sha256":"{SHA}"}},"é/gen_batch.dp":{{"bytes":3,"sha256":"{SHA}"}}}}'
+    assert manifest.canonical(files) == plain.encode()
+    assert manifest.key_of(files) == hashlib.sha256(plain.encode()).hexdigest()
+    assert manifest.size_of(files) == 23
+
+
+def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_does():
+    one, two = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": SHA, "bytes": 2})
+    key = manifest.key_of(dict([one, two]))
+    assert manifest.key_of(dict([two, one])) == key
+    others = [{"sha256": "cd" * 32, "bytes": 2}, {"sha256": SHA, "bytes": 3}]
+    assert len({key, manifest.key_of(dict([one, ("c", two[1])])), *(manifest.key_of({"b": o}) for o in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/etc/passwd", "../x", "a/../../x", "a/./b", "a//b", "a/", ".", "..", "a\x00b", "a\\..\\b", "a\nb", "\ud800",
+     "x" * 401],
+)  # fmt: skip
+def test_a_path_that_leads_out_of_the_folder_or_to_no_file_is_refused(path):
+    with pytest.raises(ValueError, match=r"path|Path"):
+        manifest.key_of({path: {"sha256": SHA, "bytes": 1}})
+
+
+@pytest.mark.parametrize(
+    "file",
+    [None, {}, {"sha256": SHA}, {"sha256": SHA.upper(), "bytes": 1}, {"sha256": SHA[:-1], "bytes": 1},
+     {"sha256": SHA, "bytes": -1}, {"sha256": SHA, "bytes": True}, {"sha256": SHA, "bytes": 1.0},
+     {"sha256": SHA, "bytes": 2**60}, {"sha256": SHA, "bytes": 1, "mode": 7}],
+)  # fmt: skip
+def test_a_file_needs_exactly_a_sha256_and_a_size(file):
+    with pytest.raises(ValueError, match="a.dp"):
+        manifest.key_of({"a.dp": file})
+
+
+@pytest.mark.parametrize("files", [{}, [], None, "a"])
+def test_a_manifest_without_files_is_refused(files):
+    with pytest.raises(ValueError, match="names 1 to"):
+        manifest.key_of(files)
+
+
+def test_a_name_cannot_be_a_file_and_a_folder():
+    file = {"sha256": SHA, "bytes": 1}
+    with pytest.raises(ValueError, match="names as a file"):
+        manifest.key_of({"0": file, "0/tq_batch.pt": file})

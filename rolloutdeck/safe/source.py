@@ -1,0 +1,68 @@
+"""A window of a file, read by position and never whole."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from rolloutdeck.safe.errors import Refused
+
+
+class Source:
+    """`size` bytes of an open file, or of bytes in memory; positions count from the window's first byte.
+
+    A window shares its file with the source that was opened: only that one closes it.
+    """
+
+    __slots__ = ("_file", "_start", "size")
+
+    def __init__(self, file: int | bytes, start: int, size: int) -> None:
+        self._file = file
+        self._start = start
+        self.size = size
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Source:
+        """A context manager over the whole file. Raises OSError."""
+        file = os.open(Path(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        return cls(file, 0, os.fstat(file).st_size)
+
+    @classmethod
+    def of(cls, data: bytes) -> Source:
+        """Bytes that are in memory anyway."""
+        return cls(data, 0, len(data))
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if isinstance(self._file, int):
+            with suppress(OSError):
+                os.close(self._file)
+
+    def read(self, at: int, length: int) -> bytes:
+        """Exactly `length` bytes from position `at`. Raises Refused when they are not there."""
+        if at < 0 or length < 0 or at + length > self.size:
+            raise Refused(f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}")
+        if isinstance(self._file, bytes):
+            return self._file[self._start + at : self._start + at + length]
+        return _read(self._file, self._start + at, length)
+
+    def window(self, start: int, length: int) -> Source:
+        """A part as a source of its own. Raises Refused when it reaches beyond this one."""
+        if start < 0 or length < 0 or start + length > self.size:
+            raise Refused(f"a part of {length:,} bytes at {start:,} reaches beyond the end at {self.size:,}")
+        return Source(self._file, self._start + start, length)
+
+
+def _read(file: int, at: int, length: int) -> bytes:
+    parts = []
+    while length:  # the kernel gives at most 2 GiB at once
+        part = os.pread(file, length, at)
+        if not part:
+            raise Refused("the file became shorter while it was read")
+        parts.append(part)
+        at += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

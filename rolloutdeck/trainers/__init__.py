@@ -1,7 +1,7 @@
 """What the trainer side knows of each trainer: a module each, a word in `TRAINERS` each.
 
-A module has `KINDS` (the files it writes and we take), `OTHERS` (the files it writes and we leave, with what they
-are), `guess_split` and `check`; see `Trainer`.
+A module has `KINDS` (the files it writes and we take), `spots` and `described` (the folders of steps that it can load
+again), `OTHERS` (the files it writes and we leave, with what they are), `guess_split` and `check`; see `Trainer`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 TRAINERS = ("verl",)
@@ -59,6 +60,37 @@ class FileKind:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """A place where a step that can be loaded again is, or is being written; its batch was not read yet.
+
+    `files` are paths below `path`; `reason` says why it can't be taken, "" where it can; `open`: more files may come.
+    """
+
+    trainer: str
+    path: Path
+    layout: str
+    files: tuple[str, ...]
+    reason: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class SkipFolder:
+    """A whole step that a trainer can load instead of generating it: `files`, paths below `path`, are its artifact.
+
+    `role` is one of `wire.ROLES`, `layout` the trainer's own word for how the files lie, `facts` those of `compat`.
+    """
+
+    path: Path
+    role: str
+    step: int
+    step_kind: str
+    files: tuple[str, ...]
+    layout: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something in a trainer's settings. `lost` says what would be lost (empty: only a hint); `paste` mends it."""
 
@@ -73,6 +105,12 @@ class Trainer(Protocol):
     KINDS: tuple[FileKind, ...]
     OTHERS: Mapping[str, str]
     TREE: str  # where the recommended settings put a run, as `watch --tree` takes it
+
+    def spots(self, root: Path) -> list[Spot]:
+        """The places of steps below `root`, which may be one itself."""
+
+    def described(self, spot: Spot) -> SkipFolder | str:
+        """What is there, read from its batch; else the reason why it is left out."""
 
     def guess_split(self, heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
         """`train` or `eval` for a folder whose name does not say, and why."""
@@ -111,6 +149,16 @@ def kinds(format: str = "") -> list[FileKind]:
     """All kinds of file, or those of one format; ValueError where there is none."""
     chosen = owner_of(format).KINDS if format else [kind for name in TRAINERS for kind in load(name).KINDS]
     return [kind for kind in chosen if format in ("", kind.format)]
+
+
+def spots(root: Path) -> list[Spot]:
+    """The places of steps below `root` that some trainer can load again, whole or not."""
+    return [spot for name in TRAINERS for spot in load(name).spots(root)]
+
+
+def described(spot: Spot) -> SkipFolder | str:
+    """What is at a spot; else the reason why it is left out. Reads the batch."""
+    return load(spot.trainer).described(spot)
 
 
 def others() -> dict[str, str]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
 from rolloutdeck.trainers.verl_check import TREE, check, environment, recommended
+from rolloutdeck.trainers.verl_skip import described, spots
 
-__all__ = ["KINDS", "OTHERS", "TREE", "check", "environment", "guess_split", "recommended"]
+__all__ = ["KINDS", "OTHERS", "TREE", "check", "described", "environment", "guess_split", "recommended", "spots"]
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 
@@ -52,12 +53,7 @@ KINDS = (
 )
 
 OTHERS = {
-    "gen_batch.dp": "rollout-skip dumps of token arrays (the text of the same step is in its .jsonl)",
-    "new_batch.dp": "rollout-skip dumps of token arrays (the text of the same step is in its .jsonl)",
-    "tq_batch.pt": "rollout-skip dumps of token arrays (the text of the same step is in its .jsonl)",
-    "meta.json": "markers of rollout-skip dumps",
     "train_step__gen_step.txt": "step tables of rollout-skip dumps",
-    "*GBS*_N*": "rollout-skip dumps of verl up to 0.7 (one pickle for all steps)",
     "events.out.tfevents.*": "TensorBoard event files",
     "mlflow_val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
     "val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",

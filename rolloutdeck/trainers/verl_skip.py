@@ -1,0 +1,200 @@
+"""The folders in which verl keeps whole steps to replay: where they are, which step each is of, what it fits.
+
+Read from verl 0.9.1 (`utils/skip/rollout_skip.py`), 0.8.0 (RolloutSkip V2) and 0.7.1 (the single file). All lie in
+`{dump_dir}/{experiment}_{project}/GBS{gbs}_N{n}_in{prompt}_out{response}/`:
+
+{step}/gen_batch.dp, meta.json              V0 and fully async; verl writes meta.json last and never reads it
+{step}/{inner}/tq_batch.pt, meta.json       V1; a step is whole when every inner folder is
+genstep_{count}/new_batch.dp, gen_batch.dp, meta.json    V2, which counts calls, validation too; the step is in new_batch
+{experiment}_{project}_GBS{gbs}__N{n}       V1 of the skip feature: one file, replayed at every step
+
+Fully async writes the layout of V0 with a prompt per folder, and its steps count prompts. Its tree says GBS1 and its
+batches carry `metrics` where those of V0, which can have GBS1 too, carry `timing`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck.trainers import SkipFolder, Spot
+
+GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
+PULLED = ".rolloutdeck-pull.json"  # `rolloutdeck pull` put these there: they are another run's
+
+_TREE = re.compile(r"GBS(\d{1,9})_N(\d{1,9})_in(\d{1,9})_out(\d{1,9})\Z")
+_SINGLE = re.compile(r".*_GBS(\d{1,9})__N(\d{1,9})\Z", re.S)
+_STEP = re.compile(r"(?:0|[1-9]\d{0,17})\Z")  # verl takes "07" for step 7 and then does not find it
+_GENSTEP = re.compile(r"genstep_\d{6,18}\Z")
+
+NOT_WHOLE = "unfinished rollout-skip steps (a file is missing or empty)"
+NO_STEP = "rollout-skip dumps in a folder that is no step"
+VALIDATION = "validation batches among rollout-skip dumps"
+UNREAD = "rollout-skip dumps whose step can't be read"
+FROM_PULL = "rollout-skip dumps that `rolloutdeck pull` put there"
+
+
+def step_folders(root: Path) -> list[SkipFolder]:
+    """The whole steps below `root`, in the order of their steps; `root` may be one of them. Reads each batch."""
+    found = [described(spot) for spot in spots(root) if not spot.reason]
+    return sorted(
+        (one for one in found if isinstance(one, SkipFolder)), key=lambda one: (str(one.path.parent), one.step)
+    )
+
+
+def spots(root: Path) -> list[Spot]:
+    """Every place below `root` that looks like a step, whole or not. Never raises for what can't be read."""
+    if root.is_file():
+        return [_single(root)] if _SINGLE.match(root.name) else []
+    found: list[Spot] = []
+    inner: dict[Path, set[str]] = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        here = Path(folder)
+        if TQ in names or (META in names and _is_inner(here)):
+            inner.setdefault(here.parent, set()).add(here.name)
+        elif GEN in names or NEW in names or (META in names and _TREE.match(here.parent.name)):
+            found.append(_gen_spot(here))
+        found += [_single(here / name) for name in sorted(names) if _SINGLE.match(name)]
+    found += _tq_spots(inner)
+    return [replace(spot, reason=FROM_PULL) if _is_pulled(spot.path) else spot for spot in found]
+
+
+def described(spot: Spot) -> SkipFolder | str:
+    """What this step is, read from its batch; else the reason why it is left out."""
+    shape = shape_of(spot.path)
+    if spot.layout == "tq":
+        facts = _facts(shape, [spot.path / file for file in spot.files if file.endswith(TQ)], "rollout_tq")
+        facts["parameter_sync_step"] = len(spot.files) // 2
+        return _folder(spot, "rollout_tq", int(spot.path.name), facts)
+    if spot.layout == "v2":
+        return _genstep(spot, shape)
+    if spot.layout == "single":
+        facts = _facts(shape, [spot.path], "rollout")
+        return _folder(replace(spot, path=spot.path.parent), "rollout", 0, {**facts, "format": "single_file"})
+    role = "async_rollout" if shape.get("gbs") == 1 and _is_async(spot.path / GEN) else "rollout"
+    return _folder(spot, role, int(spot.path.name), _facts(shape, [spot.path / GEN], role))
+
+
+def _folder(spot: Spot, role: str, step: int, facts: dict[str, Any]) -> SkipFolder:
+    kind = "feed_index" if role == "async_rollout" else "global_step"
+    return SkipFolder(spot.path, role, step, kind, spot.files, spot.layout, facts)
+
+
+def _genstep(spot: Spot, shape: Mapping[str, int]) -> SkipFolder | str:
+    meta = _meta(spot.path / NEW)
+    if meta.get("validate") is True:
+        return VALIDATION
+    step = meta.get("global_steps")
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        return UNREAD
+    return _folder(spot, "rollout", step, _facts(shape, [spot.path / GEN], "rollout"))
+
+
+def shape_of(path: Path) -> dict[str, int]:
+    """`gbs n prompt response` as the folders above `path`, or its own name, say them; {} where none does."""
+    if match := _SINGLE.match(path.name):
+        return {"gbs": int(match.group(1)), "n": int(match.group(2))}
+    for part in reversed(path.parts):
+        if match := _TREE.match(part):
+            return dict(zip(("gbs", "n", "prompt", "response"), map(int, match.groups()), strict=True))
+    return {}
+
+
+def _single(path: Path) -> Spot:
+    return Spot("verl", path, "single", (path.name,), "" if _sizes([path]) else NOT_WHOLE)
+
+
+def _gen_spot(folder: Path) -> Spot:
+    if _GENSTEP.match(folder.name):
+        layout, files = "v2", (GEN, META, NEW)
+    else:
+        layout, files = "skip", (GEN, META)
+        if not _STEP.match(folder.name):
+            return Spot("verl", folder, layout, files, NO_STEP)
+    return Spot("verl", folder, layout, files, "" if _sizes(folder / file for file in files) else NOT_WHOLE)
+
+
+def _is_inner(folder: Path) -> bool:
+    """A folder {step}/{inner}, whether or not its batch is there."""
+    return bool(_STEP.match(folder.name) and _STEP.match(folder.parent.name) and _TREE.match(folder.parent.parent.name))
+
+
+def _tq_spots(inner: Mapping[Path, set[str]]) -> Iterator[Spot]:
+    """A step has as many inner folders as the others of its tree; the tree alone does not say how many."""
+    most: dict[Path, int] = {}
+    for step, names in inner.items():
+        most[step.parent] = max(len(names), most.get(step.parent, 0))
+    for step, names in inner.items():
+        files = tuple(
+            f"{name}/{file}" for name in sorted(names, key=lambda name: (len(name), name)) for file in (META, TQ)
+        )
+        if not _STEP.match(step.name) or not all(_STEP.match(name) for name in names):
+            yield Spot("verl", step, "tq", files, NO_STEP)
+            continue
+        whole = {int(name) for name in names} == set(range(most[step.parent])) and _sizes(step / file for file in files)
+        alone = not any(other.parent == step.parent and other != step for other in inner)
+        may_grow = alone and shape_of(step).get("gbs", 1) == 1  # the async trainers, which write several, say GBS1
+        yield Spot("verl", step, "tq", files, "" if whole else NOT_WHOLE, may_grow)
+
+
+def _sizes(paths: Iterable[Path]) -> bool:
+    """Whether all are files with something in them."""
+    try:
+        return all(path.is_file() and path.stat().st_size for path in paths)
+    except OSError:
+        return False
+
+
+def _is_pulled(path: Path) -> bool:
+    """`pull` leaves its list in the folder that a run reads from, a few levels above the steps."""
+    return any((above / PULLED).is_file() for above in list(path.parents)[:6])
+
+
+def _is_async(batch: Path) -> bool:
+    meta = _meta(batch)
+    return "metrics" in meta or "timing" not in meta
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    """`meta_info` of a batch; {} where it can't be read."""
+    try:
+        from rolloutdeck.safe.batch import open_batch
+
+        with open_batch(path) as batch:
+            return dict(batch.meta)
+    except Exception:  # numpy is not there, or the file is none of ours: what is unknown is said to be
+        return {}
+
+
+def _facts(shape: Mapping[str, int], batches: Iterable[Path], role: str) -> dict[str, Any]:
+    """Facts of `compat.FACTS` as far as the path and the batches tell them."""
+    facts: dict[str, Any] = {"role": role, "parameter_sync_step": 1}
+    known = {"n": "samples_per_prompt", "prompt": "max_prompt_length", "response": "max_response_length"}
+    facts |= {fact: shape[name] for name, fact in known.items() if name in shape}
+    facts |= _counted(batches)
+    if "rows" in facts and "samples_per_prompt" in facts and "prompts" not in facts:
+        facts["prompts"] = facts["rows"] // max(1, facts["samples_per_prompt"])
+    return facts
+
+
+def _counted(batches: Iterable[Path]) -> dict[str, Any]:
+    """Rows and prompts of all batches together, and what the bytes are; {} where one can't be read."""
+    rows, uids, kinds = 0, set(), set()
+    try:
+        from rolloutdeck.safe.batch import open_batch
+
+        for path in batches:
+            with open_batch(path) as batch:
+                rows += batch.rows
+                uids.update(str(key).rsplit("_", 2)[0] for key in batch.keys or ())
+                kinds.add((batch.format, batch.serialisation))
+    except Exception:
+        return {}
+    (form, serialisation), *other = kinds
+    found = {"rows": rows, "format": form, "serialisation": serialisation} if not other else {"rows": rows}
+    return found | ({"prompts": len(uids)} if uids else {})

@@ -1,5 +1,9 @@
-"""What stops a command. The text is one sentence for a person: what happened, to what, what to do."""
+"""What stops a command, or one step of it. The text is for a person: what happened, to what, what to do."""
 
 
 class BadInput(Exception):
     """Something the person gave (a path, an option, an address, a token) can't be used; exit status 2."""
+
+
+class Unfit(Exception):
+    """A pinned step that the asking run's trainer can't load. The text is the end of a sentence: what is the matter."""

@@ -1,0 +1,262 @@
+"""Where a run of verl looks for steps to replay, which it can take, and the overrides that make it look there.
+
+Read from verl 0.9.1 (`utils/skip/rollout_skip.py`, `trainer/ppo/v1/trainer_base.py`, `experimental/fully_async_policy`)
+and 0.8.0 (`utils/rollout_skip.py`, RolloutSkip V2). All look below
+`{dump_dir}/{experiment}_{project}/GBS{gbs}_N{n}_in{prompt}_out{response}/`, with a folder per step; what is not there
+under exactly these names is generated, and written there, without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from rolloutdeck.configuration import scalar
+from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.trainers.verl_check import RAY_ENV, SKIP_ROLE, line, trainer_of
+
+Settings = Mapping[str, Any]
+
+GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
+EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
+N, PROMPT, RESPONSE = "actor_rollout_ref.rollout.n", "data.max_prompt_length", "data.max_response_length"
+BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
+MODE, FILTER, REFILL = (
+    "trainer.v1.trainer_mode",
+    "algorithm.filter_groups.enable",
+    "trainer.v1.sampler.sync_refill_failed_groups",
+)
+V2_PREFIX = "actor_rollout_ref.rollout.skip."
+CORRECTION = "algorithm.rollout_correction."
+SERIALISATION = f"{RAY_ENV.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
+# What the dump holds of the live batch where the reward is not streamed: verl dies when the two differ.
+LIVE_UID, LIVE = ("uid",), ("uid", "data_source", "reward_model", "extra_info")
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./@%+:-]+\Z")
+_TO_ESCAPE = re.compile(r'(\\*)("|\Z)')
+_READERS = {"rollout_tq": "the V1 trainer", "rollout": "the V0 trainer", "async_rollout": "the fully async trainer"}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a run of verl asks for.
+
+    `facts` are those of `compat`; `folder` lies below the dump_dir and holds the step folders; `named_by` are the
+    settings in its name; `inner` counts the folders of a step in V1 (0: the files lie in the step's own folder);
+    `stride` is how many prompts, the unit of fully async's step folders, one training step takes; `total_steps` is
+    None where the settings do not say. `formats` is what a file of a name has to be, in the words of `safe.check`.
+    """
+
+    trainer: str
+    role: str
+    folder: PurePosixPath
+    facts: Mapping[str, Any]
+    named_by: tuple[str, ...]
+    inner: int = 0
+    stride: int = 1
+    total_steps: int | None = None
+    warms_up: bool = False
+    v2: bool = False
+    formats: Mapping[str, str] = field(default_factory=lambda: {GEN: "gen_batch", TQ: "tq_batch", NEW: "new_batch"})
+
+    def step_folder(self, step: int) -> PurePosixPath:
+        return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
+
+    def members(self, role: str, files: Collection[str]) -> list[str]:
+        """Those of an artifact's files that the trainer loads from a step's folder, markers last. Raises Unfit."""
+        if role != self.role:
+            writer = _READERS.get(role, "another trainer")
+            raise Unfit(f"it is a {role} dump of {writer}; this run's {self.trainer} trainer reads {self.role} only")
+        needed = self._needed()
+        missing = [name for name in needed if name not in files]
+        if missing and self.v2:
+            raise Unfit(f"verl 0.8 wants {', '.join(missing)} as well, which later versions don't write")
+        if missing:
+            raise Unfit(f"it lacks {', '.join(missing)}")
+        deeper = [name for name in files if name.endswith(f"/{TQ}") and name not in needed]
+        if deeper:
+            raise Unfit(f"it has {', '.join(sorted(deeper))} too: it is of a run with another parameter_sync_step")
+        return needed
+
+    def _needed(self) -> list[str]:
+        if self.v2:
+            return [GEN, NEW, META]
+        if not self.inner:
+            return [GEN, META]
+        return [f"{inner}/{name}" for name in (TQ, META) for inner in range(self.inner)]
+
+    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+        """The step folder that an artifact of a pinned step gets when that step is replayed at `step`.
+
+        Fully async counts prompts in its folders: the prompts of a training step keep their distances, moved by as many
+        prompts as the training steps between take.
+        """
+        if self.role != "async_rollout":
+            return step
+        return artifact_step + (step - source_step) * (1 if step_kind == "feed_index" else self.stride)
+
+    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+        """The overrides that replay exactly these step folders below `root`, as a shell takes them."""
+        if self.v2:
+            told: dict[str, object] = {"enable": True, "dump_dir": quoted(root), "max_dump_step": max(steps, default=0)}
+            lines = [line(f"{V2_PREFIX}{name}", value) for name, value in {**told, "action": "cache"}.items()]
+            return [*lines, line("trainer.val_before_train", False), line("trainer.test_freq", -1)]
+        listed = "[" + ",".join(map(str, sorted(steps))) + "]"
+        told = {"enable": True, "dump_dir": quoted(root), "steps": listed, "action": "cache"}
+        return [line(f"skip.{self.role}.{name}", value) for name, value in told.items()]
+
+    def repairs(self, fields: Collection[str], *, moved: bool) -> tuple[str, ...]:
+        """The columns to leave out of a batch with these fields and columns, so that the trainer does not die on it.
+
+        V0 without a streamed reward (no rm_scores) dumps columns of the live batch, and asserts at a replay that they
+        are the live batch's: `uid` never is, the others are not where the step was `moved`.
+        """
+        if self.role != "rollout" or self.v2 or "rm_scores" in fields:
+            return ()
+        return tuple(name for name in (LIVE if moved else LIVE_UID) if name in fields)
+
+    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+        """What a person must know before starting, a sentence each."""
+        return [text for text in (self._moved(moved), self._warm_up(), self._gaps(steps), self._async()) if text]
+
+    def _moved(self, moved: bool) -> str:
+        if self.role != "rollout" or self.v2 or not moved:
+            return ""
+        return (
+            "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "
+            "pinned one the run's own JSONL shows another prompt's. Tokens and rewards are the pinned ones."
+        )
+
+    def _warm_up(self) -> str:
+        if not self.warms_up:
+            return ""
+        return "While skip.rollout_tq is enabled, the async modes of V1 skip their warm-up batches for the whole run."
+
+    def _gaps(self, steps: Sequence[int]) -> str:
+        if not self.v2:
+            return ""
+        gaps = sorted(set(range(1, max(steps, default=0) + 1)) - set(steps))
+        told = "verl 0.8 counts generations from 1, validation too, so validation has to be off"
+        return f"{told}; it will generate and write steps {gaps[0]} to {gaps[-1]}." if gaps else f"{told}."
+
+    def _async(self) -> str:
+        if self.role != "async_rollout":
+            return ""
+        return "Fully async trains in the order of completion: the steps below count prompts as they are fed."
+
+
+def asking(settings: Settings) -> Asking:
+    """What a run with these settings (dotted name -> value) asks for. Raises BadInput where they don't say."""
+    v2 = any(name.startswith(V2_PREFIX) for name in settings) and not any(name.startswith("skip.") for name in settings)
+    trainer = "V0" if v2 else trainer_of(settings, complete=False)
+    role = SKIP_ROLE[trainer]
+    if not role:
+        raise BadInput(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
+    shape = _shape(settings, trainer)
+    name = f"{_word(settings, EXPERIMENT)}_{_word(settings, PROJECT)}"
+    folder = PurePosixPath(name) / "GBS{gbs}_N{n}_in{prompt}_out{response}".format(**shape)
+    if folder.is_absolute() or ".." in folder.parts or "\0" in name:
+        raise BadInput(f"{EXPERIMENT} and {PROJECT} give the folder {name!r}, which lies outside of --into.")
+    return Asking(
+        trainer="V2" if v2 else trainer,
+        role=role,
+        folder=folder,
+        facts=facts_of(settings, trainer),
+        named_by=_named_by(settings, shape),
+        inner=shape["inner"] if role == "rollout_tq" else 0,
+        stride=shape["stride"],
+        warms_up=trainer == "V1" and _mode(settings) != "sync",
+        total_steps=_optional(settings, "trainer.total_training_steps"),
+        v2=v2,
+    )
+
+
+def facts_of(settings: Settings, trainer: str = "") -> dict[str, Any]:
+    """The facts of `compat` that the settings tell; what they do not tell is left out."""
+    trainer = trainer or trainer_of(settings, complete=False)
+    shape = _shape(settings, trainer)
+    greedy = 1 if trainer == "V0" and str(settings.get("algorithm.adv_estimator", "")).lower() == "remax" else 0
+    facts: dict[str, Any] = {
+        "role": SKIP_ROLE[trainer],
+        "format": "tq_batch" if trainer == "V1" else "gen_batch",
+        "serialisation": "numpy" if trainer != "V1" and settings.get(SERIALISATION) == "numpy" else "torch",
+        "rows": shape["prompts"] * (shape["n"] + greedy),
+        "prompts": shape["prompts"],
+        "samples_per_prompt": shape["n"],
+        "max_prompt_length": shape["prompt"],
+        "max_response_length": shape["response"],
+        "parameter_sync_step": shape["inner"],
+        "model": settings.get("actor_rollout_ref.model.path"),
+        "rollout_correction": _corrects(settings),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _shape(settings: Settings, trainer: str) -> dict[str, int]:
+    """`gbs n prompt response` as the folder is named, `prompts` of a batch, `inner` and `stride`, see Asking."""
+    wanted = [N, PROMPT, RESPONSE, *([] if trainer == "fully async" else [BATCH]), EXPERIMENT, PROJECT]
+    missing = [name for name in wanted if settings.get(name) is None]
+    if missing:
+        raise BadInput(f"The run's config does not say {', '.join(missing)}; give them with --set NAME=VALUE.")
+    shape = {"n": _number(settings, N), "prompt": _number(settings, PROMPT), "response": _number(settings, RESPONSE)}
+    if trainer == "fully async":
+        return {**shape, "gbs": 1, "prompts": 1, "inner": 1, "stride": _stride(settings)}
+    batch = _number(settings, BATCH)
+    gbs = _optional(settings, GEN_BATCH) or batch
+    if trainer != "V1":
+        return {**shape, "gbs": gbs, "prompts": gbs, "inner": 1, "stride": 1}
+    mode = _mode(settings)
+    inner = _optional(settings, f"trainer.v1.{mode}.parameter_sync_step") or (4 if mode == "separate_async" else 1)
+    if mode != "sync" or settings.get(FILTER) is True or settings.get(REFILL) is True:
+        gbs = 1  # V1 sets it where it has to refill by single prompts, before it names the folder
+    return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
+
+
+def _mode(settings: Settings) -> str:
+    return str(settings.get(MODE) or "sync")
+
+
+def _stride(settings: Settings) -> int:
+    batches = _optional(settings, "async_training.require_batches") or 1
+    return (_optional(settings, "actor_rollout_ref.actor.ppo_mini_batch_size") or 1) * batches
+
+
+def _named_by(settings: Settings, shape: Mapping[str, int]) -> tuple[str, ...]:
+    names = [EXPERIMENT, PROJECT, *([BATCH] if settings.get(BATCH) else []), N, PROMPT, RESPONSE]
+    lines = [line(name, quoted(settings[name])) for name in names]
+    return (*lines, *([line(GEN_BATCH, shape["gbs"])] if settings.get(GEN_BATCH) is not None else []))
+
+
+def _word(settings: Settings, name: str) -> str:
+    word = str(settings[name])
+    if "***" in word:
+        raise BadInput(f"{name} is masked in the run's config; give it with --set {name}=VALUE.")
+    return word
+
+
+def _number(settings: Settings, name: str) -> int:
+    value = settings.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
+    return value
+
+
+def _optional(settings: Settings, name: str) -> int | None:
+    return _number(settings, name) if settings.get(name) is not None else None
+
+
+def _corrects(settings: Settings) -> bool | None:
+    told = {name: settings[CORRECTION + name] for name in ("rollout_is", "rollout_rs") if CORRECTION + name in settings}
+    return any(value not in (None, "null", False) for value in told.values()) if told else None
+
+
+def quoted(value: object) -> str:
+    """A value as Hydra's grammar takes it: text that it would read as something else, or not at all, in quotes."""
+    text = str(value)
+    if not isinstance(value, str) or (_PLAIN.match(text) and isinstance(scalar(text), str)):
+        return text
+    escaped = _TO_ESCAPE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text)
+    return '"' + escaped.replace("${", "\\${") + '"'

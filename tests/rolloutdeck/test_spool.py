@@ -29,12 +29,13 @@ HEADER: wire.SpoolHeader = {
     "run": {},
 }
 ENDLESS = """
-import rolloutdeck
+import rolloutdeck, time
 run = rolloutdeck.init(project="math", name="killed", queue_bytes=8 << 20)
 step = 0
 while True:
     step += 1
     run.log_samples([{"response": str(at) * 500, "last": at == 99} for at in range(100)], step=step)
+    time.sleep(0.01)
 """
 
 

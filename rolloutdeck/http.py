@@ -11,7 +11,7 @@ import encodings.idna  # noqa: F401 - sockets look it up on first use; a fork in
 import http.client
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -67,6 +67,29 @@ class Answer:
         return " ".join(self.body[:400].decode("utf-8", "replace").split())[:160] or "nothing"
 
 
+class Incoming:
+    """An answer whose body is read in pieces; only that of an error is read at once, see `error`."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.is_ours = wire.SERVER_HEADER.lower() in self.headers
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, as soon as some are there; b"" at the end. Raises NotReachable."""
+        try:
+            return self._response.read1(size)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise NotReachable(f"the answer broke off: {_reason(error)}") from error
+
+    @property
+    def error(self) -> str:
+        """One sentence for people, as `Answer.error`. Raises NotReachable."""
+        body = b"" if self.is_ours and self.status < 300 else self.read(CHUNK)
+        return Answer(self.status, self.headers, body, self.is_ours).error
+
+
 class Slice:
     """`length` bytes of an open file from `start` on, as a body; may be read by one request at a time."""
 
@@ -112,6 +135,26 @@ class Server:
         """`request` with `data` as its JSON body."""
         headers = {**options.pop("headers", {}), "Content-Type": "application/json"}
         return self.request(method, path, body=json.dumps(data).encode(), headers=headers, **options)
+
+    @contextlib.contextmanager
+    def stream(
+        self, path: str, *, headers: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> Iterator[Incoming]:
+        """GETs `path` and hands over the answer before its body is read, for bodies that do not fit into memory.
+
+        `timeout` is in seconds, for each wait on the network. Raises NotReachable and nothing else of its own.
+        """
+        try:
+            connection, prefix = self._connection(timeout)
+            target = prefix + (path if path.startswith("/") else f"/{API}{path}")
+            connection.request("GET", target, headers=self._headers(None, headers))
+            answer = Incoming(connection.getresponse())
+        except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
+            raise NotReachable(f"{self.url or 'No server'}: {_reason(error)}") from error
+        try:
+            yield answer
+        finally:
+            connection.close()
 
     def _request(
         self,

@@ -1,0 +1,95 @@
+"""Brings a file of an artifact from the server onto this machine: streamed, resumed, and whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rolloutdeck.http import Incoming, NotReachable, Server
+
+CHUNK = 1 << 20
+TRIES = 5
+FIRST_PAUSE = 0.5  # seconds before the second try; doubles with each further one
+TIMEOUT = 60.0  # seconds for each wait on the network
+
+Progress = Callable[[int], None]
+
+
+class NotGiven(Exception):
+    """The server does not hand the file over, with its own sentence; or what it sends is another file."""
+
+
+def fetch(
+    server: Server, path: str, into: Path, sha256: str, size: int, progress: Progress = lambda more: None
+) -> None:
+    """The file at `path` (below `/api/v1/`) as `into`, which appears whole and verified or not at all.
+
+    What came so far lies in `{into}.part` and is gone on from, by this call's own tries and by the next call.
+    `progress` is told of bytes as they come. Raises NotGiven, NotReachable, OSError.
+    """
+    part = into.with_name(into.name + ".part")
+    for turn in range(TRIES):
+        try:
+            found = _go_on(server, path, part, size, progress)
+            break
+        except NotReachable:
+            if turn == TRIES - 1:
+                raise
+            time.sleep(FIRST_PAUSE * 2**turn)
+    if found != sha256:
+        with suppress(OSError):
+            part.unlink()
+        raise NotGiven(f"what came has the sha256 {found[:12]}…, not {sha256[:12]}…; it was thrown away")
+    part.replace(into)
+
+
+def hash_of(path: Path) -> str:
+    """The sha256 of a file, read in pieces."""
+    return _hashed(path).hexdigest()
+
+
+def _hashed(path: Path) -> hashlib._Hash:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            found.update(piece)
+    return found
+
+
+def _go_on(server: Server, path: str, part: Path, size: int, progress: Progress) -> str:
+    """From where the partial file ends to `size` bytes; the sha256 of it all. Raises NotReachable, NotGiven."""
+    part.touch()
+    there = part.stat().st_size
+    if there > size:
+        os.truncate(part, there := 0)
+    known = _hashed(part)
+    if there == size:
+        return known.hexdigest()
+    with server.stream(path, headers={"Range": f"bytes={there}-"} if there else {}, timeout=TIMEOUT) as answer:
+        if answer.status not in (200, 206) or not answer.is_ours:
+            raise NotGiven(answer.error)
+        if answer.status == 200:
+            there, known = 0, hashlib.sha256()
+        _keep(answer, part, there, size, known, progress)
+    return known.hexdigest()
+
+
+def _keep(answer: Incoming, part: Path, there: int, size: int, known: hashlib._Hash, progress: Progress) -> None:
+    with part.open("r+b") as file:
+        file.truncate(there)
+        file.seek(there)
+        while piece := answer.read(CHUNK):
+            there += len(piece)
+            if there > size:
+                raise NotGiven(f"the server sends more than the {size:,} bytes of this file")
+            file.write(piece)
+            known.update(piece)
+            progress(len(piece))
+        file.flush()
+        os.fsync(file.fileno())
+    if there < size:
+        raise NotReachable(f"the answer ended after {there:,} of {size:,} bytes")

@@ -1,0 +1,331 @@
+"""Follows a pickle's opcodes with shapes instead of values, and writes down why it may not be loaded.
+
+The stack, the memo and the marks are those of `pickle.Unpickler`; nothing is imported, called or built. A call that no
+rule allows is a reason and leaves something unknown; the rest is followed on, so that a reader can be told whether
+values can be had from it. What breaks the stack itself raises Refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from rolloutdeck.safe import rules
+from rolloutdeck.safe.archive import Archive
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.opcodes import Op, Span, scan
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.values import (
+    SHORT,
+    UNKNOWN,
+    Box,
+    Data,
+    Global,
+    Text,
+    Thing,
+    Unfit,
+    Value,
+    is_key,
+    level_of,
+    unknown,
+)
+
+MAX_REASONS = 8
+MAX_NESTED = 2  # archives inside archives
+
+
+class Judge:
+    """One pickle. `archive` is the ZIP around it, whose members are its storages."""
+
+    def __init__(self, source: Source, archive: Archive | None = None, nested: int = 0) -> None:
+        self.source = source
+        self.archive = archive
+        self.nested = nested
+        self.reasons: dict[str, None] = {}
+        self.storages: dict[str, tuple[str, int]] = {}
+        self._stack: list[Value] = []
+        self._marks: list[int] = []
+        self._memo: list[Value] = []
+
+    def root(self) -> Value:
+        """What the whole pickle would build. Raises Refused."""
+        first = True
+        for op in scan(self.source):
+            if first and op.name != "PROTO":
+                self.object("it does not begin with its protocol, as every file of torch and verl does")
+            first = False
+            if op.name == "STOP":
+                return self._end(op)
+            handler = self._HANDLERS.get(op.name)
+            if handler is None:
+                self._foreign(op)
+            else:
+                handler(self, op)
+        raise Refused("it has no end")
+
+    def object(self, reason: str) -> None:
+        if len(self.reasons) < MAX_REASONS:
+            self.reasons[reason] = None
+
+    def _end(self, op: Op) -> Value:
+        value = self._pop()
+        if self._stack or self._marks:
+            raise Refused("values are left over at its end")
+        rest = self.source.size - op.at - 1
+        if rest:
+            self.object(f"{rest:,} bytes follow the end of the pickle")
+        return value
+
+    def embedded(self, data: Data) -> Value:
+        """What a torch archive inside this pickle would build; its reasons become ours.
+
+        Raises Refused when it is no canonical archive.
+        """
+        if self.nested >= MAX_NESTED:
+            raise Refused("archives inside archives inside archives")
+        archive = Archive.open(_inside(data, self.source))
+        judge = Judge(archive.pickle, archive, self.nested + 1)
+        value = judge.root()
+        for reason in judge.reasons:
+            self.object(f"in the archive inside it: {reason}")
+        return value
+
+    # The stack
+
+    def _floor(self) -> int:
+        return self._marks[-1] if self._marks else 0
+
+    def _pop(self) -> Value:
+        if len(self._stack) <= self._floor():
+            raise Refused("it takes more values than it put there")
+        return self._stack.pop()
+
+    def _pop_mark(self) -> list[Value]:
+        floor = self._marks.pop()
+        values = self._stack[floor:]
+        del self._stack[floor:]
+        return values
+
+    def _top(self) -> Value:
+        if len(self._stack) <= self._floor():
+            raise Refused("it takes more values than it put there")
+        return self._stack[-1]
+
+    def _push(self, value: Value) -> None:
+        self._stack.append(value)
+
+    # Plain values
+
+    def _argument(self, op: Op) -> None:
+        self._stack.append(op.argument)
+
+    def _constant(self, op: Op) -> None:
+        self._stack.append(_CONSTANTS[op.name])
+
+    def _text(self, op: Op) -> None:
+        text = op.argument
+        assert isinstance(text, str)
+        self._stack.append(text if len(text) <= SHORT else Text(len(text), _is_latin(text)))
+
+    def _bytes(self, op: Op) -> None:
+        if isinstance(op.argument, Span):
+            self._push(Data(op.argument.length, span=op.argument))
+        else:
+            assert isinstance(op.argument, bytes)
+            self._push(Data(len(op.argument), op.argument))
+
+    def _empty(self, op: Op) -> None:
+        self._stack.append(Box(op.name[6:].lower()))
+
+    def _tuple(self, op: Op) -> None:
+        if op.name == "TUPLE":
+            self._push(Box("tuple", self._pop_mark()))
+            return
+        count = int(op.name[5])
+        self._push(Box("tuple", [self._pop() for _ in range(count)][::-1]))
+
+    def _frozenset(self, op: Op) -> None:
+        items = self._pop_mark()
+        self._check_keys(items)
+        self._push(Box("frozenset", items))
+
+    def _add(self, op: Op) -> None:
+        items = [self._pop()] if op.name == "APPEND" else self._pop_mark()
+        kind = "set" if op.name == "ADDITEMS" else "list"
+        if kind == "set":
+            self._check_keys(items)
+        self._extend(self._top(), kind, items, op)
+
+    def _set(self, op: Op) -> None:
+        items = [self._pop(), self._pop()][::-1] if op.name == "SETITEM" else self._pop_mark()
+        if len(items) % 2:
+            raise Refused(f"a key without a value at {op.at:,}")
+        self._check_keys(items[::2])
+        self._extend(self._top(), "dict", items, op)
+
+    def _check_keys(self, keys: list[Value]) -> None:
+        for key in keys:
+            if type(key) is not str and not is_key(key):
+                self.object("a key that is no plain value")
+
+    def _extend(self, box: Value, kind: str, items: list[Value], op: Op) -> None:
+        if not isinstance(box, Box) or box.kind != kind:
+            if level_of(box) < UNKNOWN:
+                self.object(f"{op.name} at {op.at:,} changes something that is no {kind}")
+            return
+        try:
+            box.extend(items)
+        except Unfit as unfit:
+            self.object(f"{unfit} (at {op.at:,})")
+            box.level = UNKNOWN
+
+    # The memo
+
+    def _put(self, op: Op) -> None:
+        index = len(self._memo) if op.name == "MEMOIZE" else op.argument
+        assert isinstance(index, int)
+        if index < len(self._memo):
+            self.object(f"it stores memo entry {index} twice")
+            self._memo[index] = self._top()
+        else:
+            self._memo.append(self._top())
+
+    def _get(self, op: Op) -> None:
+        assert isinstance(op.argument, int)
+        self._stack.append(self._memo[op.argument])
+
+    def _mark(self, op: Op) -> None:
+        self._marks.append(len(self._stack))
+
+    def _nothing(self, op: Op) -> None:
+        pass
+
+    # Names and calls
+
+    def _global(self, op: Op) -> None:
+        assert isinstance(op.argument, str)
+        self._name(op.argument.replace(" ", ".", 1))
+
+    def _stack_global(self, op: Op) -> None:
+        name, module = self._pop(), self._pop()
+        if type(name) is not str or type(module) is not str:
+            self.object(f"the name of a global at {op.at:,} is no string")
+            self._push(unknown())
+            return
+        self._name(f"{module}.{name}")
+
+    def _name(self, name: str) -> None:
+        if name in rules.NAMES:
+            self._push(Global(name))
+            return
+        self.object(f"it names {name[:120]!r}, which is not on the list of what such a file holds")
+        self._push(unknown())
+
+    def _call(self, op: Op) -> None:
+        args, target = self._pop(), self._pop()
+        table = rules.CALLS if op.name == "REDUCE" else rules.NEW
+        self._push(self._apply(table.get(getattr(target, "name", "")), target, args, op))
+
+    def _apply(self, rule: rules.Rule | None, target: Value, args: Value, op: Op) -> Value:
+        """The result of a rule, or something unknown with the reason, once."""
+        worst = max(level_of(target), level_of(args))
+        try:
+            if rule is None or not isinstance(args, Box) or args.kind != "tuple":
+                raise Unfit("it is called as nothing calls it")
+            args.sealed = True
+            result = rule(self, args.items)
+        except Unfit as unfit:
+            if worst < UNKNOWN:
+                self.object(f"{_told(target)}: {unfit} (at {op.at:,})")
+            return unknown()
+        if worst == UNKNOWN and isinstance(result, (Thing, Box)):
+            result.level = UNKNOWN
+        return result
+
+    def _build(self, op: Op) -> None:
+        state, target = self._pop(), self._top()
+        if isinstance(state, Box):
+            state.sealed = True
+        rule = rules.STATES.get(target.kind) if isinstance(target, Thing) else None
+        worst = max(level_of(target), level_of(state))
+        try:
+            if rule is None:
+                raise Unfit("it is given a state, which nothing gives it")
+            rule(self, target, state)
+        except Unfit as unfit:
+            if worst < UNKNOWN:
+                self.object(f"{_told(target)}: {unfit} (at {op.at:,})")
+            worst = UNKNOWN
+        if worst == UNKNOWN and isinstance(target, (Thing, Box)):
+            target.level = UNKNOWN
+
+    def _persistent(self, op: Op) -> None:
+        self._push(self._apply(rules.storage, Global("a storage"), self._pop(), op))
+
+    # What only other picklers write
+
+    def _foreign(self, op: Op) -> None:
+        self.object(f"it has the opcode {op.name} at {op.at:,}, which no file of torch or verl has")
+        if op.name in ("NEXT_BUFFER", "READONLY_BUFFER"):
+            raise Refused("its buffers are not inside it")
+        if op.name in ("LIST", "DICT", "OBJ", "INST", "POP_MARK"):
+            self._pop_mark()
+        if op.name in ("POP", "NEWOBJ_EX"):
+            for _ in range(3 if op.name == "NEWOBJ_EX" else 1):
+                self._pop()
+        if op.name == "DUP":
+            self._push(self._top())
+        elif op.name == "GET":
+            self._get(op)
+        elif op.name == "PUT":
+            self._put(op)
+        elif op.name not in ("POP", "POP_MARK"):
+            self._push(unknown())
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Judge, Op], None]]] = {
+        "PROTO": _nothing,
+        "FRAME": _nothing,
+        "MARK": _mark,
+        **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _argument),
+        **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE"), _constant),
+        **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _text),
+        **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), _bytes),
+        **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_SET"), _empty),
+        **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), _tuple),
+        "FROZENSET": _frozenset,
+        **dict.fromkeys(("APPEND", "APPENDS", "ADDITEMS"), _add),
+        **dict.fromkeys(("SETITEM", "SETITEMS"), _set),
+        **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _put),
+        **dict.fromkeys(("BINGET", "LONG_BINGET"), _get),
+        "GLOBAL": _global,
+        "STACK_GLOBAL": _stack_global,
+        **dict.fromkeys(("REDUCE", "NEWOBJ"), _call),
+        "BUILD": _build,
+        "BINPERSID": _persistent,
+    }
+
+
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+
+
+def _told(target: Value) -> str:
+    name = getattr(target, "name", None) or getattr(target, "kind", None) or "a plain value"
+    return str(name)
+
+
+def _inside(data: Data, source: Source) -> Source:
+    """Bytes inside a pickle as a source of their own."""
+    if data.span is not None:
+        return source.window(data.span.start, data.span.length)
+    if data.content is None:
+        raise Refused("an archive that was written as text")
+    return Source.of(data.content)
+
+
+def _is_latin(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        return len(text.encode("latin-1")) == len(text)
+    except UnicodeEncodeError:
+        return False

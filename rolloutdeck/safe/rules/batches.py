@@ -1,0 +1,245 @@
+"""verl's DataProto and the tensordicts in it: `gen_batch.dp` (both serialisations), `new_batch.dp`, `tq_batch.pt`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rolloutdeck.safe.rules.tensors import SIZES
+from rolloutdeck.safe.values import (
+    HARMLESS,
+    SPECIAL,
+    Box,
+    Data,
+    Global,
+    Thing,
+    Unfit,
+    Value,
+    counts,
+    is_count,
+    level_of,
+    product,
+)
+
+if TYPE_CHECKING:
+    from rolloutdeck.safe.judge import Judge
+
+STACK = "tensordict.tensorclass.NonTensorStack"
+VALUE = "tensordict.tensorclass.NonTensorData"
+_DEVICES = (None, "cpu")
+_CONTENT = {"tensor", "jagged", "stack", "value", "tensordict", "unknown"}
+
+
+def _maker(kind: str) -> Callable[[Judge, list[Value]], Value]:
+    def make(judge: Judge, args: list[Value]) -> Value:
+        if args:
+            raise Unfit("an object made of something")
+        return Thing(kind, built=False)
+
+    return make
+
+
+def _once(thing: Thing, state: Value, names: set[str]) -> dict[str, Value]:
+    """The attributes, of which none may be unexpected. Raises Unfit."""
+    if thing.facts["built"] or not isinstance(state, Box):
+        raise Unfit("an object that is filled twice, or with something else than its attributes")
+    fields = state.fields()
+    if set(fields) - names:
+        raise Unfit(f"an object that is given {sorted(set(fields) - names)[0]!r}")
+    thing.facts["built"] = True
+    return fields
+
+
+def _is(value: Value, *kinds: str) -> bool:
+    return isinstance(value, Thing) and value.kind in kinds and value.facts.get("built", True)
+
+
+# tensordict
+
+
+def consolidated(judge: Judge, args: list[Value]) -> Value:
+    """`_rebuild_tensordict_files_consolidated(metadata, storage)`: one byte tensor and where each field lies in it."""
+    if len(args) != 2 or not isinstance(args[0], Box) or not _is(args[1], "tensor"):
+        raise Unfit("a tensordict that is none")
+    told = args[0].fields()
+    if set(told) - {"size"} != {"cls", "non_tensors", "leaves", "cls_metadata"} or told["cls"] != "TensorDict":
+        raise Unfit("a tensordict of another make")
+    if not is_count(told.get("size", 0)) or args[1].facts["dtype"] != "uint8" or len(args[1].facts["shape"]) != 1:
+        raise Unfit("a tensordict of another make")
+    leaves = _dict(told["leaves"])
+    for name, leaf in leaves.items():
+        _check_leaf(name, leaf, args[1].facts["shape"][0])
+    _check_non_tensors(told["non_tensors"])
+    _check_class(told["cls_metadata"])
+    return Thing("tensordict", names=list(leaves))
+
+
+def _dict(value: Value) -> dict[str, Value]:
+    if not isinstance(value, Box):
+        raise Unfit("a tensordict of another make")
+    return value.fields()
+
+
+def _check_leaf(name: str, leaf: Value, length: int) -> None:
+    """(dtype, shape, first byte, byte behind the last, padding)."""
+    if not isinstance(leaf, Box) or leaf.kind != "tuple" or len(leaf.items) != 5 or name.startswith("<NJT"):
+        raise Unfit(f"the field {name!r} is none")
+    dtype, shape, start, stop, padding = leaf.items
+    width = SIZES.get(dtype.removeprefix("torch.")) if type(dtype) is str and dtype.startswith("torch.") else None
+    if width is None or not is_count(start) or not is_count(stop) or not is_count(padding):
+        raise Unfit(f"the field {name!r} is none")
+    rest = stop - start - product(counts(shape, ("list", "tuple"))) * width
+    if not start <= stop <= length or rest < 0 or (rest and not padding):
+        raise Unfit(f"the field {name!r} reaches beyond the bytes that it has")
+
+
+def _check_non_tensors(value: Value) -> None:
+    """name -> (value, batch size, device)."""
+    for told in _dict(value).values():
+        if not isinstance(told, Box) or told.kind != "tuple" or len(told.items) != 3 or level_of(told) == SPECIAL:
+            raise Unfit("a value in a tensordict that is none")
+        if told.items[2] not in _DEVICES or not _is_shape(told.items[1]):
+            raise Unfit("a value in a tensordict that is none")
+
+
+def _is_shape(value: Value) -> bool:
+    if _is(value, "size"):
+        return True
+    return isinstance(value, Box) and value.kind in ("list", "tuple") and all(map(is_count, value.items))
+
+
+def _check_class(value: Value) -> None:
+    told = _dict(value)
+    if set(told) - {"device", "names", "batch_size", "is_locked"} or told.get("device") not in _DEVICES:
+        raise Unfit("a tensordict on an unexpected device, or with unexpected settings")
+    if not _is_shape(told.get("batch_size")) or type(told.get("is_locked", False)) is not bool:
+        raise Unfit("a tensordict without a batch size")
+    _check_names(told.get("names"))
+
+
+def _check_names(value: Value) -> None:
+    if value is not None and (not isinstance(value, Box) or value.kind != "list" or level_of(value) > HARMLESS):
+        raise Unfit("a tensordict with unexpected names of dimensions")
+
+
+def make_tensordict(judge: Judge, args: list[Value]) -> Value:
+    """`_make_td(TensorDict, attributes)`."""
+    if len(args) != 2 or args[0] != Global("tensordict._td.TensorDict"):
+        raise Unfit("a tensordict of another class")
+    result = Thing("tensordict", built=False)
+    known = {"_tensordict", "_device", "_batch_size", "_td_dim_names", "_is_locked"}
+    fields = _once(result, args[1], known)
+    content = _dict(fields.get("_tensordict"))
+    if not all(_is(value, *_CONTENT) for value in content.values()):
+        raise Unfit("a tensordict with a field that is none")
+    _check_attributes(fields)
+    _check_names(fields.get("_td_dim_names"))
+    result.facts["names"] = list(content)
+    return result
+
+
+def _check_attributes(fields: dict[str, Value]) -> None:
+    if fields.get("_device") not in _DEVICES or not _is_shape(fields.get("_batch_size")):
+        raise Unfit("a tensordict without a batch size, or on an unexpected device")
+    if fields.get("_is_locked") not in (None, False, True):
+        raise Unfit("a tensordict that is neither locked nor not")
+
+
+def stack_state(judge: Judge, thing: Thing, state: Value) -> None:
+    """A column of values, one tensordict a row; its hooks are functions, so there may be none."""
+    known = {"_is_locked", "stack_dim", "_batch_size", "tensordicts", "hook_out", "hook_in", "_device", "_td_dim_name"}
+    fields = _once(thing, state, known)
+    rows = fields.get("tensordicts")
+    if not isinstance(rows, Box) or rows.kind != "list" or not all(_is(row, "value", "stack") for row in rows.items):
+        raise Unfit("a column of what is no value")
+    if any(fields.get(name) is not None for name in ("hook_out", "hook_in", "_td_dim_name")):
+        raise Unfit("a column with hooks")
+    if not is_count(fields.get("stack_dim")):
+        raise Unfit("a column without a dimension")
+    _check_attributes(fields)
+
+
+def value_state(judge: Judge, thing: Thing, state: Value) -> None:
+    """One value: an empty tensordict and {data, _metadata, _is_non_tensor}."""
+    fields = _once(thing, state, {"tensordict", "non_tensordict"})
+    told = _dict(fields.get("non_tensordict"))
+    if not _is(fields.get("tensordict"), "tensordict") or "data" not in told:
+        raise Unfit("a value that is none")
+    if set(told) - {"data", "_metadata", "_is_non_tensor"} or told.get("_is_non_tensor", True) is not True:
+        raise Unfit("a value with something beside it")
+    if told.get("_metadata") is not None or level_of(told["data"]) == SPECIAL:
+        raise Unfit("a value that is no plain value")
+
+
+# DataProto
+
+
+def proto_state(judge: Judge, thing: Thing, state: Value) -> None:
+    """(batch, columns, meta info); the batch is what torch.save wrote, or verl's own tuple of raw arrays.
+
+    The bytes of the batch go to torch.load, which believes any bytes: they must be a canonical archive.
+    """
+    if thing.facts["built"] or not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 3:
+        raise Unfit("a batch that is none")
+    thing.facts["built"] = True
+    batch, columns, meta = state.items
+    thing.facts["batch"] = _batch(judge, batch)
+    for name, column in _dict(columns).items():
+        if not (_is(column, "array", "unknown")):
+            raise Unfit(f"the column {name[:80]!r} is no array")
+    if not isinstance(meta, Box) or meta.kind != "dict" or level_of(meta) == SPECIAL:
+        raise Unfit("meta info that is no dict of plain values")
+
+
+def _batch(judge: Judge, batch: Value) -> Value:
+    if isinstance(batch, Data):
+        root = judge.embedded(batch)
+        if root is not None and not _is(root, "tensordict", "unknown"):
+            raise Unfit("a batch that holds no tensordict")
+        return root
+    if batch is None:
+        return None
+    _check_raw(batch)
+    return batch
+
+
+def _check_raw(batch: Value) -> None:
+    """VERL_DATAPROTO_SERIALIZATION_METHOD=numpy: (batch size, device, {name: (dtype, size, bytes as u1)})."""
+    if not isinstance(batch, Box) or batch.kind != "tuple" or len(batch.items) != 3:
+        raise Unfit("a batch that is none")
+    sizes, device, fields = batch.items
+    if not _is_shape(sizes) or device not in _DEVICES:
+        raise Unfit("a batch on an unexpected device")
+    for name, told in _dict(fields).items():
+        for part in _parts(told):
+            _check_part(name, part)
+
+
+def _parts(told: Value) -> list[Value]:
+    """One tensor, or the rows of a nested one: (layout, [tensors])."""
+    if isinstance(told, Box) and told.kind == "tuple" and len(told.items) == 2:
+        rows = told.items[1]
+        if told.items[0] not in ("jagged", "strided") or not isinstance(rows, Box) or rows.kind != "list":
+            raise Unfit("a nested field that is none")
+        return rows.items
+    return [told]
+
+
+def _check_part(name: str, part: Value) -> None:
+    if not isinstance(part, Box) or part.kind != "tuple" or len(part.items) != 3:
+        raise Unfit(f"the field {name!r} is none")
+    dtype, shape, content = part.items
+    if dtype not in SIZES or not _is(shape, "size") or not _is(content, "array"):
+        raise Unfit(f"the field {name!r} is none")
+    count = content.facts["dtype"].facts["size"] * product(content.facts["shape"])
+    if count != product(shape.facts["shape"]) * SIZES[dtype]:
+        raise Unfit(f"the field {name!r} has other bytes than its shape")
+
+
+NAMES = {"tensordict._td.TensorDict"}
+CALLS = {
+    "tensordict._reductions._rebuild_tensordict_files_consolidated": consolidated,
+    "tensordict._reductions._make_td": make_tensordict,
+}
+NEW = {"verl.protocol.DataProto": _maker("batch"), STACK: _maker("stack"), VALUE: _maker("value")}
+STATES = {"batch": proto_state, "stack": stack_state, "value": value_state}

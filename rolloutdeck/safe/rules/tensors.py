@@ -1,0 +1,192 @@
+"""torch storages, tensors, jagged tensors and sizes, as torch pickles them inside its ZIP."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.values import (
+    HARMLESS,
+    Box,
+    Data,
+    Global,
+    Thing,
+    Unfit,
+    Value,
+    counts,
+    is_count,
+    level_of,
+    product,
+)
+
+if TYPE_CHECKING:
+    from rolloutdeck.safe.judge import Judge
+
+SIZES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+STORAGES = {
+    "Bool": "bool", "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
+    "Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64",
+}  # fmt: skip
+EXPANSION = 64  # times its storage that a tensor with strides of 0 may be
+_TYPES = {Global(f"torch.{name}Storage"): dtype for name, dtype in STORAGES.items()}
+_PLACE = re.compile(r"cpu|(cuda|npu):\d{1,4}")
+_MARKS = re.compile(r"_dynamo_\w{1,40}|_specialize_on|_has_dynamo_dim_marking")  # torch.compile's notes on a tensor
+
+TENSOR = "torch._utils._rebuild_tensor_v2"
+NESTED = "torch.nested._internal.nested_tensor"
+
+
+def storage(judge: Judge, args: list[Value]) -> Value:
+    """A persistent id, ('storage', type, key, place, elements): the ZIP's member `data/{key}` and nothing else."""
+    if judge.archive is None:
+        raise Unfit("a persistent id outside of a torch archive")
+    if len(args) != 5 or args[0] != "storage" or args[1] not in _TYPES or type(args[2]) is not str:
+        raise Unfit("a persistent id that names no torch storage")
+    if type(args[3]) is not str or not _PLACE.fullmatch(args[3]) or not is_count(args[4]):
+        raise Unfit("a storage on no known device")
+    dtype, key, elements = _TYPES[args[1]], args[2], args[4]
+    member = judge.archive.members.get(f"data/{key}")
+    if member is None or member.length != elements * SIZES[dtype]:
+        raise Unfit("a storage whose length is not that of its member in the ZIP")
+    if judge.storages.setdefault(key, (dtype, elements)) != (dtype, elements):
+        raise Unfit("one storage under two types")
+    return Thing("storage", dtype=dtype, elements=elements, key=key)
+
+
+def tensor(judge: Judge, args: list[Value]) -> Value:
+    """(storage, offset, size, stride, requires grad, no hooks[, no metadata])."""
+    if len(args) not in (6, 7) or not isinstance(args[0], Thing) or args[0].kind != "storage" or not is_count(args[1]):
+        raise Unfit("a tensor without a storage")
+    if type(args[4]) is not bool or not _is_empty_dict(args[5]) or (len(args) == 7 and args[6] is not None):
+        raise Unfit("a tensor with hooks or metadata")
+    elements = args[0].facts["elements"]
+    size, stride = counts(args[2]), counts(args[3])
+    _check_bounds(args[1], size, stride, elements)
+    return Thing("tensor", HARMLESS, dtype=args[0].facts["dtype"], shape=size, elements=elements)
+
+
+def _is_empty_dict(value: Value) -> bool:
+    return isinstance(value, Box) and value.kind == "dict" and not value.items
+
+
+def _check_bounds(offset: int, size: list[int], stride: list[int], elements: int) -> None:
+    if len(size) != len(stride):
+        raise Unfit("a tensor with fewer strides than dimensions")
+    total = product(size)
+    last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    if (total and last >= elements) or total > EXPANSION * elements or offset > elements:
+        raise Unfit("a tensor that reaches beyond its storage")
+
+
+def typed(judge: Judge, args: list[Value]) -> Value:
+    """`_rebuild_from_type_v2(function, type, its arguments, attributes)`: marked tensors and jagged ones."""
+    if len(args) != 4 or not isinstance(args[2], Box) or args[2].kind != "tuple":
+        raise Unfit("a tensor of a type as torch does not write one")
+    if args[:2] == [Global(TENSOR), Global("torch.Tensor")]:
+        result = tensor(judge, args[2].items)
+        _check_marks(args[3])
+        return result
+    if args[:2] == [Global(f"{NESTED}._rebuild_njt"), Global(f"{NESTED}.NestedTensor")] and len(args[2].items) == 1:
+        return _jagged(args[2].items[0], args[3])
+    raise Unfit("a tensor of an unexpected type")
+
+
+def _check_marks(state: Value) -> None:
+    """Attributes are set by name: only those of torch.compile, and only plain values."""
+    names = state.fields() if isinstance(state, Box) else {"": None}
+    if not all(map(_MARKS.fullmatch, names)) or level_of(state) > HARMLESS:
+        raise Unfit("a tensor that is given attributes")
+
+
+def _jagged(arguments: Value, state: Value) -> Value:
+    """`state` repeats the arguments; both must be the same objects, else two readers would see two tensors."""
+    told = arguments.fields() if isinstance(arguments, Box) else {}
+    kept = state.fields() if isinstance(state, Box) else {}
+    if set(told) != {"values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad"}:
+        raise Unfit("a jagged tensor with other arguments than its own")
+    values, offsets, lengths = told["values"], told["offsets"], told["lengths"]
+    _check_parts(values, offsets, lengths)
+    same = {"_values": values, "_offsets": offsets, "_lengths": lengths, "_metadata_cache": told["_metadata_cache"]}
+    if any(kept.pop(name, value) is not value for name, value in same.items()):
+        raise Unfit("a jagged tensor whose attributes are not its arguments")
+    if [told["_ragged_idx"], kept.pop("_ragged_idx", 1)] != [1, 1] or type(told["requires_grad"]) is not bool:
+        raise Unfit("a jagged tensor that is ragged elsewhere")
+    _check_cache(told["_metadata_cache"])
+    _check_marks(Box("dict", [part for pair in kept.items() for part in pair]))
+    return Thing("jagged", HARMLESS, dtype=values.facts["dtype"], values=values, offsets=offsets, lengths=lengths)
+
+
+def _check_parts(values: Value, offsets: Value, lengths: Value) -> None:
+    if not is_tensor(values) or not values.facts["shape"]:
+        raise Unfit("a jagged tensor without values")
+    for part in (offsets, lengths):
+        if part is None and part is lengths:
+            continue
+        if not is_tensor(part) or part.facts["dtype"] not in ("int64", "int32") or len(part.facts["shape"]) != 1:
+            raise Unfit("a jagged tensor without offsets")
+
+
+def _check_cache(cache: Value) -> None:
+    known = cache.fields() if isinstance(cache, Box) else {"": None}
+    if not set(known) <= {"min_seqlen", "max_seqlen"} or not all(map(is_tensor, known.values())):
+        raise Unfit("a jagged tensor with an unexpected cache")
+
+
+def is_tensor(value: Value) -> bool:
+    return isinstance(value, Thing) and value.kind == "tensor"
+
+
+def size(judge: Judge, args: list[Value]) -> Value:
+    """`torch.Size((2, 3))`."""
+    if len(args) != 1:
+        raise Unfit("a size that is none")
+    return Thing("size", HARMLESS, shape=counts(args[0], ("tuple", "list")))
+
+
+def from_bytes(judge: Judge, args: list[Value]) -> Value:
+    """`torch.storage._load_from_bytes(bytes)` runs torch.load on them, so they must pass as a file would."""
+    if len(args) != 1 or not isinstance(args[0], Data):
+        raise Unfit("bytes that are none")
+    try:
+        root = judge.embedded(args[0])
+    except Refused as refused:
+        raise Unfit(f"the bytes in it can't be loaded: {refused}") from refused
+    if not isinstance(root, Thing) or root.kind != "storage":
+        raise Unfit("bytes in it that hold no storage")
+    return root
+
+
+def dimension(judge: Judge, args: list[Value]) -> Value:
+    if args:
+        raise Unfit("a dimension's range made of something")
+    return Thing("range", built=False)
+
+
+def dimension_state(judge: Judge, thing: Thing, state: Value) -> None:
+    """torch.compile's range of a dimension: [dimension, smallest or None, largest or None]."""
+    if thing.facts["built"] or not isinstance(state, Box) or state.kind != "list" or len(state.items) != 3:
+        raise Unfit("a dimension's range that is none")
+    if not all(item is None or type(item) is int for item in state.items):
+        raise Unfit("a dimension's range that is none")
+    thing.facts["built"] = True
+    thing.level = HARMLESS
+
+
+NAMES = {
+    "torch.Tensor",
+    f"{NESTED}.NestedTensor",
+    f"{NESTED}._rebuild_njt",
+    *(kind.name for kind in _TYPES),
+}
+CALLS = {
+    TENSOR: tensor,
+    "torch._tensor._rebuild_from_type_v2": typed,
+    "torch.Size": size,
+    "torch.storage._load_from_bytes": from_bytes,
+}
+NEW = {"torch._dynamo.decorators._DimRange": dimension}
+STATES = {"range": dimension_state}

@@ -1,0 +1,145 @@
+"""What a pickle's opcodes would build, as far as it must be known to judge it: no values, only their shapes.
+
+Numbers, None and short strings stand for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.opcodes import Span
+
+SHORT = 64  # characters; a longer string is known by its length
+MAX_DEPTH = 200
+MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is reached
+
+HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; something with its own place; something that may not be loaded
+
+Value = Any
+
+
+class Unfit(Exception):
+    """Nothing that torch, numpy or verl would have written here."""
+
+
+class Global(NamedTuple):
+    """A function or class, by name. It may stand only where a rule asks for it."""
+
+    name: str
+
+
+class Text(NamedTuple):
+    """A string of more than `SHORT` characters."""
+
+    length: int
+    latin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A byte string: in memory when short, else in the source; neither when it was written as text."""
+
+    length: int
+    content: bytes | None = None
+    span: Span | None = None
+
+
+class Box:
+    """A list, tuple, set or dict (`items` are then key, value, key, value…).
+
+    Once it is inside another or was handed to a call it is `sealed`: picklers finish a container before they use it,
+    so that whoever changes it later wants to change what was already judged. It also rules out cycles.
+    """
+
+    __slots__ = ("depth", "items", "kind", "level", "sealed", "weight")
+
+    def __init__(self, kind: str, items: Iterable[Value] = ()) -> None:
+        self.kind = kind
+        self.items: list[Value] = []
+        self.level = HARMLESS
+        self.depth = self.weight = 1
+        self.sealed = False
+        self.extend(items)
+
+    def extend(self, items: Iterable[Value]) -> None:
+        """Raises Unfit when sealed, Refused when it grows too deep or too large."""
+        if self.sealed:
+            raise Unfit("it changes a container that was already used")
+        for item in items:
+            self.items.append(item)
+            if isinstance(item, (str, int, float)) or item is None:
+                self.weight += 1
+                continue
+            self._hold(item)
+        if self.depth > MAX_DEPTH or self.weight > MAX_WEIGHT:
+            raise Refused(f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values")
+
+    def _hold(self, item: Value) -> None:
+        self.level = max(self.level, level_of(item))
+        if isinstance(item, Box):
+            item.sealed = True
+            self.depth = max(self.depth, item.depth + 1)
+            self.weight += item.weight
+        else:
+            self.weight += item.length if isinstance(item, Text) else 1
+
+    def fields(self) -> dict[str, Value]:
+        """A dict with short strings as keys, each once. Raises Unfit when it is another."""
+        keys = self.items[::2]
+        if self.kind != "dict" or not all(type(key) is str for key in keys) or len(set(keys)) != len(keys):
+            raise Unfit("a state that is no dict of names")
+        return dict(zip(keys, self.items[1::2], strict=True))
+
+
+class Thing:
+    """What a call builds. `facts` say what later rules need of it; `level` is UNKNOWN when it holds what may not be."""
+
+    __slots__ = ("facts", "kind", "level")
+
+    def __init__(self, kind: str, level: int = SPECIAL, **facts: Value) -> None:
+        self.kind = kind
+        self.level = level
+        self.facts = facts
+
+
+def unknown() -> Thing:
+    return Thing("unknown", UNKNOWN)
+
+
+def level_of(value: Value) -> int:
+    if isinstance(value, (Box, Thing)):
+        return value.level
+    return SPECIAL if isinstance(value, Global) else HARMLESS
+
+
+def is_count(value: Value) -> bool:
+    """A whole number from 0, as sizes and positions are."""
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def counts(value: Value, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
+    """Sizes or strides of at most 32 dimensions. Raises Unfit."""
+    if not isinstance(value, Box) or value.kind not in kinds or len(value.items) > 32:
+        raise Unfit("a shape that is none")
+    if not all(is_count(item) for item in value.items):
+        raise Unfit("a shape that is none")
+    return value.items
+
+
+def product(sizes: Iterable[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def is_key(value: Value) -> bool:
+    """What a pickler writes as a key, and what hashes without running anything of its own."""
+    if isinstance(value, Box):
+        return value.kind == "tuple" and all(map(is_key, value.items))
+    if isinstance(value, Thing):
+        return value.kind in ("scalar", "range") and value.level == HARMLESS
+    return isinstance(value, (str, int, float, Text, Data)) or value is None

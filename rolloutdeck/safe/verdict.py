@@ -1,0 +1,71 @@
+"""The two verdicts on a file that a trainer would unpickle: may we read it, and may a trainer load it.
+
+*Readable*: our reader can take the batch from it, though single values may stay unread. *Loadable*: whatever torch,
+numpy and verl do with its bytes, they build arrays and plain values and nothing else. The file is not loaded for that,
+none of its bytes is executed, and of a file of any size only the opcodes and the ZIP's headers are read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from rolloutdeck.safe.archive import Archive, is_zip
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.judge import Judge
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.values import Box, Thing, Unfit, Value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `torch` (any other file of
+    torch.save), `unknown`. `reasons` say why it is not loadable, in words for a person; none when it is.
+    """
+
+    readable: bool
+    loadable: bool
+    reasons: tuple[str, ...]
+    format: str
+
+
+def check(path: str | os.PathLike[str]) -> Verdict:
+    """Raises OSError."""
+    with Source.open(path) as source:
+        return judge(source)
+
+
+def judge(source: Source) -> Verdict:
+    """The verdict on bytes that are open already."""
+    try:
+        return _archive(source) if is_zip(source) else _pickle(source)
+    except Refused as refused:
+        return Verdict(False, False, (str(refused),), "unknown")
+
+
+def _archive(source: Source) -> Verdict:
+    archive = Archive.open(source)
+    judge = Judge(archive.pickle, archive)
+    root = judge.root()
+    reasons = tuple(judge.reasons)
+    return Verdict(True, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
+
+
+def _is_queue(root: Value) -> bool:
+    """What RolloutTqSkip saves: {tensordict, tags, keys, global_steps}."""
+    try:
+        names = root.fields() if isinstance(root, Box) else {}
+    except Unfit:
+        return False
+    return isinstance(names.get("tensordict"), Thing) and isinstance(names.get("keys"), Box)
+
+
+def _pickle(source: Source) -> Verdict:
+    judge = Judge(source)
+    root = judge.root()
+    known = isinstance(root, Thing) and root.kind == "batch" and "batch" in root.facts
+    if not known:
+        judge.object("it holds no batch of verl")
+        return Verdict(False, False, tuple(judge.reasons), "unknown")
+    reasons = tuple(judge.reasons)
+    return Verdict(True, not reasons, reasons, "new_batch" if root.facts["batch"] is None else "gen_batch")

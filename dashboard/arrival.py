@@ -14,7 +14,7 @@ from typing import BinaryIO
 from rest_framework.exceptions import Throttled
 
 from rolloutdeck import wire
-from rollouts import upkeep
+from rollouts import storage
 from rollouts.errors import BadInput, HashMismatch, StorageUnavailable, TooLarge
 
 PIECE = 1 << 20
@@ -74,7 +74,7 @@ class Parts:
     """A body that travels in parts, kept under (run, sha256, total). One request at a time may write to it."""
 
     def __init__(self, run_id: int, sha256: str, total: int) -> None:
-        self.path = upkeep.parts_folder() / f"{run_id}-{sha256}-{total}"
+        self.path = storage.parts_folder() / f"{run_id}-{sha256}-{total}"
         self.total = total
 
     def have(self) -> int:

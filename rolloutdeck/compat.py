@@ -5,7 +5,7 @@ A fact is a JSON value under one of the names in `FACTS`; a missing one, or null
 role serialisation format          what the bytes are, as the trainer's code that loads them expects it
 rows prompts samples_per_prompt    of one step's batch; `rows` counts generations, `prompts` different prompts
 max_prompt_length max_response_length    in tokens
-parameter_sync_step                inner steps per update of verl's separate async trainer, else 1
+parameter_sync_step                inner steps per update where generating and training run apart, else 1
 tokenizer                          sha256 of the sorted (token, id) list
 model                              its name or path
 dataset                            hash of the step's ordered prompt keys

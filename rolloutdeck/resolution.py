@@ -1,6 +1,6 @@
 """Which pin a step of a run replays: one pure function of the plan's action, its targets and the step.
 
-With targets 1..k the actions are those of verl's RolloutSkip V2. A step that is asked twice, or first after a resume,
+With targets 1..k the actions are the three of the rollout skip that users of trainers know. A step that is asked twice, or first after a resume,
 gets the same answer: nothing is counted, no history is read.
 """
 

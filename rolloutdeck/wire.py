@@ -14,7 +14,7 @@ SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
 SCOPES = ("ingest", "read", "annotate", "admin")
 LABELS = ("bad", "good", "unsure")
-# What an artifact is for: verl's three rollout-skip roles, and the tokenizer that its token ids belong to.
+# What an artifact is for: the three roles of a rollout skip, and the tokenizer that its token ids belong to.
 ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
 ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `resolution.py`
 MISMATCH = ("generate", "stop")  # what a run does at a step whose pin does not fit it
@@ -51,9 +51,9 @@ SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 class SpoolHeader(TypedDict, total=False):
     """First line of a spool file; the body follows it byte for byte.
 
-    `kind` is `dump`, `metrics`, `run` or `finish`; `query` holds the query parameters of the request;
-    `run` what `POST runs/` needs, so that any one file can create its run; `dropped` counts by reason what the
-    spool had to leave out so far.
+    `kind` is `dump`, `metrics`, `run`, `artifact`, `replay` or `finish`; `query` holds the query parameters of the
+    request; `run` what `POST runs/` needs, so that any one file can create its run; `dropped` counts by reason what
+    the spool had to leave out so far.
     """
 
     wire: int

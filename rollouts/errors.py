@@ -3,6 +3,8 @@
 RolloutError
 ├── BadInput            the caller sent something wrong; the message says what and how to mend it
 │   ├── NotThere        what the caller names does not exist for them
+│   ├── Conflict        it would undo what something else rests on; the message says what to do first
+│   │   └── Outdated    somebody else has changed it since the caller looked
 │   ├── HashMismatch    the bytes are not those that the address names
 │   └── TooLarge        over a limit of `rolloutdeck.wire`
 ├── UnreadableDump      no format recognises the bytes, or they are damaged beyond one bad line
@@ -32,6 +34,18 @@ class NotThere(BadInput):
     """What the caller names does not exist, or not for them."""
 
     code = "not_found"
+
+
+class Conflict(BadInput):
+    """What the caller wants would undo what something else rests on."""
+
+    code = "conflict"
+
+
+class Outdated(Conflict):
+    """Somebody else has changed it since the caller looked; nothing was written."""
+
+    code = "outdated"
 
 
 class HashMismatch(BadInput):

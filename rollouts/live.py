@@ -44,6 +44,12 @@ def changed(run: Run, *, split: str = "", step: int | None = None, topics: tuple
     transaction.on_commit(partial(send, ring), robust=True)
 
 
+def rung(*topics: str) -> None:
+    """Rings once the caller's transaction has committed, for what belongs to no one run."""
+    ring: Ring = {"type": "ring", "topics": list(topics), "split": "", "step": None, "version": 0}
+    transaction.on_commit(partial(send, ring), robust=True)
+
+
 def send(ring: Ring) -> None:
     """Puts the ring on the channel layer. A dead Redis costs the ring, nothing else."""
     layer: Any = get_channel_layer()

@@ -31,6 +31,13 @@ def incoming() -> Path:
     return folder / uuid4().hex
 
 
+def parts_folder() -> Path:
+    """Where bodies that travel in parts are gathered."""
+    folder = root() / "incoming" / "parts"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def raw_path(project_id: int, sha256: str) -> Path:
     return root() / "raw" / str(project_id) / sha256[:2] / f"{sha256}.zst"
 

@@ -79,12 +79,6 @@ def segments_due() -> list[tuple[int, str]]:
     return list(due.values_list("run", "split"))
 
 
-def parts_folder() -> Path:
-    folder = storage.root() / "incoming" / "parts"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def expire_arrivals() -> int:
     """Removes uploads that were begun and left; returns how many files went."""
     incoming = storage.root() / "incoming"

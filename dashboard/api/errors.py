@@ -17,7 +17,14 @@ from rollouts.errors import BadInput, RolloutError
 
 log = logging.getLogger(__name__)
 
-STATUS = {"not_found": 404, "hash_mismatch": 409, "too_large": 413, "storage_unavailable": 503}
+STATUS = {
+    "not_found": 404,
+    "conflict": 409,
+    "hash_mismatch": 409,
+    "outdated": 412,
+    "too_large": 413,
+    "storage_unavailable": 503,
+}
 
 
 def error(code: str, message: str, field: str = "") -> dict[str, Any]:

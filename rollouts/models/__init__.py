@@ -1,6 +1,6 @@
 """The rows. One-row rules are methods, questions over many rows are QuerySet methods, actions are the verbs' files."""
 
-from rollouts.models.artifacts import Artifact, Blob
+from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision
@@ -11,8 +11,8 @@ from rollouts.models.steps import Step, StepQuerySet
 from rollouts.models.tokens import Token, digest
 
 __all__ = [
-    "Artifact", "Attempt", "AuditEntry", "Binding", "Block", "Blob", "Dump", "DumpQuerySet", "Entry", "Flag",
-    "Membership", "MetricRow", "Pin", "Project", "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run",
-    "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet", "Segment", "Series", "Sighting", "Step", "StepQuerySet",
-    "Token", "default_reasons", "digest",
+    "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Block", "Blob", "Dump", "DumpQuerySet",
+    "Entry", "Flag", "Membership", "MetricRow", "Pin", "Project", "ProjectQuerySet", "Replay", "ReplayPlan", "Revision",
+    "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet", "Segment", "Series", "Sighting", "Step",
+    "StepQuerySet", "Token", "default_reasons", "digest",
 ]  # fmt: skip

@@ -85,14 +85,17 @@ class Entry(models.Model):
 
 
 class Binding(models.Model):
-    """Which revision a run replays: chosen once, at its first step or by `pull`, and kept for all its attempts."""
+    """Which revision a run replays: chosen by `pull` or at its start, and kept for all its attempts once it has begun.
+
+    `revision` is None where there was no plan then: the run generates all its steps, whatever is planned later.
+    """
 
     run = models.OneToOneField(Run, models.CASCADE, related_name="binding")
-    revision = models.ForeignKey(Revision, models.PROTECT, related_name="bindings")
+    revision = models.ForeignKey(Revision, models.PROTECT, related_name="bindings", null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
-        return f"{self.run_id} replays {self.revision}"
+        return f"{self.run_id} replays {self.revision or 'nothing'}"
 
 
 class Replay(models.Model):

@@ -47,6 +47,9 @@ class Run(models.Model):
     pollers = models.JSONField(
         default=dict, blank=True, help_text="{host: when it last asked which bytes are wanted, ISO 8601}"
     )
+    facts = models.JSONField(
+        default=dict, blank=True, help_text="what it says of itself where it asks for a plan, see rolloutdeck.compat"
+    )
     version = models.PositiveBigIntegerField(default=0, help_text="rises with every visible change")
     created_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(default=timezone.now, help_text="last news of any kind")

@@ -145,7 +145,7 @@ def aged(path: Path, seconds: float) -> Path:
 
 
 def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: Path) -> None:
-    folder = upkeep.parts_folder()
+    folder = storage.parts_folder()
     old = [aged(folder / "1-a-2", upkeep.PARTS_LIVE + 9), aged(data_dir / "incoming" / "x", upkeep.LEFTOVERS_LIVE + 9)]
     new = [aged(folder / "1-b-2", 60), aged(data_dir / "incoming" / "y", 60)]
     assert upkeep.expire_arrivals() == 2

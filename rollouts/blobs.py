@@ -1,0 +1,77 @@
+"""Bytes of artifacts: plain files below blobs/{project}/, named by their sha256; a trainer gets what was dumped.
+
+They come on the data volume already, so keeping one is a rename. Per project and never shared across projects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from rollouts import storage
+from rollouts.errors import StorageUnavailable
+from rollouts.models import Blob
+
+
+def path(project_id: int, sha256: str) -> Path:
+    return storage.root() / "blobs" / str(project_id) / sha256[:2] / sha256
+
+
+def part_path(project_id: int, sha256: str, total: int) -> Path:
+    """Where the parts of one that is still arriving are gathered."""
+    return storage.parts_folder() / f"blob-{project_id}-{sha256}-{total}"
+
+
+def keep(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
+    """Moves `plain` into its place and writes the row; twice is once. The caller has checked hash and `size` in bytes.
+
+    Raises StorageUnavailable when the disk refuses.
+    """
+    target = path(project_id, sha256)
+    try:
+        if target.exists() and target.stat().st_size == size:
+            os.utime(target)  # the purge leaves young files alone: a row for these bytes is about to be written
+            plain.unlink(missing_ok=True)
+        else:
+            place(plain, target)
+    except OSError as error:
+        raise StorageUnavailable(f"The server cannot write to {target.parent}: {error.strerror}.") from error
+    return Blob.objects.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
+
+
+def place(plain: Path, target: Path) -> None:
+    """A rename that survives a power cut."""
+    made = [folder for folder in target.parents if not folder.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    storage.sync(plain)
+    plain.replace(target)
+    for written in (target, *made):
+        storage.sync(written.parent)
+
+
+def open_blob(project_id: int, sha256: str) -> BinaryIO:
+    """The plain bytes. Raises StorageUnavailable when they are not there."""
+    try:
+        return path(project_id, sha256).open("rb")
+    except OSError as error:
+        raise StorageUnavailable(f"The bytes of file {sha256[:12]} cannot be read: {error.strerror}.") from error
+
+
+def arrived(project_id: int, sha256: str, total: int) -> int:
+    """Bytes so far of one that travels in parts."""
+    try:
+        return part_path(project_id, sha256, total).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def drop(blobs: Iterable[Blob]) -> int:
+    """Removes those that no artifact names, row first; returns how many."""
+    gone = 0
+    for blob in blobs:
+        if Blob.objects.filter(pk=blob.pk, artifacts=None).delete()[0]:
+            path(blob.project_id, blob.sha256).unlink(missing_ok=True)
+            gone += 1
+    return gone

@@ -1,0 +1,262 @@
+"""Pins: what a step's generation can be replayed from is kept, fetched if it is elsewhere, and may enter a plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Prefetch
+from django.utils import timezone
+
+from rolloutdeck import wire
+from rollouts import artifacts, audit, live, plans
+from rollouts.artifacts import ORIGIN
+from rollouts.errors import BadInput, Conflict, NotThere
+from rollouts.ingest import FILES_KEY
+from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
+from rollouts.words import one_of, text
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_NOTE = 10_000
+QUIET = timedelta(seconds=60)  # a sender that lives polls twice in this time
+# Where prompts are fed one by one, their ids end in the feed index that their files are dumped under.
+FEED_INDEX = re.compile(r"_([0-9]{1,18})\Z")
+PER_PROMPT = "async_rollout"  # the role whose artifacts are one prompt each
+State = Artifact.State
+
+
+@transaction.atomic
+def pin(
+    run: Run,
+    step: int,
+    by: User,
+    *,
+    split: str = "train",
+    attempt: str = "",
+    step_kind: str = "global_step",
+    note: str | None = None,
+    target_step: int | None = None,
+    plan: str = "default",
+) -> tuple[Pin, bool]:
+    """Pins a step with all its artifacts; with `target_step` it enters the plan as well. The bool: it was not pinned.
+
+    Without `attempt`, of the launch whose step is shown. Pinning again changes the note if one is given, and takes what
+    has come for the step where its artifacts are gone. Raises BadInput, and NotThere where nothing could be replayed.
+    """
+    one_of(split, "split", wire.SPLITS, default="train")
+    one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
+    launched = attempt_for(run, split, step_kind, step, attempt)
+    found, prompts = gather(run, launched, split, step_kind, step)
+    if not found:
+        raise NotThere(nothing_to_pin(run, step, prompts), "step")
+    place = {"run": run, "attempt": launched, "split": split, "step_kind": step_kind, "step": step}
+    fresh = {"project": run.project, "user": by, "note": note_of(note), "prompts": prompts}
+    row, created = Pin.objects.get_or_create(**place, defaults=fresh)
+    row = Pin.objects.select_for_update().get(pk=row.pk)
+    new = created or row.removed_at is not None
+    if row.removed_at is not None:
+        row.removed_at, row.user, row.note = None, by, note_of(note)
+    elif note is not None:
+        row.note = note_of(note)
+    row.prompts = prompts
+    row.save()
+    hold(row, found, anew=new)
+    if new:
+        audit.note(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
+    if target_step is not None:
+        plans.add(run.project, plan, by, row, target_step)
+    live.changed(run, split=split, step=step, topics=("pins",))
+    return row, new
+
+
+def note_of(note: str | None) -> str:
+    """Raises BadInput."""
+    if note is None:
+        return ""
+    if not isinstance(note, str) or len(note) > MOST_NOTE:
+        raise BadInput(f"`note` must be text of at most {MOST_NOTE:,} characters.", "note")
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in note):
+        raise BadInput("`note` holds a character that is no text (NUL or half a pair).", "note")
+    return note
+
+
+def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:
+    """The launch whose step is meant. Raises NotThere."""
+    if key:
+        found = run.attempts.filter(key=text(key, "attempt", most=120)).first()
+        if found is None:
+            raise NotThere(f"This run has no attempt {key[:60]!r}.", "attempt")
+        return found
+    here = {"split": split, "step_kind": step_kind, "step": step}
+    shown = Step.objects.current().filter(run=run, **here).select_related("attempt").order_by("-attempt__number")
+    told = run.artifacts.filter(**here).select_related("attempt").order_by("-attempt__number", "-pk")
+    row = shown.first() or told.first()
+    if row is None:
+        raise NotThere(f"This run has nothing of {step_kind} {step} ({split}).", "step")
+    return row.attempt
+
+
+def gather(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> tuple[list[Artifact], int | None]:
+    """The artifacts that a step can be replayed from, and how many prompts it was trained on where each has its own."""
+    whole = artifacts.of_step(run, split=split, step_kind=step_kind, step=step)
+    if found := newest(told_by(attempt, whole)):
+        return found, None
+    fed = feed_indices(run, attempt, split, step_kind, step)
+    if not fed:
+        return [], None
+    each = run.artifacts.filter(role=PER_PROMPT, step_kind="feed_index", step__in=fed).order_by("pk")
+    return newest(told_by(attempt, each)), len(fed)
+
+
+def told_by(attempt: Attempt, rows: ArtifactQuerySet) -> list[Artifact]:
+    """Those of this launch; else those that were watched or imported beside it; else those of any."""
+    every = list(rows.select_related("attempt"))
+    mine = [row for row in every if row.attempt_id == attempt.pk]
+    return mine or [row for row in every if FILES_KEY.match(row.attempt.key)] or every
+
+
+def newest(rows: Iterable[Artifact]) -> list[Artifact]:
+    """The last told of each role and step; one whose bytes are gone only where there is no other."""
+    found: dict[tuple[str, int], Artifact] = {}
+    for row in rows:
+        known = found.get((row.role, row.step))
+        if known is None or row.state != State.GONE or known.state == State.GONE:
+            found[row.role, row.step] = row
+    return list(found.values())
+
+
+def feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> list[int]:
+    """The feed indices of the prompts that a step was trained on, read from the ids its samples carry."""
+    of = {"run": run, "attempt": attempt, "split": split, "step_kind": step_kind, "step": step}
+    groups = Sample.objects.filter(step__in=Step.objects.filter(**of), visible=True).values_list("group", flat=True)
+    return sorted({int(found[1]) for group in groups.distinct() if (found := FEED_INDEX.search(group))})
+
+
+def nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
+    if prompts:
+        return f"None of the {prompts} prompts of step {step} has files that a trainer could load again."
+    if not run.artifacts.exclude(role="tokenizer").exists():
+        return "This run has no files that a trainer could load again; start it with its rollout dump on, and watch it."
+    return f"There are no files of step {step} that a trainer could load again."
+
+
+def hold(row: Pin, found: Sequence[Artifact], *, anew: bool) -> None:
+    """A pin keeps the very artifacts it was made with; a later one of a step takes the place of one that is gone."""
+    kept = [] if anew else [one for one in row.artifacts.all() if one.state != State.GONE]
+    places = {(one.role, one.step) for one in kept}
+    row.artifacts.set([*kept, *(one for one in found if (one.role, one.step) not in places)])
+    for artifact in row.artifacts.filter(state__in=(State.WAITING, State.UPLOADING)):
+        artifacts.refresh(artifact)
+
+
+@transaction.atomic
+def annotate(row: Pin, by: User, note: str) -> Pin:
+    """Changes the note. Raises BadInput."""
+    row.note = note_of(note)
+    row.save(update_fields=["note"])
+    audit.note(by, "pin.note", str(row), project=row.project, note=row.note)
+    live.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    return row
+
+
+@transaction.atomic
+def unpin(row: Pin, by: User) -> Pin:
+    """Removes a pin; again changes nothing. Raises Conflict while the newest revision of a plan replays it."""
+    row = Pin.objects.select_for_update().select_related("run", "project").get(pk=row.pk)
+    if row.removed_at is not None:
+        return row
+    if used := plans.using([row]):
+        raise Conflict(f"This pin is in the replay plan {', '.join(used)}; take it out of the plan first.")
+    row.removed_at = timezone.now()
+    row.save(update_fields=["removed_at"])
+    audit.note(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)
+    live.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    return row
+
+
+def pin_of(step: Step) -> Pin | None:
+    """The pin that stands on this step."""
+    place = {name: getattr(step, name) for name in ("run", "attempt", "split", "step_kind", "step")}
+    found: Pin | None = Pin.objects.filter(**place, removed_at=None).first()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A node that has bytes which are not here, and what would send them. `asked_at`: its last poll."""
+
+    host: str
+    path: str
+    command: str
+    asked_at: datetime | None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has not asked for a minute, so that somebody should run `command` there."""
+        return self.asked_at is None or timezone.now() - self.asked_at > QUIET
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a pin's bytes are. `received` of `bytes`; `available` of `prompts`: those whose files are known and not
+    gone, where each prompt has its own. `messages` says why some are unsafe or gone; `senders` who has the others."""
+
+    state: str
+    received: int
+    bytes: int
+    artifacts: tuple[Artifact, ...]
+    available: int
+    prompts: int | None
+    messages: tuple[str, ...]
+    senders: tuple[Sender, ...]
+
+    @property
+    def percent(self) -> int:
+        return 100 * self.received // self.bytes if self.bytes else 100
+
+
+def standing(row: Pin) -> Standing:
+    return standings([row])[row.pk]
+
+
+def standings(rows: Sequence[Pin]) -> dict[int, Standing]:
+    """Of several pins, by their ids."""
+    ids = [row.pk for row in rows]
+    held = artifacts.with_blobs(Artifact.objects.order_by("step", "pk"))
+    found = Pin.objects.filter(pk__in=ids).select_related("run").prefetch_related(Prefetch("artifacts", held))
+    return {row.pk: standing_of(row, tuple(row.artifacts.all())) for row in found}
+
+
+def standing_of(row: Pin, held: tuple[Artifact, ...]) -> Standing:
+    usable = [one for one in held if one.state not in (State.GONE, State.UNSAFE)]
+    return Standing(
+        state=state_of(held),
+        received=sum(artifacts.received(one) for one in usable),
+        bytes=sum(one.bytes for one in usable),
+        artifacts=held,
+        available=len(usable),
+        prompts=row.prompts,
+        messages=tuple(dict.fromkeys(one.message for one in held if one.message)),
+        senders=senders_of(row.run, [one for one in held if one.pending and one.missing]),
+    )
+
+
+def state_of(held: Sequence[Artifact]) -> str:
+    """Of many artifacts: what is still to come counts first, then what can be used, then what is wrong."""
+    states = {one.state for one in held}
+    if states == {State.WAITING}:
+        return State.WAITING
+    if states & {State.WAITING, State.UPLOADING}:
+        return State.UPLOADING
+    return next((state for state in (State.READY, State.UNSAFE) if state in states), State.GONE)
+
+
+def senders_of(run: Run, waiting: Iterable[Artifact]) -> tuple[Sender, ...]:
+    places = {tuple(one.origin.get(name, "") for name in ORIGIN) for one in waiting}
+    return tuple(Sender(*place, asked_at=artifacts.polled_at(run, place[0])) for place in sorted(places))

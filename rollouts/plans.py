@@ -1,0 +1,238 @@
+"""Replay plans: which pin is replayed at which step. A save is a new revision; a run is bound to one and keeps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models import Max
+
+from rolloutdeck import compat, resolution, wire
+from rollouts import audit, live
+from rollouts.artifacts import facts_of as told_facts
+from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
+from rollouts.words import number, one_of, text
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+DEFAULT = "default"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
+MOST_ENTRIES = 10_000
+
+
+def current(project: Project, name: str = DEFAULT) -> Revision | None:
+    """The newest revision; None while nobody has saved one."""
+    return revisions(project, name).order_by("-number").first()
+
+
+def revisions(project: Project, name: str = DEFAULT) -> Any:
+    """All that were saved, oldest first."""
+    return Revision.objects.filter(plan__project=project, plan__name=name).select_related("plan", "user")
+
+
+def of_ref(project: Project, ref: str) -> Revision | None:
+    """The revision that `name`, `name@number` or an empty string (the newest of `default`) means.
+
+    None where `default` was never saved. Raises BadInput, and NotThere for a plan or revision that is not there.
+    """
+    name, _, asked = text(ref, "plan", most=120).partition("@")
+    name, wanted = name or DEFAULT, number(asked, "plan")
+    found = revisions(project, name).filter(number=wanted).first() if wanted is not None else current(project, name)
+    if found is None and (wanted or name != DEFAULT):
+        raise NotThere(f"There is no replay plan {ref[:80]!r} in {project.slug}.", "plan")
+    return found
+
+
+def name_of(name: Any) -> str:
+    """Raises BadInput."""
+    name = text(name, "plan", most=80) or DEFAULT
+    if not NAME.match(name):
+        raise BadInput("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "plan")
+    return name
+
+
+@transaction.atomic
+def save(
+    project: Project,
+    name: str,
+    by: User,
+    *,
+    if_match: int,
+    action: str,
+    on_mismatch: str = "generate",
+    exclude_flagged: bool = False,
+    entries: Sequence[tuple[Pin, int]] = (),
+) -> Revision:
+    """A new revision after number `if_match` (0: there is none yet). `entries` are (pin, target step).
+
+    The same save again, after an answer that was lost, is the revision it made. Raises Outdated when somebody else has
+    saved meanwhile, BadInput for entries that no plan can have.
+    """
+    told = {
+        "action": one_of(action, "action", wire.ACTIONS, default="cache"),
+        "on_mismatch": one_of(on_mismatch, "on_mismatch", wire.MISMATCH, default="generate"),
+        "exclude_flagged": exclude_flagged,
+    }
+    targets = checked(project, entries)
+    plan = locked(project, name_of(name))
+    last = current(project, plan.name)
+    newest = last.number if last else 0
+    if newest != if_match:
+        if last and newest == if_match + 1 and last.user_id == by.pk and says(last) == {**told, "targets": targets}:
+            return last
+        raise Outdated(outdated(plan, last, if_match))
+    return written(plan, newest + 1, by, told, targets)
+
+
+def locked(project: Project, name: str) -> ReplayPlan:
+    plan, _ = ReplayPlan.objects.get_or_create(project=project, name=name)
+    return ReplayPlan.objects.select_for_update().select_related("project").get(pk=plan.pk)
+
+
+def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
+    if last is None:
+        return f"The plan {plan.name} has no revision {if_match}; look at it again."
+    who = f"{last.user.get_username()} saved revision {last.number}"
+    return f"{who} of {plan.name} meanwhile, yours began at {if_match}; look at it again, nothing was written."
+
+
+def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
+    """{target step: pin id}. Raises BadInput."""
+    if len(entries) > MOST_ENTRIES:
+        raise BadInput(f"A plan may have {MOST_ENTRIES:,} entries.", "entries")
+    found: dict[int, int] = {}
+    for pin, target in entries:
+        step = number(target, "target_step", least=1)
+        if step is None:
+            raise BadInput("Every entry needs the step at which its pin is replayed.", "target_step")
+        if pin.project_id != project.pk:
+            raise NotThere(f"There is no pin {pin.pk} in {project.slug}.", "entries")
+        if pin.removed_at is not None:
+            raise BadInput(f"Pin {pin.pk} was removed; pin {pin} again to replay it.", "entries")
+        if step in found:
+            raise BadInput(f"Two entries have the target step {step}; a step replays one pin.", "target_step")
+        found[step] = pin.pk
+    return found
+
+
+def says(revision: Revision) -> dict[str, Any]:
+    """What a save with the same content would be told."""
+    names = ("action", "on_mismatch", "exclude_flagged")
+    targets = dict(revision.entries.values_list("target_step", "pin"))
+    return {**{name: getattr(revision, name) for name in names}, "targets": targets}
+
+
+def written(plan: ReplayPlan, number: int, by: User, told: dict[str, Any], targets: Mapping[int, int]) -> Revision:
+    revision = Revision.objects.create(plan=plan, number=number, user=by, **told)
+    Entry.objects.bulk_create(
+        Entry(revision=revision, pin_id=pin, target_step=target) for target, pin in sorted(targets.items())
+    )
+    shown = {str(target): pin for target, pin in sorted(targets.items())}
+    audit.note(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
+    live.rung("pins")
+    return revision
+
+
+@transaction.atomic
+def add(project: Project, name: str, by: User, pin: Pin, target: int) -> Revision:
+    """Adds one entry to the newest revision, whoever saved it. Raises BadInput where the step replays another pin."""
+    plan = locked(project, name_of(name))
+    last = current(project, plan.name)
+    told = says(last) if last else {"action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
+    targets = told.pop("targets", {})
+    step = next(iter(checked(project, [(pin, target)])))
+    if targets.get(step, pin.pk) != pin.pk:
+        raise BadInput(f"Step {step} of the plan {plan.name} replays another pin; move that first.", "target_step")
+    if last and step in targets:
+        return last
+    return written(plan, (last.number if last else 0) + 1, by, told, {**targets, step: pin.pk})
+
+
+def using(pins: Iterable[Pin]) -> list[str]:
+    """Names of the plans whose newest revision replays one of these pins."""
+    newest = Revision.objects.values("plan").annotate(last=Max("pk")).values("last")
+    found = Entry.objects.filter(revision__in=newest, pin__in=list(pins))
+    return sorted(set(found.values_list("revision__plan__name", flat=True)))
+
+
+@transaction.atomic
+def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Binding:
+    """Binds the run to the revision that `ref` means, or to none; `facts` are what it says of itself.
+
+    Once the run has begun, its binding stays for all its attempts, whatever it asks for. Raises as `of_ref`.
+    """
+    row = Run.objects.select_for_update().select_related("project").get(pk=run.pk)
+    if facts:
+        Run.objects.filter(pk=row.pk).update(facts={**row.facts, **told_facts(facts)})
+    bound = Binding.objects.filter(run=row).select_related("revision__plan").first()
+    if bound and has_begun(row):
+        return bound
+    revision = of_ref(row.project, ref)
+    bound, created = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
+    live.changed(row, topics=("pins",))
+    return bound
+
+
+def has_begun(run: Run) -> bool:
+    """Whether the run has trained a step, as far as anything tells."""
+    points = run.metric_rows.filter(step__gt=0).exists() or run.series.exists()
+    told = run.artifacts.exclude(role="tokenizer").exists() or run.replays.exists()
+    return points or told or run.steps.filter(split="train").exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An entry beside a run that would replay it. `artifacts` are those of the role that the run loads, else all."""
+
+    entry: Entry
+    artifacts: tuple[Artifact, ...]
+    differences: tuple[compat.Difference, ...]
+
+    @property
+    def refused(self) -> bool:
+        return compat.refused(self.differences)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a revision means for a run: each entry judged, and (step, target or None) for the steps that were asked."""
+
+    entries: tuple[Judged, ...]
+    strip: tuple[tuple[int, int | None], ...]
+
+
+def verdict(revision: Revision | None, facts: Mapping[str, Any], steps: Iterable[int] = ()) -> Verdict:
+    """Of an empty plan too. A `refuse` that the project has loosened is a warning."""
+    entries = entries_of(revision)
+    loosened = revision.plan.project.loosened if revision else {}
+    action, targets = revision.action if revision else "cache", [entry.target_step for entry in entries]
+    return Verdict(
+        tuple(judged(entry, facts, loosened) for entry in entries),
+        tuple(resolution.strip(action, targets, steps)),
+    )
+
+
+def entries_of(revision: Revision | None) -> list[Entry]:
+    """In the order of their targets, with pins, runs and artifacts."""
+    if revision is None:
+        return []
+    rows = revision.entries.select_related("pin__run__project", "pin__attempt", "pin__user")
+    return list(rows.prefetch_related("pin__artifacts__run").order_by("target_step"))
+
+
+def judged(entry: Entry, facts: Mapping[str, Any], loosened: Collection[str]) -> Judged:
+    held = sorted(entry.pin.artifacts.all(), key=lambda one: (one.step, one.pk))
+    fitting = [one for one in held if one.role == facts.get("role")] or held
+    pinned = fitting[0].facts if fitting else {}
+    return Judged(entry, tuple(fitting), tuple(compat.differences(pinned, facts, loosened)))
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    """What is known of a run that asks: what its newest files say, and over that what it says itself."""
+    own = run.artifacts.exclude(role="tokenizer").order_by("-step", "-pk").first()
+    return {**(own.facts if own else {}), **run.facts}

@@ -1,0 +1,176 @@
+"""What came of a plan: at each step of a run, was it replayed, generated or refused, and what that saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from rolloutdeck import resolution, wire
+from rollouts import ingest, live, series
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Binding, Pin, Replay, Run
+from rollouts.plans import entries_of
+from rollouts.words import number, one_of
+
+MOST_REASON = 2000
+GENERATION = ("timing_s/gen",)  # the metrics that tell how many seconds a step's generation took
+WORDS = {"hit": "replayed", "miss": "generated", "refused": "refused"}
+
+
+@transaction.atomic
+def report(
+    run: Run,
+    attempt: str,
+    step: int,
+    outcome: str,
+    *,
+    step_kind: str = "global_step",
+    pin: int | None = None,
+    rows: int | None = None,
+    seconds: float | None = None,
+    reason: str = "",
+) -> tuple[Replay, bool]:
+    """What happened at a step; told again, the last word stands. The bool says whether it is new.
+
+    Without `pin` it is the one that the run's plan has there. Raises BadInput, NotThere.
+    """
+    outcome = one_of(outcome, "outcome", wire.OUTCOMES, default="")
+    if not outcome:
+        raise BadInput(f"`outcome` must be one of: {', '.join(wire.OUTCOMES)}.", "outcome")
+    source = source_of(run, step, pin)
+    told = {
+        "outcome": outcome,
+        "pin": source,
+        "rows": number(rows, "rows", most=2**31 - 1),
+        "seconds": seconds_of(seconds),
+        "reason": printable(reason),
+        "saved": generation_of(source) if source and outcome == "hit" and step_kind == source.step_kind else None,
+    }
+    launched = ingest.attempt_of(run, attempt)
+    place = {"run": run, "attempt": launched, "step": step}
+    kind = one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
+    row, created = Replay.objects.update_or_create(**place, step_kind=kind, defaults=told)
+    ingest.seen(run, launched)
+    live.changed(run, split="train", step=step, topics=("pins",))
+    return row, created
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the revision that a run is bound to says of each step."""
+
+    action: str
+    pins: dict[int, Pin]  # by target step
+
+    @classmethod
+    def of(cls, run: Run) -> Planned:
+        bound = Binding.objects.filter(run=run).select_related("revision").first()
+        if bound is None or bound.revision is None:
+            return cls("cache", {})
+        return cls(bound.revision.action, {one.target_step: one.pin for one in entries_of(bound.revision)})
+
+    def pin_at(self, step: int) -> Pin | None:
+        target = resolution.resolve(self.action, list(self.pins), step)
+        return None if target is None else self.pins[target]
+
+
+def source_of(run: Run, step: int, pin: int | None) -> Pin | None:
+    """Raises NotThere for a pin of another project."""
+    if pin is not None:
+        found = Pin.objects.select_related("run", "attempt").filter(pk=pin, project=run.project_id).first()
+        if found is None:
+            raise NotThere(f"There is no pin {pin} in this project.", "pin")
+        return found
+    return Planned.of(run).pin_at(step)
+
+
+def seconds_of(value: Any) -> float | None:
+    """Raises BadInput."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise BadInput("`seconds` must be a number of seconds.", "seconds")
+    return float(value)
+
+
+def printable(reason: Any) -> str:
+    if not isinstance(reason, str | None):
+        raise BadInput("`reason` must be a string.", "reason")
+    return (reason or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:MOST_REASON]
+
+
+def generation_of(pin: Pin) -> float | None:
+    """Seconds that generating the pinned step took, where its run has logged it; of its own launch first."""
+    curves = series.read(pin.run, GENERATION, attempt="all")[pin.run.uid]
+    found: dict[str, float] = {}
+    for curve in (one for name in GENERATION for one in curves[name] if one["step_kind"] == pin.step_kind):
+        value = dict(zip(curve["steps"], curve["values"], strict=True)).get(pin.step)
+        if value is not None:
+            found[curve["attempt"]] = value
+    return found.get(pin.attempt.key, next(reversed(found.values()), None) if found else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One step of a run: `replayed`, `generated` or `refused` as its trainer told; `planned` where the plan replays a
+    pin and nobody told what came of it; `none` where no plan speaks of it. `pin` is what was, or would be, replayed."""
+
+    step: int
+    step_kind: str
+    state: str
+    pin: Pin | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    saved: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A run's cells in step order. `saved` sums what generating the source steps had taken, over the `estimated`
+    replayed steps that it is known of; `seconds` is what loading took."""
+
+    cells: tuple[Cell, ...]
+    counts: dict[str, int]
+    rows: int
+    seconds: float
+    saved: float
+    estimated: int
+
+
+def strip(run: Run) -> Strip:
+    """One cell per training step of the run that anything tells of, the last launch's word for each."""
+    events = Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk")
+    told = {(event.step_kind, event.step): event for event in events}
+    planned, places = Planned.of(run), {*told, *trained(run)}
+    cells = tuple(cell(kind, step, told.get((kind, step)), planned) for kind, step in sorted(places))
+    return totalled(cells)
+
+
+def trained(run: Run) -> Iterable[tuple[str, int]]:
+    rows = run.steps.current().filter(split="train", step_kind="global_step")
+    return {(str(kind), int(step)) for kind, step in rows.values_list("step_kind", "step")}
+
+
+def cell(kind: str, step: int, event: Replay | None, planned: Planned) -> Cell:
+    if event is None:
+        pin = planned.pin_at(step)
+        return Cell(step, kind, "planned" if pin else "none", pin)
+    return Cell(step, kind, WORDS[event.outcome], event.pin, event.rows, event.seconds, event.saved, event.reason)
+
+
+def totalled(cells: tuple[Cell, ...]) -> Strip:
+    hits = [one for one in cells if one.state == "replayed"]
+    known = [one.saved for one in hits if one.saved is not None]
+    states = ("replayed", "generated", "refused", "planned", "none")
+    return Strip(
+        cells,
+        {state: sum(one.state == state for one in cells) for state in states},
+        rows=sum(one.rows or 0 for one in hits),
+        seconds=sum(one.seconds or 0.0 for one in hits),
+        saved=sum(known),
+        estimated=len(known),
+    )

@@ -1,0 +1,44 @@
+"""Artifacts for tests: told, and their bytes brought, by the verbs that the product uses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from rolloutdeck import manifest
+from rollouts import artifacts, storage
+from rollouts.models import Artifact, Run
+
+
+def meta(step: int) -> bytes:
+    return json.dumps({"global_steps": step}).encode()
+
+
+def manifest_of(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+    return {path: {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)} for path, body in files.items()}
+
+
+def told(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.Manifest:
+    return artifacts.Manifest.read({"role": "rollout", "step": step, "files": manifest_of(files), **more})
+
+
+def registered(
+    run: Run, step: int = 1, files: dict[str, bytes] | None = None, attempt: str = "files", **more: Any
+) -> Artifact:
+    """An artifact of a step, whose bytes are elsewhere."""
+    return artifacts.register(run, attempt, told(files or {"meta.json": meta(step)}, step, **more))[0]
+
+
+def brought(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
+    """Its files arrive; nobody has checked them yet."""
+    for body in files.values():
+        plain = storage.incoming()
+        plain.write_bytes(body)
+        artifacts.arrived(artifact, hashlib.sha256(body).hexdigest(), plain, len(body))
+    artifact.refresh_from_db()
+    return artifact
+
+
+def key_of(files: dict[str, bytes]) -> str:
+    return manifest.key_of(manifest_of(files))

@@ -1,0 +1,147 @@
+"""Artifacts: told, wanted, brought."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts import artifacts, blobs, pins
+from rollouts.errors import BadInput
+from rollouts.models import Artifact, Blob, Project, Run
+from tests import make
+from tests.rollouts.artifacts import brought, key_of, manifest_of, meta, registered, told
+
+pytestmark = pytest.mark.django_db
+
+FILES = {"meta.json": meta(3), "gen_batch.dp": b"a batch"}
+HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:
+    artifact, created = artifacts.register(run, "files", told(FILES, 3, facts={"rows": 32}, origin=HERE))
+    assert (artifact.key, created, artifact.state) == (key_of(FILES), True, "waiting")
+    assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, HERE)
+    assert artifact.facts == {"rows": 32, "role": "rollout"}
+
+
+def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run) -> None:
+    first = registered(run, 3, FILES, facts={"rows": 32}, send_now=True)
+    again, created = artifacts.register(run, "later", told(FILES, 4, origin=HERE, facts={"prompts": 8}))
+    assert (again.pk, created, again.step, again.attempt.key) == (first.pk, False, 3, "files")
+    assert (again.origin, again.send_now) == (HERE, True)
+    assert again.facts == {"rows": 32, "prompts": 8, "role": "rollout"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"files": {"../x": {"sha256": "a" * 64, "bytes": 1}}}, "files"),
+        ({"files": {}}, "files"),
+        ({"role": "weights"}, "role"),
+        ({"step": None}, "step"),
+        ({"step": -1}, "step"),
+        ({"split": "test"}, "split"),
+        ({"step_kind": "epoch"}, "step_kind"),
+        ({"facts": [1]}, "facts"),
+        ({"facts": {"x": "y" * 40_000}}, "facts"),
+        ({"origin": "node-1"}, "origin"),
+        ({"origin": {"host": "a\x00b"}}, "origin"),
+        ({"send_now": "perhaps"}, "send_now"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused_with_its_field(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        artifacts.Manifest.read({"role": "rollout", "step": 1, "files": manifest_of(FILES), **wrong})
+    assert refused.value.field == field
+
+
+def test_its_files_arrive_one_by_one_and_the_last_makes_it_due_for_its_check(run: Run) -> None:
+    artifact = registered(run, 3, FILES)
+    brought(artifact, {"meta.json": FILES["meta.json"]})
+    assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 1, False)
+    assert artifacts.missing(artifact) == [manifest_of(FILES)["gen_batch.dp"]["sha256"]]
+    assert artifacts.received(artifact) == len(FILES["meta.json"])
+    brought(artifact, {"gen_batch.dp": FILES["gen_batch.dp"]})
+    assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 0, True)
+    assert list(Artifact.objects.due()) == [artifact]
+    with blobs.open_blob(run.project_id, manifest_of(FILES)["gen_batch.dp"]["sha256"]) as file:
+        assert file.read() == b"a batch"
+
+
+def test_bytes_of_the_project_are_not_asked_for_again_and_those_of_another_project_are(run: Run) -> None:
+    brought(registered(run, 3, FILES), FILES)
+    same = registered(make.run(run.project, "second"), 3, FILES)
+    other = registered(make.run(make.project("code"), "third"), 3, FILES)
+    assert (artifacts.missing(same), same.due) == ([], True)
+    assert len(artifacts.missing(other)) == 2
+    assert Blob.objects.count() == 2
+
+
+def test_nothing_is_wanted_until_a_pin_wants_it_or_the_sender_wants_to_send(run: Run, owner: User) -> None:
+    waits, now = registered(run, 3, FILES, origin=HERE), registered(run, 4, origin=HERE, send_now=True)
+    assert [file.artifact for file in artifacts.wanted(run)] == [now.key]
+    pins.pin(run, 3, owner)
+    wanted = artifacts.wanted(run)
+    assert [file.artifact for file in wanted] == [waits.key, waits.key, now.key]
+    assert wanted[0].path == "gen_batch.dp" and (wanted[0].bytes, wanted[0].received) == (7, 0)
+    brought(waits, {"gen_batch.dp": FILES["gen_batch.dp"]})
+    assert [file.path for file in artifacts.wanted(run)] == ["meta.json", "meta.json"]
+
+
+def test_a_host_is_asked_only_for_what_it_told_of_and_its_asking_is_remembered(run: Run) -> None:
+    registered(run, 3, FILES, origin=HERE, send_now=True)
+    registered(run, 4, origin={**HERE, "host": "node-2"}, send_now=True)
+    registered(run, 5, send_now=True)
+    assert {file.path for file in artifacts.wanted(run, "node-3")} == {"meta.json"}
+    assert len(artifacts.wanted(run, "node-1")) == 3
+    run.refresh_from_db()
+    assert set(run.pollers) == {"node-1", "node-3"}
+    asked_at = artifacts.polled_at(run, "node-1")
+    assert asked_at and timezone.now() - asked_at < timedelta(seconds=5)
+    assert artifacts.polled_at(run, "node-2") is None
+
+
+def test_only_the_hosts_that_asked_last_are_remembered(run: Run) -> None:
+    for number in range(artifacts.MOST_HOSTS + 3):
+        artifacts.wanted(run, f"node-{number}")
+    run.refresh_from_db()
+    assert len(run.pollers) == artifacts.MOST_HOSTS and "node-0" not in run.pollers
+
+
+def test_a_file_that_two_artifacts_share_is_sent_once_and_is_there_for_both(run: Run) -> None:
+    one = registered(run, 1, {"a.json": b"{}"}, send_now=True)
+    two = registered(run, 2, {"b.json": b"{}"}, send_now=True)
+    assert len(artifacts.wanted(run)) == 1
+    brought(one, {"a.json": b"{}"})
+    assert artifacts.wanted(run) == []
+    assert artifacts.refresh(two).due
+
+
+def test_what_its_node_has_lost_is_gone_with_the_reason_and_comes_back_when_told_again(run: Run) -> None:
+    artifact = registered(run, 3, FILES)
+    gone = registered(run, 3, FILES, gone="gen_batch.dp was rewritten.")
+    assert (gone.pk, gone.state, gone.message) == (artifact.pk, "gone", "gen_batch.dp was rewritten.")
+    assert registered(run, 3, FILES).state == "waiting"
+
+
+def test_bytes_that_are_here_stay_when_their_node_loses_them(run: Run) -> None:
+    artifact = brought(registered(run, 3, FILES), FILES)
+    Artifact.objects.update(state="ready")
+    assert registered(run, 3, FILES, gone="the disk was emptied").state == "ready"
+    assert artifacts.missing(artifact) == []
+
+
+def test_secrets_in_the_command_are_not_stored(run: Run) -> None:
+    command = "ROLLOUTDECK_TOKEN=rd_abcdefghijklmnopqrstuvwxyz rolloutdeck watch"
+    artifact = registered(run, 3, FILES, origin={**HERE, "command": command})
+    assert "abcdefgh" not in json.dumps(artifact.origin)

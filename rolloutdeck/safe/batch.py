@@ -1,0 +1,100 @@
+"""A rollout dump of verl, opened: tensors by field and row, other columns, meta. Nothing of it is run, nothing of it
+is read before it is asked for, and torch, tensordict and verl are not needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rolloutdeck.safe import fields
+from rolloutdeck.safe.fields import Field
+from rolloutdeck.safe.layouts import Contents, contents
+from rolloutdeck.safe.plain import column, plain
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.tokens import Tokens, tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@contextmanager
+def open_batch(path: str | os.PathLike[str]) -> Iterator[Batch]:
+    """`gen_batch.dp`, `tq_batch.pt`, `new_batch.dp`, or the one file of verl <= 0.7. Raises OSError, and Refused for
+    anything else. The batch reads from the file until the block ends."""
+    with Source.open(path) as source:
+        yield Batch(contents(source))
+
+
+class Columns(Mapping[str, list[Any]]):
+    """The columns that are no tensors: name -> a plain value per row, made anew each time it is asked for."""
+
+    def __init__(self, found: Contents) -> None:
+        self._found = found
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return column(self._found.columns[name], self._found.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found.columns)
+
+    def __len__(self) -> int:
+        return len(self._found.columns)
+
+
+class Batch:
+    """`format`: gen_batch, new_batch or tq_batch."""
+
+    def __init__(self, found: Contents) -> None:
+        self._found = found
+        self.format = found.format
+        self.rows = found.rows
+        self.columns = Columns(found)
+
+    @cached_property
+    def fields(self) -> dict[str, Field]:
+        """The tensors."""
+        return {name: cells.field for name, cells in self._found.cells.items()}
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """verl's `meta_info`; of a TransferQueue's batch what it says besides its rows, `global_steps`."""
+        return {str(name): plain(value) for name, value in self._found.meta.items()}
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """`{uuid}_{session}_{index}` per row of a TransferQueue's batch; else empty."""
+        return [str(plain(key)) for key in self._found.keys]
+
+    @cached_property
+    def tags(self) -> list[dict[str, Any]]:
+        """What the queue noted per row: `status prompt_len response_len seq_len global_steps ...`; else empty."""
+        return [tag if isinstance(tag, dict) else {} for tag in plain(self._found.tags)]
+
+    def tensor(self, name: str, row: int | None = None) -> np.ndarray:
+        """A field, or one row of it: a jagged one at its own length. Raises KeyError, IndexError, and ValueError for
+        a jagged field without a row."""
+        cells = self._found.cells[name]
+        data, shape = cells.whole() if row is None else cells.row(self._checked(row))
+        return fields.array(cells.dtype, data, shape)
+
+    def column(self, name: str) -> list[Any]:
+        """A plain value per row; what can't be one is an inert `Unreadable`. Raises KeyError and Refused."""
+        return self.columns[name]
+
+    def tokens(self, row: int) -> Tokens:
+        """Raises IndexError, and Refused when the dump holds no tokens."""
+        self._checked(row)
+        responses = self._found.cells.get("responses")
+        return tokens(lambda name: self._numbers(name, row), padded=isinstance(responses, fields.Block))
+
+    def _numbers(self, name: str, row: int) -> list[Any] | None:
+        cells = self._found.cells.get(name)
+        return None if cells is None else fields.numbers(cells.dtype, cells.row(row)[0])
+
+    def _checked(self, row: int) -> int:
+        if not 0 <= row < self.rows:
+            raise IndexError(f"row {row} of {self.rows}")
+        return row

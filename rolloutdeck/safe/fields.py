@@ -1,0 +1,198 @@
+"""The tensors of a batch, row by row: a row of a multi-GB file costs one seek and its own bytes.
+
+numpy is needed, and imported, only where an array is asked for; token lists come without it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.standins import (
+    SIZES,
+    Array,
+    Consolidated,
+    Data,
+    Dtype,
+    Nested,
+    Tensor,
+    Tree,
+    count_of,
+    cut,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMS = {
+    "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+    "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a tensor is. `dtype` as torch calls it. `shape` begins with the rows; of a jagged field the second size
+    is that of the longest row."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    jagged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Values of one type, one after the other, in row-major order. `start` in bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: Data
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in SIZES:
+            raise Refused(f"a tensor of type {self.dtype!s:.40}")
+        if not self.shape or self.start < 0 or self.start + self.row_bytes * self.shape[0] > len(self.data):
+            raise Refused(f"a tensor of shape {self.shape} is larger than the bytes it should lie in")
+
+    @property
+    def row_bytes(self) -> int:
+        return count_of(self.shape[1:]) * SIZES[self.dtype]
+
+    @property
+    def field(self) -> Field:
+        return Field(self.dtype, self.shape)
+
+    def bytes_of(self, first: int, count: int) -> bytes:
+        return cut(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
+
+    def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+        """A row's bytes and its shape."""
+        return self.bytes_of(row, 1), self.shape[1:]
+
+    def whole(self) -> tuple[bytes, tuple[int, ...]]:
+        return self.bytes_of(0, self.shape[0]), self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Jagged:
+    """Rows of different lengths in one block: `rows[i]` is where row i begins and how long it is."""
+
+    values: Block
+    rows: Sequence[tuple[int, int]]
+
+    @property
+    def dtype(self) -> str:
+        return self.values.dtype
+
+    @property
+    def field(self) -> Field:
+        longest = max((length for _, length in self.rows), default=0)
+        return Field(self.dtype, (len(self.rows), longest, *self.values.shape[1:]), jagged=True)
+
+    def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+        start, length = self.rows[row]
+        return self.values.bytes_of(start, length), (length, *self.values.shape[1:])
+
+    def whole(self) -> tuple[bytes, tuple[int, ...]]:
+        raise ValueError("the rows differ in length: name one")
+
+
+Cells = Block | Jagged
+
+
+def numbers(dtype: str, data: bytes) -> list[Any]:
+    """Plain numbers from little-endian bytes."""
+    if dtype == "bfloat16":  # the upper half of a float32
+        data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
+        dtype = "float32"
+    return list(struct.unpack(f"<{len(data) // SIZES[dtype]}{FORMS[dtype]}", data))
+
+
+def array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """Bytes as a numpy array; bfloat16, which numpy has not, becomes float32."""
+    import numpy as np
+
+    if dtype == "bfloat16":
+        wide = np.frombuffer(data, "<u2").astype("<u4") << 16
+        return wide.view("<f4").reshape(shape)
+    return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
+
+
+def block(tensor: Tensor) -> Block:
+    """A torch tensor as a block. Raises Refused when it is not contiguous: nothing that we know writes such."""
+    step = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+        if size != 1 and stride != step and 0 not in tensor.shape:
+            raise Refused(f"a tensor of shape {tensor.shape} that does not lie in one piece")
+        step *= size
+    dtype = tensor.storage.dtype
+    return Block(dtype, tensor.shape, tensor.storage.data, tensor.start * SIZES[dtype])
+
+
+def jagged(tensor: Nested) -> Jagged:
+    values = block(tensor.values)
+    bounds = _integers(tensor.offsets)
+    starts, ends = bounds[:-1], bounds[1:]
+    lengths = _integers(tensor.lengths) if tensor.lengths else [end - at for at, end in zip(starts, ends, strict=True)]
+    if len(lengths) != len(starts):
+        raise Refused("a nested tensor with other lengths than rows")
+    if any(at < 0 or length < 0 or at + length > values.shape[0] for at, length in zip(starts, lengths, strict=True)):
+        raise Refused("a nested tensor whose rows reach beyond its values")
+    return Jagged(values, list(zip(starts, lengths, strict=True)))
+
+
+def _integers(tensor: Tensor) -> list[int]:
+    if len(tensor.shape) != 1 or tensor.storage.dtype not in ("int64", "int32"):
+        raise Refused("a nested tensor whose offsets are no list of integers")
+    return numbers(tensor.storage.dtype, block(tensor).whole()[0])
+
+
+def of_tree(tree: Tree) -> Iterator[tuple[str, Cells]]:
+    """The tensors of a plain TensorDict, each with its name."""
+    for name, value in tree.fields.items():
+        if isinstance(value, Tensor | Nested) and isinstance(name, str):
+            yield name, block(value) if isinstance(value, Tensor) else jagged(value)
+
+
+def of_consolidated(batch: Consolidated) -> Iterator[tuple[str, Cells]]:
+    """The tensors of a consolidated TensorDict: parts of one long row of bytes."""
+    data = block(batch.data)
+    leaves = batch.metadata.get("leaves")
+    if not isinstance(leaves, dict) or len(data.shape) != 1:
+        raise Refused("a consolidated TensorDict that does not say what it holds")
+    for name, leaf in leaves.items():
+        yield str(name), _leaf(data, leaf)
+
+
+def _leaf(data: Block, leaf: Any) -> Block:
+    """`leaf`: (dtype, shape, first byte, last byte + 1, padding) in the bytes of the whole."""
+    if not isinstance(leaf, tuple | list) or len(leaf) != 5 or not isinstance(leaf[0], str):
+        raise Refused("a field of a TensorDict that does not say where it lies")
+    dtype, shape, start, stop, _ = leaf
+    dtype = dtype.removeprefix("torch.")
+    if not isinstance(shape, tuple | list) or type(start) is not int or type(stop) is not int:
+        raise Refused("a field of a TensorDict that does not say where it lies")
+    if not 0 <= start <= stop <= data.shape[0] or count_of(shape) * SIZES.get(dtype, 1) > stop - start:
+        raise Refused("a field of a TensorDict reaches beyond its bytes")
+    return Block(dtype, tuple(shape), data.data, data.start + start)
+
+
+def of_parts(parts: Mapping[Any, Any]) -> Iterator[tuple[str, Cells]]:
+    """The tensors of verl's numpy serialisation: name -> (dtype, shape, flat array of bytes)."""
+    for name, part in parts.items():
+        if not isinstance(part, tuple) or len(part) != 3 or not isinstance(part[2], Array):
+            raise Refused("a tensor that verl's numpy serialisation does not write")
+        dtype, shape, values = part
+        if not isinstance(values.dtype, Dtype) or values.dtype.code != "u1" or not isinstance(shape, tuple):
+            raise Refused("a tensor that verl's numpy serialisation does not write")
+        yield str(name), Block(str(dtype), shape, _flat(values))
+
+
+def _flat(values: Array) -> Data:
+    if values.data is None or isinstance(values.data, list):
+        raise Refused("a tensor without its bytes")
+    return values.data

@@ -1,0 +1,161 @@
+"""What a rollout dump of verl holds, taken apart: tensors, columns, meta.
+
+Three layouts, told apart by their content. A DataProto pickle (`DataProto.__getstate__`: tensors as the bytes of a
+torch archive or, by `VERL_DATAPROTO_SERIALIZATION_METHOD=numpy`, in parts; columns; meta_info) is `gen_batch.dp`, the
+file without an extension of verl <= 0.7 and, without tensors, `new_batch.dp`. A torch archive of a dict with
+`tensordict`, `tags`, `keys` and `global_steps` is `tq_batch.pt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rolloutdeck.safe import machine
+from rolloutdeck.safe.archive import Archive, is_zip
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.fields import Cells, of_consolidated, of_parts, of_tree
+from rolloutdeck.safe.plain import plain
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import (
+    Array,
+    Consolidated,
+    Data,
+    Datum,
+    Nested,
+    Piece,
+    Proto,
+    Tensor,
+    Tree,
+    Unreadable,
+)
+
+OF_METADATA = {"non_tensors", "leaves", "cls", "cls_metadata", "size"}
+
+
+@dataclass
+class Contents:
+    """`cells`: the tensors. `columns`: what else has a value per row, as the machine built it."""
+
+    format: str
+    rows: int
+    cells: Mapping[str, Cells]
+    columns: Mapping[str, Any]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    keys: list[Any] = field(default_factory=list)
+    tags: list[Any] = field(default_factory=list)
+
+
+def contents(source: Source) -> Contents:
+    """Raises Refused when it is none of the layouts, or contradicts itself."""
+    found = _of_archive(source) if is_zip(source) else of_proto(proto(source))
+    for name, cells in found.cells.items():
+        if cells.field.shape[0] != found.rows:
+            raise Refused(f"the tensor {name!r:.60} has {cells.field.shape[0]:,} rows of {found.rows:,}")
+    return found
+
+
+def proto(source: Source) -> Proto:
+    """The DataProto of a pickle, as the machine built it."""
+    value = machine.load(source)
+    if not isinstance(value, Proto) or value.state is None:
+        raise Refused(f"it holds {_what(value)}, not verl's DataProto")
+    return value
+
+
+def of_proto(value: Proto) -> Contents:
+    assert value.state is not None
+    tensors, columns, meta = value.state
+    if not isinstance(columns, dict) or not isinstance(meta, dict):
+        raise Refused("a DataProto without columns and meta")
+    if not all(isinstance(name, str) for name in columns):
+        raise Refused("a DataProto whose columns have no names")
+    if not all(isinstance(one, Array | Unreadable) for one in columns.values()):
+        raise Refused("a DataProto with a column that is no array")
+    found = _tensors(tensors)
+    if found is None:
+        return Contents("new_batch", _rows_of(columns), {}, columns, meta)
+    return Contents("gen_batch", found.rows, found.cells, {**found.columns, **columns}, meta)
+
+
+def _tensors(value: Any) -> Contents | None:
+    """The first part of a DataProto's state; None when it has no tensors."""
+    if isinstance(value, Data):
+        archive = Archive.open(_source_of(value))
+        value = machine.load(archive.pickle, archive)
+    read = READ.get(type(value))
+    if read is None:
+        raise Refused(f"a DataProto whose tensors are {_what(value)}")
+    return read(value)
+
+
+def _source_of(data: Data) -> Source:
+    if isinstance(data, Piece):
+        return data.source.window(data.span.start, data.span.length)
+    return Source.of(data)
+
+
+def _none(value: None) -> None:
+    return None
+
+
+def _of_consolidated(value: Consolidated) -> Contents:
+    told = value.metadata.get("cls_metadata")
+    rows = _rows(told.get("batch_size") if isinstance(told, dict) else None)
+    others = value.metadata.get("non_tensors") or {}
+    columns = {str(name): Datum(plain(one)) for name, one in others.items()} if isinstance(others, dict) else {}
+    deeper = {str(name): Unreadable("tensordict in a tensordict") for name in value.metadata if name not in OF_METADATA}
+    return Contents("gen_batch", rows, dict(of_consolidated(value)), {**columns, **deeper})
+
+
+def _of_parts(value: tuple[Any, ...]) -> Contents:
+    if len(value) != 3 or not isinstance(value[2], dict):
+        raise Refused("a DataProto whose tensors are a tuple that verl does not write")
+    return Contents("gen_batch", _rows(value[0]), dict(of_parts(value[2])), {})
+
+
+def _of_tree(value: Tree) -> Contents:
+    others = {name: one for name, one in value.fields.items() if not isinstance(one, Tensor | Nested)}
+    return Contents("gen_batch", _rows(value.batch_size), dict(of_tree(value)), others)
+
+
+READ: dict[type, Callable[[Any], Contents | None]] = {
+    type(None): _none,
+    Consolidated: _of_consolidated,
+    tuple: _of_parts,
+    Tree: _of_tree,
+}
+
+
+def _of_archive(source: Source) -> Contents:
+    archive = Archive.open(source)
+    value = machine.load(archive.pickle, archive)
+    if not isinstance(value, dict) or not isinstance(value.get("tensordict"), Tree):
+        raise Refused(f"a torch file that holds {_what(value)}, not the batch of a TransferQueue")
+    found = _of_tree(value["tensordict"])
+    keys, tags = (_per_row(value, name, found.rows) for name in ("keys", "tags"))
+    meta = {name: one for name, one in value.items() if name not in ("tensordict", "keys", "tags")}
+    return Contents("tq_batch", found.rows, found.cells, found.columns, meta, keys, tags)
+
+
+def _per_row(value: Mapping[Any, Any], name: str, rows: int) -> list[Any]:
+    found = value.get(name)
+    if not isinstance(found, list) or len(found) != rows:
+        raise Refused(f"the batch of a TransferQueue without one of `{name}` per row")
+    return found
+
+
+def _rows(batch_size: Any) -> int:
+    rows = batch_size[0] if isinstance(batch_size, tuple | list) and batch_size else None
+    if type(rows) is not int or rows < 0:
+        raise Refused("a batch that does not say how many rows it has")
+    return rows
+
+
+def _rows_of(columns: Mapping[str, Any]) -> int:
+    return next((one.shape[0] for one in columns.values() if isinstance(one, Array) and one.shape), 0)
+
+
+def _what(value: Any) -> str:
+    return str(value) if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"

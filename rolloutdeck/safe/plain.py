@@ -1,0 +1,169 @@
+"""Plain Python values from what the machine built: numbers, strings, lists, dicts; what can't be one stays inert."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.fields import block, numbers
+from rolloutdeck.safe.standins import (
+    Array,
+    Consolidated,
+    Data,
+    Datum,
+    Dtype,
+    Name,
+    Nested,
+    Piece,
+    Proto,
+    Scalar,
+    Stack,
+    Storage,
+    Tensor,
+    Tree,
+    Unreadable,
+    cut,
+)
+
+MAX_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
+MAX_DEPTH = 64
+INLINE_VALUES = 4096  # a longer array inside a value is named, not listed
+FORMS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
+FORMS |= {"f2": "e", "f4": "f", "f8": "d"}
+
+
+def plain(value: Any) -> Any:
+    """Raises Refused for more than 8 million values."""
+    return _Walk().plain(value, 0)
+
+
+def column(value: Any, rows: int) -> list[Any]:
+    """A value per row. Raises Refused when there are more or fewer."""
+    walk = _Walk()
+    if isinstance(value, Array) and value.shape:
+        found = walk.array(value, 0)
+    elif isinstance(value, Stack):
+        found = walk.stack(value, 0)
+    else:
+        found = [walk.plain(value, 0)] * rows
+    if isinstance(found, Unreadable):
+        found = [found] * rows
+    if len(found) != rows:
+        raise Refused(f"a column of {len(found):,} values in a batch of {rows:,} rows")
+    return list(found)
+
+
+def values(dtype: Dtype, data: Data, count: int) -> list[Any]:
+    """The `count` values of a numpy array as plain Python. Raises Refused for text that is none."""
+    if dtype.kind == "U":
+        return [_text(cut(data, at * dtype.size, dtype.size)) for at in range(count)]
+    if dtype.kind == "S":
+        return [cut(data, at * dtype.size, dtype.size).rstrip(b"\0") for at in range(count)]
+    return list(struct.unpack(f"<{count}{FORMS[dtype.code]}", cut(data, 0, count * dtype.size)))
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-32-le", "surrogatepass").rstrip("\0")
+    except UnicodeDecodeError as error:
+        raise Refused("a numpy string that is no text") from error
+
+
+def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    if len(shape) == 1:
+        return flat
+    step = math.prod(shape[1:])
+    return [_nest(flat[row * step : (row + 1) * step], shape[1:]) for row in range(shape[0])]
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.left = MAX_VALUES
+
+    def spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise Refused(f"more than {MAX_VALUES:,} values in one column")
+
+    def plain(self, value: Any, depth: int) -> Any:
+        self.spend(1)
+        make = MAKE.get(type(value))
+        if make is None:
+            return value
+        return Unreadable("values nested too deep") if depth > MAX_DEPTH else make(self, value, depth + 1)
+
+    def list_of(self, value: Any, depth: int) -> Any:
+        return [self.plain(member, depth) for member in value]
+
+    def tuple_of(self, value: Any, depth: int) -> Any:
+        return tuple([self.plain(member, depth) for member in value])
+
+    def dict_of(self, value: Any, depth: int) -> Any:
+        return {self.key(key): self.plain(member, depth) for key, member in value.items()}
+
+    def key(self, value: Any) -> Any:
+        return str(value) if isinstance(value, Unreadable) else value
+
+    def scalar(self, value: Scalar, depth: int) -> Any:
+        return values(value.dtype, value.data, 1)[0]
+
+    def small_array(self, value: Array, depth: int) -> Any:
+        if math.prod(value.shape) <= INLINE_VALUES or isinstance(value.data, list):
+            return self.array(value, depth)
+        return Unreadable(f"numpy array of shape {value.shape}")
+
+    def array(self, value: Array, depth: int) -> Any:
+        if not isinstance(value.dtype, Dtype):
+            return value.dtype or Unreadable("numpy array without a state")
+        self.spend(math.prod(max(size, 1) for size in value.shape))
+        count = math.prod(value.shape)
+        if isinstance(value.data, list):
+            flat = self.list_of(value.data, depth)
+        else:
+            assert value.data is not None
+            flat = values(value.dtype, value.data, count)
+        if len(flat) != count:
+            raise Refused(f"a numpy array of shape {value.shape} has {len(flat):,} values")
+        return _nest(flat, value.shape) if value.shape else flat[0]
+
+    def tensor(self, value: Tensor, depth: int) -> Any:
+        if not value.shape or math.prod(value.shape) > INLINE_VALUES:
+            return Unreadable(f"{value.storage.dtype} tensor of shape {value.shape}")
+        self.spend(math.prod(max(size, 1) for size in value.shape))
+        try:
+            return _nest(numbers(value.storage.dtype, block(value).whole()[0]), value.shape)
+        except Refused as error:
+            return Unreadable(str(error))
+
+    def stack(self, value: Stack, depth: int) -> Any:
+        return [self.plain(member, depth) for member in value.values]
+
+    def datum(self, value: Datum, depth: int) -> Any:
+        return self.plain(value.value, depth)
+
+    def bytes_in_file(self, value: Piece, depth: int) -> Any:
+        return Unreadable(f"{len(value):,} bytes")
+
+    def name(self, value: Name, depth: int) -> Any:
+        return Unreadable(str(value))
+
+    def other(self, value: Any, depth: int) -> Any:
+        return Unreadable(type(value).__name__.lower())
+
+
+MAKE: dict[type, Callable[[_Walk, Any, int], Any]] = {
+    list: _Walk.list_of,
+    tuple: _Walk.tuple_of,
+    dict: _Walk.dict_of,
+    Scalar: _Walk.scalar,
+    Array: _Walk.small_array,
+    Tensor: _Walk.tensor,
+    Stack: _Walk.stack,
+    Datum: _Walk.datum,
+    Piece: _Walk.bytes_in_file,
+    Name: _Walk.name,
+    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype), _Walk.other),
+}

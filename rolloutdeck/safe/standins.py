@@ -1,0 +1,246 @@
+"""What the machine builds instead of the objects that a pickle names: inert, no code of theirs ever runs.
+
+Arrays and tensors are told by type, shape and place; their numbers stay in the file until somebody asks for a row.
+What a global not on the list would have made is an `Unreadable` with its name. A known name with other arguments than
+its own raises `Refused`: that is no dump. Formats: numpy's array reduction, torch's `_rebuild_tensor_v2` over typed
+storages, tensordict's consolidated and plain states (`_reductions.py` of 0.10).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.opcodes import Span
+from rolloutdeck.safe.source import Source
+
+MAX_DIMENSION = 1 << 40
+MAX_DIMENSIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A global that the pickle names; nothing is imported."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unreadable:
+    """In place of a value that can't be read: `name` is the global that would have made it, or says what it is."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"unreadable: {self.name}"
+
+    def build(self, state: object) -> None:
+        """Whatever it would have become, it stays what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes that lie in a file."""
+
+    source: Source
+    span: Span
+
+    def __len__(self) -> int:
+        return self.span.length
+
+    def read(self, at: int, length: int) -> bytes:
+        if at < 0 or length < 0 or at + length > self.span.length:
+            raise Refused(f"{length:,} bytes at {at:,} of a part of {self.span.length:,}")
+        return self.source.read(self.span.start + at, length)
+
+
+Data = bytes | Piece
+
+
+def cut(data: Data, at: int, length: int) -> bytes:
+    """A part of bytes, wherever they lie. Raises Refused when they end before it."""
+    if isinstance(data, Piece):
+        return data.read(at, length)
+    if at < 0 or length < 0 or at + length > len(data):
+        raise Refused(f"{length:,} bytes at {at:,} of a part of {len(data):,}")
+    return data[at : at + length]
+
+
+def count_of(shape: Sequence[int]) -> int:
+    """How many values a shape has. Raises Refused for what is no shape."""
+    if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_DIMENSION for size in shape):
+        raise Refused("an array whose shape is none")
+    return math.prod(shape)
+
+
+@dataclass(slots=True)
+class Dtype:
+    """A numpy dtype. `code` like `i8`, `U5`; `state` is what BUILD gave: version, byte order, ..., item size."""
+
+    code: str
+    state: tuple[Any, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.code[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes per value."""
+        return int(self.code[1:]) * (4 if self.kind == "U" else 1)
+
+    def build(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) != 8 or state[1] not in ("<", "|", "="):
+            raise Refused(f"a numpy dtype {self.code} with a state that numpy does not write")
+        self.state = state
+
+
+@dataclass(slots=True)
+class Array:
+    """A numpy array. `data`: bytes, bytes in the file, or the list of an object array; None until BUILD."""
+
+    name: Name
+    dtype: Dtype | Unreadable | None = None
+    shape: tuple[int, ...] = ()
+    data: Data | list[Any] | None = None
+
+    def build(self, state: object) -> None:
+        """`state`: (1, shape, dtype, Fortran order, data), as ndarray.__reduce__ gives it."""
+        if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[1], tuple):
+            raise Refused("a numpy array with a state that numpy does not write")
+        _, self.shape, self.dtype, fortran, self.data = state
+        count = count_of(self.shape)
+        if fortran and len(self.shape) > 1:
+            self.dtype = Unreadable("numpy array in Fortran order")
+        elif isinstance(self.dtype, Dtype):
+            self._check(count)
+        elif not isinstance(self.dtype, Unreadable):
+            raise Refused("a numpy array without a dtype")
+
+    def _check(self, count: int) -> None:
+        assert isinstance(self.dtype, Dtype)
+        objects = self.dtype.kind == "O"
+        if not isinstance(self.data, list if objects else bytes | Piece):
+            raise Refused(f"a numpy array of {self.dtype.code} without its values")
+        length = count if objects else count * self.dtype.size
+        if len(self.data) != length:
+            raise Refused(
+                f"a numpy array of shape {self.shape} ({self.dtype.code}) holds {len(self.data):,}, not {length:,}"
+            )
+
+
+@dataclass(slots=True)
+class Scalar:
+    """A numpy scalar."""
+
+    name: Name
+    dtype: Dtype
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A torch storage: numbers of one type in a ZIP member. `dtype` as torch calls it, `int64`."""
+
+    dtype: str
+    data: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A torch tensor; `start` in values."""
+
+    storage: Storage
+    start: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A jagged tensor: row i is values[offsets[i] : offsets[i + 1]], or lengths[i] values from offsets[i]."""
+
+    values: Tensor
+    offsets: Tensor
+    lengths: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """A TensorDict in one piece of bytes. `metadata["leaves"]`: name -> (dtype, shape, start, stop, padding)."""
+
+    metadata: Mapping[str, Any]
+    data: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A TensorDict of separate tensors."""
+
+    fields: Mapping[str, Any]
+    batch_size: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Stack:
+    """A NonTensorStack: one value per row."""
+
+    values: list[Any] = field(default_factory=list)
+
+    def build(self, state: object) -> None:
+        if not isinstance(state, dict) or not isinstance(state.get("tensordicts"), list):
+            raise Refused("a NonTensorStack without its values")
+        self.values = state["tensordicts"]
+
+
+@dataclass(slots=True)
+class Datum:
+    """A NonTensorData: one value."""
+
+    value: Any = None
+
+    def build(self, state: object) -> None:
+        inner = state.get("non_tensordict") if isinstance(state, dict) else None
+        if not isinstance(inner, dict) or "data" not in inner:
+            raise Refused("a NonTensorData without its value")
+        self.value = inner["data"]
+
+
+@dataclass(slots=True)
+class Proto:
+    """verl's DataProto: (tensors as bytes or parts, non-tensor columns, meta_info)."""
+
+    name: Name
+    state: tuple[Any, ...] | None = None
+
+    def build(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) != 3:
+            raise Refused("a DataProto with a state that verl does not write")
+        self.state = state
+
+
+STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+}
+SIZES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+CODE = re.compile(r"b1|[iu][1248]|f[248]|[US]\d{1,9}|O8?")

@@ -45,12 +45,13 @@ class Columns(Mapping[str, list[Any]]):
 
 
 class Batch:
-    """`format`: gen_batch, new_batch or tq_batch."""
+    """`format`: gen_batch, new_batch or tq_batch. `serialisation`: torch or numpy."""
 
     def __init__(self, found: Contents) -> None:
         self._found = found
         self.format = found.format
         self.rows = found.rows
+        self.serialisation = found.serialisation
         self.columns = Columns(found)
 
     @cached_property

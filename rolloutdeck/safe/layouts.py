@@ -36,7 +36,8 @@ OF_METADATA = {"non_tensors", "leaves", "cls", "cls_metadata", "size"}
 
 @dataclass
 class Contents:
-    """`cells`: the tensors. `columns`: what else has a value per row, as the machine built it."""
+    """`cells`: the tensors. `columns`: what else has a value per row, as the machine built it. `serialisation`: how
+    verl wrote the tensors, `torch` or `numpy`; each loads only by a verl that is set to the same."""
 
     format: str
     rows: int
@@ -45,6 +46,7 @@ class Contents:
     meta: Mapping[str, Any] = field(default_factory=dict)
     keys: list[Any] = field(default_factory=list)
     tags: list[Any] = field(default_factory=list)
+    serialisation: str = "torch"
 
 
 def contents(source: Source) -> Contents:
@@ -76,7 +78,8 @@ def of_proto(value: Proto) -> Contents:
     found = _tensors(tensors)
     if found is None:
         return Contents("new_batch", _rows_of(columns), {}, columns, meta)
-    return Contents("gen_batch", found.rows, found.cells, {**found.columns, **columns}, meta)
+    all_columns = {**found.columns, **columns}
+    return Contents("gen_batch", found.rows, found.cells, all_columns, meta, serialisation=found.serialisation)
 
 
 def _tensors(value: Any) -> Contents | None:
@@ -112,7 +115,7 @@ def _of_consolidated(value: Consolidated) -> Contents:
 def _of_parts(value: tuple[Any, ...]) -> Contents:
     if len(value) != 3 or not isinstance(value[2], dict):
         raise Refused("a DataProto whose tensors are a tuple that verl does not write")
-    return Contents("gen_batch", _rows(value[0]), dict(of_parts(value[2])), {})
+    return Contents("gen_batch", _rows(value[0]), dict(of_parts(value[2])), {}, serialisation="numpy")
 
 
 def _of_tree(value: Tree) -> Contents:

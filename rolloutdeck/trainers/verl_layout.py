@@ -62,6 +62,11 @@ class Asking:
     v2: bool = False
     formats: Mapping[str, str] = field(default_factory=lambda: {GEN: "gen_batch", TQ: "tq_batch", NEW: "new_batch"})
 
+    @property
+    def mends(self) -> tuple[str, ...]:
+        """The files whose fields decide on `repairs`."""
+        return (GEN,) if self.role == "rollout" and not self.v2 else ()
+
     def step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
 
@@ -114,7 +119,7 @@ class Asking:
         V0 without a streamed reward (no rm_scores) dumps columns of the live batch, and asserts at a replay that they
         are the live batch's: `uid` never is, the others are not where the step was `moved`.
         """
-        if self.role != "rollout" or self.v2 or "rm_scores" in fields:
+        if not self.mends or "rm_scores" in fields:
             return ()
         return tuple(name for name in (LIVE if moved else LIVE_UID) if name in fields)
 
@@ -123,7 +128,7 @@ class Asking:
         return [text for text in (self._moved(moved), self._warm_up(), self._gaps(steps), self._async()) if text]
 
     def _moved(self, moved: bool) -> str:
-        if self.role != "rollout" or self.v2 or not moved:
+        if not self.mends or not moved:
             return ""
         return (
             "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "

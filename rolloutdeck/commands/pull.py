@@ -1,0 +1,167 @@
+"""`rolloutdeck pull`: the files of a replay plan, where a trainer without our plug-in loads them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from rolloutdeck import configuration, placing, trainers
+from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
+from rolloutdeck.commands.watch import ranges
+from rolloutdeck.env import Settings
+from rolloutdeck.errors import BadInput
+from rolloutdeck.http import NotReachable, Server
+from rolloutdeck.placing import Asking, Placement, Plan
+from rolloutdeck.pull import Pull
+from rolloutdeck.replay_folder import ReplayFolder
+
+TELL_SECONDS = 2.0  # between two words on a long download
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.trainer not in trainers.TRAINERS:
+        raise BadInput(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(trainers.TRAINERS)}.")
+    if args.steps is not None and args.steps < 1:
+        raise BadInput("--steps needs a number of at least 1.")
+    settings = settings_of(args)
+    server, project = server_of(settings), project_named(args, settings)
+    folder = ReplayFolder(args.into.expanduser())
+    run = _run(server, project, args, settings)
+    asking = _asking(args, run)
+    plan = _plan(server, run, args.plan or settings.plan, asking, bind=False)
+    placements = _placements(server, plan, asking, args.steps)
+    about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
+    pull = Pull(server, asking, folder, _told())
+    pull.run(placements, about)
+    _plan(server, run, str(plan), asking, bind=True)
+    _report(run, plan, asking, placements, pull)
+    return 0
+
+
+def _run(server: Server, project: str, args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """The run that will replay: one that the server knows, else one that is opened now, to be started later."""
+    name = args.run or settings.run
+    if not name:
+        raise BadInput("Which run will replay? Say --run NAME or set ROLLOUTDECK_RUN.")
+    query = {"name": name, "project": project, "page_size": 500}
+    named = asked(server, "GET", "runs/", query=query).json()["results"]
+    for run in named:
+        if run["name"] == name:
+            return dict(asked(server, "GET", f"runs/{quote(run['id'], safe='')}/").json())
+    try:
+        return dict(asked(server, "GET", f"runs/{quote(name, safe='')}/").json())
+    except BadInput:
+        return _opened(server, project, name, args, settings)
+
+
+def _opened(server: Server, project: str, name: str, args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """A run that has not begun: what it will be started with is in the arguments only."""
+    told = {"project": project, "name": name, "resume": "allow", "framework": args.trainer, "config": _given(args)}
+    told |= {"uid": settings.run_id} if settings.run_id else {}
+    _asking(args, {"config": {}, "name": name})  # says what is missing before anything is made
+    answer = _sent(server, "runs/", told)
+    say(f"{name} is new in {project}; it stands in the list of runs from now on.")
+    return dict(asked(server, "GET", f"runs/{quote(answer['id'], safe='')}/").json())
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the command line: those of --config with those of --set on top."""
+    found = configuration.read(args.config)[0] if args.config else {}
+    return {**found, **configuration.overrides(args.set)}
+
+
+def _asking(args: argparse.Namespace, run: dict[str, Any]) -> Asking:
+    """What the run asks for: its config on the server, the command line's settings on top."""
+    known = dict(configuration.flat(run.get("config") or {}))
+    settings = configuration.resolved({**known, **_given(args)})
+    return trainers.load(args.trainer).asking(settings)
+
+
+def _plan(server: Server, run: dict[str, Any], name: str, asking: Asking, *, bind: bool) -> Plan:
+    body = {"plan": name, "facts": dict(asking.facts), "bind": bind}
+    plan = placing.plan_of(_sent(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body))
+    if not plan.entries:
+        raise BadInput(f"The plan {plan} is empty: pin a step and add it to the plan at the step that replays it.")
+    wanted = name.partition("@")[2]
+    if wanted and wanted != str(plan.revision):
+        raise BadInput(f"The run {run['name']} is bound to {plan}; give the run that replays {name} another name.")
+    return plan
+
+
+def _sent(server: Server, path: str, body: dict[str, Any]) -> Any:
+    try:
+        answer = server.send_json("POST", path, body)
+    except NotReachable as error:
+        raise BadInput(f"The server does not answer: {error}.") from error
+    if not answer.ok:
+        raise BadInput(sentence(answer.error))
+    return answer.json()
+
+
+def _placements(server: Server, plan: Plan, asking: Asking, most: int | None) -> list[Placement]:
+    """What is laid out, after saying what differs and what is left out. Raises BadInput where nothing is left."""
+    if plan.exclude_flagged:
+        _no_flags(server, plan)
+    for entry in plan.entries:
+        for one in entry.differences:
+            if one.get("verdict") != "refuse":
+                say(f"Note, target step {entry.target} ({entry}): {placing.sentence_of(one)}.")
+    placements, left_out = placing.placements(plan, asking, placing.steps_of(plan, asking, most))
+    for text in left_out:
+        say(text)
+    if not placements:
+        raise BadInput(f"Nothing of the plan {plan} can be replayed{'' if left_out else ' in so few steps'}.")
+    return placements
+
+
+def _no_flags(server: Server, plan: Plan) -> None:
+    """A trainer that only loads files wants whole batches, so nothing can be left out of one."""
+    for entry in plan.entries:
+        source = entry.source
+        query = {"run": source["run"], "split": "train", "step": source["step"], "label": "bad"}
+        found = asked(server, "GET", "flags/", query=query).json()
+        count = len({flag["sample"] for flag in found["results"]})
+        if count:
+            raise BadInput(
+                f"The plan {plan} leaves out flagged samples, and {entry} has {plural(count, 'sample')} flagged bad: "
+                f"without our plug-in the trainer takes whole batches only. Use the plug-in, or save the plan without."
+            )
+
+
+def _told() -> Any:
+    """Tells of a long download now and then."""
+    state = {"bytes": 0, "at": time.monotonic() + TELL_SECONDS}
+
+    def progress(more: int) -> None:
+        state["bytes"] += more
+        if time.monotonic() >= state["at"]:
+            state["at"] = time.monotonic() + TELL_SECONDS
+            say(f"{state['bytes'] / 1e6:,.0f} MB fetched …")
+
+    return progress
+
+
+def _report(run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequence[Placement], pull: Pull) -> None:
+    """What was done, to the person; the overrides to start with, to standard output."""
+    numbers = [placement.number for placement in placements]
+    moved = any(placement.moved for placement in placements)
+    for text in pull.repaired:
+        say(text)
+    by_source: dict[str, list[int]] = {}
+    for placement in placements:
+        by_source.setdefault(str(placement.entry), []).append(placement.number)
+    for source, own in by_source.items():
+        say(f"Step {ranges(own)} replays {source}.")
+    for text in asking.notes(numbers, moved=moved):
+        say(f"Note: {text}")
+    what = f"{plural(len(numbers), 'step')} of plan {plan} for {run['name']}"
+    say(f"{what} in {pull.folder.path}, {pull.bytes:,} bytes fetched.")
+    say("They are found only by a run with these settings: " + " ".join(asking.named_by))
+    say(f"So that its data joins this run: export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}")
+    say("Start it with:")
+    for flag in asking.flags(str(pull.folder.path), numbers):
+        print(flag)

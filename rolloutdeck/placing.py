@@ -1,0 +1,219 @@
+"""Which files lie where, so that a trainer that only knows folders replays a plan: pure, no file is touched.
+
+The plan is the server's answer to `POST runs/{uid}/replay-plan/`; what the trainer loads from where is its own
+module's word, see `Asking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.manifest import check as check_manifest
+from rolloutdeck.resolution import resolve
+
+Raw = Mapping[str, Any]
+
+
+class Asking(Protocol):
+    """What a run with certain settings loads, and from where; made by the `asking` of a trainer's module."""
+
+    @property
+    def trainer(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    @property
+    def named_by(self) -> Sequence[str]:
+        """The settings that name the folder, as lines to paste."""
+        ...
+
+    @property
+    def total_steps(self) -> int | None: ...
+    @property
+    def formats(self) -> Mapping[str, str]:
+        """File name -> what `safe.check` has to say of its format."""
+        ...
+
+    @property
+    def mends(self) -> Collection[str]:
+        """Names of the files whose fields decide on `repairs`."""
+        ...
+
+    def step_folder(self, step: int) -> PurePosixPath: ...
+    def members(self, role: str, files: Collection[str]) -> list[str]:
+        """Those of an artifact's files that are loaded, the one that completes a folder last. Raises Unfit."""
+        ...
+
+    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+        """The number of the step folder for an artifact of a pinned step that is replayed at `step`."""
+        ...
+
+    def repairs(self, fields: Collection[str], *, moved: bool) -> tuple[str, ...]:
+        """The columns to leave out of a batch so that the trainer does not end on it."""
+        ...
+
+    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]: ...
+    def flags(self, root: str, steps: Sequence[int]) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of an artifact, and where the server has it (below `/api/v1/`)."""
+
+    name: str
+    sha256: str
+    size: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A target step of the plan, with the pin that is replayed there. `artifacts`: (id, role, step, files)."""
+
+    target: int
+    pin: Any
+    source: Raw
+    artifacts: tuple[tuple[str, str, int, Mapping[str, File]], ...]
+    differences: tuple[Raw, ...]
+
+    @property
+    def refused(self) -> bool:
+        return any(one.get("verdict") == "refuse" for one in self.differences)
+
+    def __str__(self) -> str:
+        return f"step {self.source.get('step')} of {self.source.get('name')}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A revision of a plan as the server tells it to a run."""
+
+    name: str
+    revision: int
+    action: str
+    on_mismatch: str
+    exclude_flagged: bool
+    entries: tuple[Entry, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.revision}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The folder of one step: where (below the target), what is loaded from it, and which step of the run loads it.
+
+    `moved`: the source step is another one than the step that replays it.
+    """
+
+    folder: PurePosixPath
+    number: int
+    step: int
+    entry: Entry = field(compare=False)
+    files: tuple[File, ...] = ()
+    moved: bool = False
+
+
+def plan_of(answer: Any) -> Plan:
+    """The server's answer as a plan. Raises BadInput where it is none; each manifest is checked."""
+    try:
+        entries = tuple(_entry(one) for one in answer["entries"])
+        return Plan(
+            str(answer["plan"]),
+            int(answer["revision"]),
+            str(answer["action"]),
+            str(answer["on_mismatch"]),
+            bool(answer["exclude_flagged"]),
+            tuple(sorted(entries, key=lambda entry: entry.target)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"The server's answer is no replay plan: {type(error).__name__} {error}.") from error
+
+
+def _entry(told: Raw) -> Entry:
+    run = str(told["source"]["run"])
+    artifacts = tuple(
+        (str(one["id"]), str(one["role"]), int(one["step"]), _files(run, one)) for one in told["artifacts"]
+    )
+    differences = tuple(dict(one) for one in told.get("differences", ()))
+    return Entry(int(told["target_step"]), told["pin"], dict(told["source"]), artifacts, differences)
+
+
+def _files(run: str, artifact: Raw) -> dict[str, File]:
+    check_manifest(artifact["files"])
+    base = f"runs/{run}/artifacts/{artifact['id']}/files"
+    return {
+        name: File(name, file["sha256"], file["bytes"], f"{base}/{file['sha256']}/")
+        for name, file in artifact["files"].items()
+    }
+
+
+def steps_of(plan: Plan, asking: Asking, most: int | None) -> range:
+    """The steps of the run that are laid out: 1 to `most`, else as many as the run makes; for `cache` to the last
+    target. Raises BadInput where `repeat` has no end."""
+    last = most or asking.total_steps
+    targets = [entry.target for entry in plan.entries]
+    if plan.action == "cache":
+        return range(1, min(last or max(targets, default=0), max(targets, default=0)) + 1)
+    if not last:
+        raise BadInput(
+            f"The plan {plan} goes on after its last step ({plan.action}): say --steps N, how many steps to lay out."
+        )
+    return range(1, last + 1)
+
+
+def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[Placement], list[str]]:
+    """A placement for each folder that is loaded at these steps, and a sentence for each entry that is left out.
+
+    Raises BadInput where the plan says to stop, or where two pins would lie in one folder.
+    """
+    entries = {entry.target: entry for entry in plan.entries}
+    left_out: dict[int, str] = {}
+    found: dict[int, Placement] = {}
+    for step in steps:
+        target = resolve(plan.action, list(entries), step)
+        if target is None or target in left_out:
+            continue
+        entry = entries[target]
+        try:
+            for placement in _placed(entry, asking, step):
+                if placement.number in found:
+                    raise BadInput(f"Both {found[placement.number].entry} and {entry} would lie in {placement.folder}.")
+                found[placement.number] = placement
+        except Unfit as error:
+            left_out[target] = f"Target step {target} ({entry}) is left out: {error}."
+    if left_out and plan.on_mismatch == "stop":
+        raise BadInput(f"{next(iter(left_out.values()))[:-1]}, and the plan {plan} says to stop then.")
+    return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
+
+
+def _placed(entry: Entry, asking: Asking, step: int) -> Iterator[Placement]:
+    """The folders of an entry at one step. Raises Unfit before the first."""
+    if entry.refused:
+        raise Unfit("; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse"))
+    fitting = [artifact for artifact in entry.artifacts if artifact[1] != "tokenizer"]
+    if not fitting:
+        raise Unfit("the pin has nothing that can be replayed")
+    source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
+    chosen = [(number, files, asking.members(role, files)) for _, role, number, files in fitting]
+    for number, files, names in chosen:
+        place = asking.place(source, kind, number, step)
+        if place < 0:
+            raise Unfit(f"its prompt {number} would lie before the first one")
+        members = tuple(files[name] for name in names)
+        yield Placement(asking.step_folder(place), place, step, entry, members, moved=step != source)
+
+
+def sentence_of(difference: Raw) -> str:
+    """`rows: 32 pinned, 64 asked for`."""
+    pinned, asking = (_shown(difference.get(name)) for name in ("pinned", "asking"))
+    return f"{difference.get('fact')}: {pinned} pinned, {asking} asked for"
+
+
+def _shown(value: Any) -> str:
+    return "unknown" if value is None else str(value)[:60]

@@ -1,0 +1,141 @@
+"""Puts the files of a plan where a trainer's own code loads them: fetched, checked, mended where it must be, in place.
+
+Nothing is in place before every file of the plan is here, has its hash and is judged loadable.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rolloutdeck.errors import BadInput
+from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
+from rolloutdeck.http import NotReachable, Server
+from rolloutdeck.placing import Asking, File, Placement
+from rolloutdeck.replay_folder import Parts, ReplayFolder
+
+MAX_JSON = 1 << 20  # bytes of a marker file
+ROOM = 64 << 20  # bytes that are left free
+
+
+@dataclass
+class Pull:
+    """One `pull`: from `server`, for what `asking` wants, into `folder`. `repaired` collects what was mended, a
+    sentence each; `bytes` counts what was fetched."""
+
+    server: Server
+    asking: Asking
+    folder: ReplayFolder
+    say: Callable[[str], None]
+    progress: Progress = lambda more: None
+    repaired: list[str] = field(default_factory=list)
+    bytes: int = 0
+    _mended: dict[tuple[str, tuple[str, ...]], tuple[str, Path]] = field(default_factory=dict)
+
+    def run(self, placements: Sequence[Placement], about: dict[str, Any]) -> None:
+        """Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on."""
+        self.folder.claim(placement.folder for placement in placements)
+        wanted = {file.sha256: file for placement in placements for file in placement.files}
+        self._room(wanted.values())
+        blobs = {sha256: self._blob(file) for sha256, file in wanted.items()}
+        parts = [(placement.folder, self._parts(placement, blobs)) for placement in placements]
+        for folder, own in parts:
+            self.folder.put(folder, own)
+        self.folder.finish({**about, "repaired": self.repaired})
+
+    def _room(self, files: Any) -> None:
+        needed = sum(file.size for file in files if not self.folder.known(file.sha256))
+        free = shutil.disk_usage(self.folder.path).free
+        if needed + ROOM > free:
+            raise BadInput(
+                f"{self.folder.path} has {free >> 20:,} MiB free, the plan's files take {needed >> 20:,} MiB."
+            )
+
+    def _blob(self, file: File) -> Path:
+        """The file's bytes below the folder, verified and judged."""
+        known = self.folder.known(file.sha256)
+        path = known or self.folder.aside / file.sha256
+        if known is None:
+            try:
+                fetch(self.server, file.address, path, file.sha256, file.size, self.progress)
+            except (NotGiven, NotReachable) as error:
+                raise BadInput(f"{file.name} ({file.sha256[:12]}) can't be had: {error}.") from error
+            self.bytes += file.size
+        judge(path, file.name, self.asking)
+        return path
+
+    def _parts(self, placement: Placement, blobs: dict[str, Path]) -> Parts:
+        return [(file.name, *self._mend(placement, file, blobs[file.sha256])) for file in placement.files]
+
+    def _mend(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
+        """The hash and place of the file as the trainer may have it: the very bytes, unless a repair is named."""
+        if PurePosixPath(file.name).name not in self.asking.mends:
+            return file.sha256, blob
+        drop = self.asking.repairs(fields_of(blob, file.name), moved=placement.moved)
+        if not drop:
+            return file.sha256, blob
+        if (file.sha256, drop) not in self._mended:
+            self._mended[file.sha256, drop] = self._repaired(placement, file, blob, drop)
+        return self._mended[file.sha256, drop]
+
+    def _repaired(self, placement: Placement, file: File, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
+        from rolloutdeck.safe.errors import Refused
+        from rolloutdeck.safe.repair import repair
+
+        path = blob.with_name(f"{blob.name}.without-{'-'.join(drop)}")
+        try:
+            difference = repair(blob, path, drop)
+        except Refused as error:
+            raise BadInput(f"{file.name} of {placement.entry} can't be mended: {error}") from error
+        judge(path, file.name, self.asking)
+        dropped = ", ".join(difference.dropped)
+        self.repaired.append(
+            f"{file.name} of {placement.entry} is replayed without {dropped}: verl would end on them. "
+            f"Its {difference.rows} rows and all other fields are the pinned ones."
+        )
+        return hash_of(path), path
+
+
+def judge(path: Path, name: str, asking: Asking) -> None:
+    """Raises BadInput unless the trainer may be given this file: plain JSON, or loadable and what its name says."""
+    short = PurePosixPath(name).name
+    if short not in asking.formats:
+        return _judge_json(path, name)
+    from rolloutdeck.safe.errors import Refused
+    from rolloutdeck.safe.verdict import check
+
+    try:
+        verdict = check(path)
+    except Refused as error:
+        raise BadInput(f"{name} is not safe to load: {error}") from error
+    if not verdict.loadable:
+        raise BadInput(f"{name} is not safe to load: {' '.join(verdict.reasons)}")
+    if verdict.format != asking.formats[short]:
+        raise BadInput(f"{name} is no {short}: it is {verdict.format}.")
+
+
+def _judge_json(path: Path, name: str) -> None:
+    try:
+        if not name.endswith(".json") or path.stat().st_size > MAX_JSON:
+            raise ValueError
+        json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise BadInput(f"{name} is no JSON of at most {MAX_JSON >> 20} MiB; a trainer is not given it.") from None
+
+
+def fields_of(blob: Path, name: str) -> set[str]:
+    """Names of the fields and columns of a batch. Raises BadInput."""
+    try:
+        from rolloutdeck.safe.batch import open_batch
+        from rolloutdeck.safe.errors import Refused
+    except ImportError as error:
+        raise BadInput(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
+    try:
+        with open_batch(blob) as batch:
+            return {*batch.fields, *batch.columns}
+    except Refused as error:
+        raise BadInput(f"{name} can't be read: {error}") from error

@@ -1,0 +1,172 @@
+"""The folder that a trainer is pointed at: only what `pull` put there, each step whole or not there.
+
+`.rolloutdeck-pull.json` marks it: {"complete", "folders": [step folders], "files": {path below it: sha256}, …}. While
+something is being done, `.rolloutdeck-pull/` holds the bytes and the step folders that are not in place yet; both
+names are no step's, so a trainer passes over them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rolloutdeck.errors import BadInput
+from rolloutdeck.fetch import hash_of
+
+MANIFEST = ".rolloutdeck-pull.json"
+ASIDE = ".rolloutdeck-pull"
+MAX_MANIFEST = 256 << 20  # bytes
+
+Parts = Sequence[tuple[str, str, Path]]  # of a step folder: name below it, sha256, where the bytes are
+
+
+class ReplayFolder:
+    """A folder of our own below `path`. `files` is what lies there from earlier: path below it -> sha256."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes the folder, which must be absent, empty or marked as ours. Raises BadInput, changes nothing."""
+        self.path = Path(os.path.realpath(path))
+        self.aside = self.path / ASIDE
+        self._record = _read(self.path)
+        self.files: dict[str, str] = dict(self._record.get("files", {}))
+        self.folders = {PurePosixPath(folder) for folder in self._record.get("folders", ())}
+        self._placed: set[PurePosixPath] = set()
+        self._verified: set[str] = set()
+        self._check_own()
+
+    def claim(self, folders: Iterable[PurePosixPath]) -> None:
+        """Marks the folder as ours, these step folders included. Raises BadInput where a stranger's file is."""
+        wanted = set(folders)
+        for folder in sorted(wanted - self.folders):
+            for place in [folder, *folder.parents][:-1]:
+                if (self.path / place).is_symlink():
+                    raise BadInput(f"{self.path / place} is a link; `pull` writes below --into only.")
+            if (self.path / folder).exists():
+                raise BadInput(f"{self.path / folder} was not written by `pull`: another --into is needed.")
+        self.folders |= wanted
+        self.aside.mkdir(parents=True, exist_ok=True)
+        self._write({"complete": False})
+
+    def known(self, sha256: str) -> Path | None:
+        """Bytes with this hash that an earlier pull left here, verified and linked aside."""
+        aside = self.aside / sha256
+        if aside.exists() and (sha256 in self._verified or hash_of(aside) == sha256):
+            self._verified.add(sha256)
+            return aside
+        aside.unlink(missing_ok=True)
+        for name, known in self.files.items():
+            if known == sha256 and (self.path / name).is_file() and hash_of(self.path / name) == sha256:
+                _link(self.path / name, aside)
+                self._verified.add(sha256)
+                return aside
+        return None
+
+    def put(self, folder: PurePosixPath, parts: Parts) -> None:
+        """One step's folder, written aside in the given order and renamed into place; an equal one stays as it is."""
+        final = self.path / folder
+        self._forget(folder)
+        self.files.update({str(folder / name): sha256 for name, sha256, _ in parts})
+        self._placed.add(folder)
+        if final.exists() and _same(final, parts):
+            return
+        fresh = self.aside / "new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        for name, _, source in parts:
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(source, fresh / name)
+        self._move_away(folder)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        fresh.rename(final)
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        """Takes away the steps of earlier pulls that were not put again, and writes down what lies here now."""
+        for folder in self.folders - self._placed:
+            self._forget(folder)
+            self._move_away(folder)
+            self._prune(folder)
+        self.folders = set(self._placed)
+        self._write({**about, "complete": True})
+        shutil.rmtree(self.aside, ignore_errors=True)
+
+    def _check_own(self) -> None:
+        """What a trainer wrote into one of our step folders would be lost when it is replaced."""
+        for folder in self.folders:
+            for name in _below(self.path / folder):
+                if str(folder / name) not in self.files:
+                    raise BadInput(f"{self.path / folder / name} was not written by `pull`: another --into is needed.")
+
+    def _forget(self, folder: PurePosixPath) -> None:
+        prefix = f"{folder}/"
+        self.files = {name: sha256 for name, sha256 in self.files.items() if not name.startswith(prefix)}
+
+    def _move_away(self, folder: PurePosixPath) -> None:
+        old = self.aside / "old"
+        shutil.rmtree(old, ignore_errors=True)
+        if (self.path / folder).exists():
+            (self.path / folder).rename(old)
+
+    def _prune(self, folder: PurePosixPath) -> None:
+        for place in list(folder.parents)[:-1]:
+            try:
+                (self.path / place).rmdir()
+            except OSError:
+                return
+
+    def _write(self, about: Mapping[str, Any]) -> None:
+        record = {"rolloutdeck": "pull", **about, "folders": sorted(map(str, self.folders)), "files": self.files}
+        fresh = self.aside / "manifest"
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(record, file, ensure_ascii=False, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path / MANIFEST)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What an earlier pull wrote down; {} for an empty folder or none. Raises BadInput for anything else."""
+    if not path.exists():
+        return {}
+    if not path.is_dir():
+        raise BadInput(f"{path} is a file; --into needs a folder.")
+    if not any(path.iterdir()):
+        return {}
+    try:
+        if (path / MANIFEST).stat().st_size > MAX_MANIFEST:
+            raise ValueError
+        found = json.loads((path / MANIFEST).read_bytes())
+        if found["rolloutdeck"] != "pull" or not all(map(_is_below, [*found["folders"], *found["files"]])):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise BadInput(f"{path} is not empty and was not written by `pull`; give --into a folder of its own.") from None
+    return dict(found)
+
+
+def _is_below(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
+def _below(folder: Path) -> Iterator[str]:
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name).relative_to(folder).as_posix() for name in names)
+
+
+def _same(final: Path, parts: Parts) -> bool:
+    """Whether the folder holds just these bytes already."""
+    if sorted(_below(final)) != sorted(name for name, _, _ in parts):
+        return False
+    return all((final / name).samefile(source) or hash_of(final / name) == sha256 for name, sha256, source in parts)
+
+
+def _link(source: Path, at: Path) -> None:
+    """The same bytes under another name: one file where the file system can, else a copy. Nobody writes to it."""
+    source.chmod(source.stat().st_mode & ~0o222)
+    try:
+        os.link(source, at)
+    except OSError:
+        shutil.copyfile(source, at)
+        shutil.copymode(source, at)

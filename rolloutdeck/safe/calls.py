@@ -16,6 +16,7 @@ from rolloutdeck.safe.standins import (
     Nested,
     Proto,
     Scalar,
+    Size,
     Stack,
     Storage,
     Tensor,
@@ -75,9 +76,9 @@ def _set(name: Name, members: list[Any]) -> set[Any]:
     return {key(member) for member in members}
 
 
-def _size(name: Name, shape: tuple[int, ...] | list[int] = ()) -> tuple[int, ...]:
+def _size(name: Name, shape: tuple[int, ...] | list[int] = ()) -> Size:
     count_of(shape)
-    return tuple(shape)
+    return Size(shape)
 
 
 def _tensor(

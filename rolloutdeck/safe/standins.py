@@ -81,6 +81,10 @@ def count_of(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
+class Size(tuple[int, ...]):
+    """A torch.Size."""
+
+
 @dataclass(slots=True)
 class Dtype:
     """A numpy dtype. `code` like `i8`, `U5`; `state` is what BUILD gave: version, byte order, ..., item size."""

@@ -1,0 +1,83 @@
+"""The repairs that some dumps of verl need before its trainer can replay them; nothing else is ever changed.
+
+verl V0 joins a replayed batch with the live one and dies when a column of both differs. A dump with `rm_scores` has no
+such column. One without (the reward model ran beside the trainer, rewards were not streamed) holds `uid`, which is
+fresh in every run, and `data_source`, `reward_model` and `extra_info`, which differ at any other step than the dump's
+own (`union_numpy_dict` in verl/protocol.py; proven through `fit()`, verl 0.9 and 0.10.0.dev). The trainer takes
+those columns from its live batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rolloutdeck.safe.batch import Batch
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.layouts import of_proto, proto
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Proto
+from rolloutdeck.safe.verdict import check
+from rolloutdeck.safe.write import write
+
+ALWAYS = ("uid",)
+ELSEWHERE = ("data_source", "reward_model", "extra_info")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the repaired file lacks; every other value is the same."""
+
+    dropped: tuple[str, ...]
+    rows: int
+
+
+def needed(batch: Batch, moved: bool) -> tuple[str, ...]:
+    """The columns to drop before verl can replay the batch: none for most. `moved`: at another step than its own."""
+    if batch.format != "gen_batch" or "rm_scores" in batch.fields:
+        return ()
+    names = ALWAYS + ELSEWHERE if moved else ALWAYS
+    return tuple(name for name in names if name in batch.columns)
+
+
+def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> Difference:
+    """Writes `target` as `source` without the columns `drop`, as a whole and only when it may be loaded.
+
+    The bytes of `target` depend on those of `source` and on `drop` alone. Raises Refused when nothing is to be
+    repaired, or the result would not be loadable; ValueError for a column that no repair drops; OSError.
+    """
+    unknown = set(drop) - {*ALWAYS, *ELSEWHERE}
+    if unknown:
+        raise ValueError(f"no repair drops {', '.join(sorted(unknown))}")
+    aside = Path(target).with_name(f".{Path(target).name}.part")
+    try:
+        with Source.open(source) as opened:
+            difference = _write_without(proto(opened), drop, aside)
+        _check(aside)
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return difference
+
+
+def _write_without(batch: Proto, drop: Sequence[str], aside: Path) -> Difference:
+    found = of_proto(batch)
+    assert batch.state is not None
+    tensors, columns, meta = batch.state
+    dropped = tuple(name for name in columns if name in drop)
+    if "rm_scores" in found.cells or not dropped:
+        raise Refused("there is nothing to repair: the batch has rm_scores, or none of these columns")
+    kept = {name: column for name, column in columns.items() if name not in dropped}
+    with aside.open("wb") as file:
+        write(replace(batch, state=(tensors, kept, meta)), file)
+        file.flush()
+        os.fsync(file.fileno())
+    return Difference(dropped, found.rows)
+
+
+def _check(path: Path) -> None:
+    verdict = check(path)
+    if not verdict.loadable:
+        raise Refused(f"the repaired batch could not be loaded: {'; '.join(verdict.reasons)}")

@@ -125,7 +125,7 @@ def plan_of(answer: Any) -> Plan:
         entries = tuple(_entry(one) for one in answer["entries"])
         return Plan(
             str(answer["plan"]),
-            int(answer["revision"]),
+            int(answer["revision"] or 0),
             str(answer["action"]),
             str(answer["on_mismatch"]),
             bool(answer["exclude_flagged"]),
@@ -194,13 +194,13 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
 
 def _placed(entry: Entry, asking: Asking, step: int) -> Iterator[Placement]:
     """The folders of an entry at one step. Raises Unfit before the first."""
-    if entry.refused:
-        raise Unfit("; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse"))
     fitting = [artifact for artifact in entry.artifacts if artifact[1] != "tokenizer"]
     if not fitting:
         raise Unfit("the pin has nothing that can be replayed")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
     chosen = [(number, files, asking.members(role, files)) for _, role, number, files in fitting]
+    if entry.refused:
+        raise Unfit("; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse"))
     for number, files, names in chosen:
         place = asking.place(source, kind, number, step)
         if place < 0:

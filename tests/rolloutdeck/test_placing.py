@@ -1,0 +1,115 @@
+"""Which file of which pin lies at which step: the plan's resolution, laid out for a trainer that only knows folders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rolloutdeck.errors import BadInput
+from rolloutdeck.placing import Placement, Plan, placements, plan_of, steps_of
+from rolloutdeck.trainers.verl_layout import Asking, asking
+
+NAMED = {
+    "trainer.experiment_name": "e",
+    "trainer.project_name": "p",
+    "trainer.use_v1": False,
+    "actor_rollout_ref.rollout.n": 4,
+    "data.max_prompt_length": 128,
+    "data.max_response_length": 256,
+    "data.train_batch_size": 8,
+}
+ASYNC = {**NAMED, "async_training.require_batches": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 2}
+V0, FED = asking(NAMED), asking(ASYNC)
+
+
+def entry(target: int, source: int, role: str = "rollout", **more: Any) -> dict[str, Any]:
+    """An entry of the server's answer: the pin of step `source`, replayed at `target`; its bytes hash to its step."""
+    numbers = more.pop("prompts", [source])
+    files = {name: {"sha256": f"{source:064x}", "bytes": 9} for name in ("gen_batch.dp", "meta.json")}
+    artifacts = [{"id": f"{number:064x}", "role": role, "step": number, "files": files} for number in numbers]
+    told = {"run": "old", "name": "grpo", "step": source, "step_kind": "global_step"}
+    return {"target_step": target, "pin": source, "source": told, "artifacts": artifacts, "differences": [], **more}
+
+
+def plan(action: str, *entries: dict[str, Any], **more: Any) -> Plan:
+    told = {"plan": "default", "revision": 3, "action": action, "on_mismatch": "generate", "exclude_flagged": False}
+    return plan_of({**told, "entries": list(entries), **more})
+
+
+def laid(found: list[Placement]) -> dict[int, Any]:
+    return {placement.number: placement.entry.source["step"] for placement in found}
+
+
+def lay(told: Plan, most: int | None = None, fits: Asking = V0) -> dict[int, Any]:
+    return laid(placements(told, fits, steps_of(told, fits, most))[0])
+
+
+def test_cache_lies_at_its_targets_only() -> None:
+    assert lay(plan("cache", entry(3, 12), entry(5, 20))) == {3: 12, 5: 20}
+    assert lay(plan("cache", entry(3, 12), entry(5, 20)), most=4) == {3: 12}
+
+
+def test_repeat_goes_round_its_targets_and_waits_until_the_first() -> None:
+    assert lay(plan("repeat", entry(2, 12), entry(3, 20)), most=7) == {2: 12, 3: 20, 4: 12, 5: 20, 6: 12, 7: 20}
+
+
+def test_repeat_last_stays_at_its_last_target() -> None:
+    assert lay(plan("repeat_last", entry(1, 12), entry(2, 20)), most=5) == {1: 12, 2: 20, 3: 20, 4: 20, 5: 20}
+
+
+def test_repeat_ends_with_the_run_or_asks_for_the_number_of_steps() -> None:
+    told = plan("repeat", entry(1, 12))
+    assert lay(told, fits=asking({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
+    with pytest.raises(BadInput, match="say --steps N"):
+        lay(told)
+
+
+def test_a_file_is_asked_for_where_the_server_has_it() -> None:
+    (found,), _ = placements(plan("cache", entry(3, 12)), V0, range(1, 4))
+    assert str(found.folder) == "e_p/GBS8_N4_in128_out256/3"
+    assert [file.name for file in found.files] == ["gen_batch.dp", "meta.json"]
+    assert found.files[0].address == f"runs/old/artifacts/{12:064x}/files/{12:064x}/"
+    assert found.moved
+
+
+def test_a_pin_that_does_not_fit_is_left_out_with_its_reason_and_its_steps_are_generated() -> None:
+    wrong = {"fact": "rows", "pinned": 32, "asking": 64, "verdict": "refuse"}
+    told = plan("repeat", entry(1, 12, differences=[wrong]), entry(2, 20))
+    found, left_out = placements(told, V0, range(1, 5))
+    assert laid(found) == {2: 20, 4: 20}
+    assert left_out == ["Target step 1 (step 12 of grpo) is left out: rows: 32 pinned, 64 asked for."]
+
+
+def test_a_role_of_another_trainer_is_told_in_the_trainers_words() -> None:
+    _, (why,) = placements(plan("cache", entry(1, 12, role="rollout_tq")), V0, range(1, 2))
+    assert "it is a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in why
+
+
+def test_a_plan_that_says_so_stops_instead() -> None:
+    told = plan("cache", entry(1, 12, role="rollout_tq"), on_mismatch="stop")
+    with pytest.raises(BadInput, match="the plan default@3 says to stop then"):
+        placements(told, V0, range(1, 2))
+
+
+def test_the_prompts_of_a_fully_async_step_lie_at_their_feed_indices() -> None:
+    told = plan("cache", entry(4, 3, role="async_rollout", prompts=[5, 8]))
+    assert [placement.number for placement in placements(told, FED, range(1, 5))[0]] == [7, 10]
+
+
+def test_two_pins_in_one_folder_are_refused() -> None:
+    told = plan(
+        "cache",
+        entry(3, 3, role="async_rollout", prompts=[5, 8]),
+        entry(4, 4, role="async_rollout", prompts=[8, 9]),
+    )
+    with pytest.raises(BadInput, match="Both step 3 of grpo and step 4 of grpo would lie in .*/8"):
+        placements(told, FED, range(1, 5))
+
+
+@pytest.mark.parametrize("path", ["../meta.json", "/etc/meta.json", "a\0b"])
+def test_a_manifest_that_leads_out_of_a_folder_is_no_plan(path: str) -> None:
+    bad = entry(3, 12)
+    bad["artifacts"][0]["files"] = {path: {"sha256": "0" * 64, "bytes": 1}}
+    with pytest.raises(BadInput, match="no replay plan"):
+        plan("cache", bad)

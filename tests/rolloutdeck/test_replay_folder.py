@@ -1,0 +1,149 @@
+"""The folder that a trainer is pointed at: only ours, each step whole, nothing of a stranger touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from rolloutdeck import replay_folder
+from rolloutdeck.errors import BadInput
+from rolloutdeck.replay_folder import ASIDE, MANIFEST, ReplayFolder
+
+TREE = PurePosixPath("e_p/GBS8_N4_in128_out256")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def lay(into: Path, steps: dict[int, bytes]) -> ReplayFolder:
+    """A pull of these steps, each a batch and its marker."""
+    folder = ReplayFolder(into)
+    folder.claim(TREE / str(step) for step in steps)
+    for step, data in steps.items():
+        parts = []
+        for name, content in (("gen_batch.dp", data), ("meta.json", b"{}")):
+            blob = folder.known(sha256(content))
+            if blob is None:
+                blob = folder.aside / sha256(content)
+                blob.write_bytes(content)
+            parts.append((name, sha256(content), blob))
+        folder.put(TREE / str(step), parts)
+    folder.finish({"plan": "default@1"})
+    return folder
+
+
+def found(into: Path) -> dict[str, bytes]:
+    files = [path for path in into.rglob("*") if path.is_file() and path.name != MANIFEST]
+    return {path.parent.name: path.read_bytes() for path in files if path.name == "gen_batch.dp"}
+
+
+def test_steps_are_put_and_the_folder_says_what_it_holds(tmp_path: Path) -> None:
+    lay(tmp_path / "into", {2: b"two", 5: b"five"})
+    assert found(tmp_path / "into") == {"2": b"two", "5": b"five"}
+    told = json.loads((tmp_path / "into" / MANIFEST).read_text())
+    assert told["complete"] and told["plan"] == "default@1"
+    assert told["files"][f"{TREE}/2/gen_batch.dp"] == sha256(b"two")
+    assert not (tmp_path / "into" / ASIDE).exists()
+
+
+def test_equal_bytes_are_one_file_that_nobody_can_write_to(tmp_path: Path) -> None:
+    lay(tmp_path, {1: b"same", 2: b"same", 3: b"same"})
+    files = list(tmp_path.rglob("gen_batch.dp"))
+    assert len({file.stat().st_ino for file in files}) == 1
+    assert not files[0].stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+
+
+def test_without_hard_links_equal_bytes_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(replay_folder.os, "link", refuse)
+    lay(tmp_path, {1: b"same", 2: b"same"})
+    assert found(tmp_path) == {"1": b"same", "2": b"same"}
+
+
+def test_another_pull_replaces_steps_and_takes_away_what_is_no_longer_in_the_plan(tmp_path: Path) -> None:
+    lay(tmp_path, {2: b"two", 5: b"five", 6: b"six"})
+    lay(tmp_path, {2: b"two", 5: b"new"})
+    assert found(tmp_path) == {"2": b"two", "5": b"new"}
+    assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == {
+        f"{TREE}/{step}/{name}" for step in (2, 5) for name in ("gen_batch.dp", "meta.json")
+    }
+
+
+def test_bytes_of_an_earlier_pull_are_used_again_unless_they_are_damaged(tmp_path: Path) -> None:
+    lay(tmp_path, {2: b"two", 5: b"five"})
+    damaged = tmp_path / TREE / "5" / "gen_batch.dp"
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"f1ve")
+    again = ReplayFolder(tmp_path)
+    again.claim([TREE / "9"])
+    assert again.known(sha256(b"two")) is not None
+    assert again.known(sha256(b"five")) is None
+
+
+def test_a_damaged_step_is_put_anew(tmp_path: Path) -> None:
+    lay(tmp_path, {5: b"five"})
+    damaged = tmp_path / TREE / "5" / "gen_batch.dp"
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"f1ve")
+    lay(tmp_path, {5: b"five"})
+    assert found(tmp_path) == {"5": b"five"}
+
+
+def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
+    folder = ReplayFolder(tmp_path)
+    folder.claim([TREE / "2"])
+    (folder.aside / sha256(b"two")).write_bytes(b"two")
+    assert json.loads((tmp_path / MANIFEST).read_text())["complete"] is False
+    assert ReplayFolder(tmp_path).known(sha256(b"two")) is not None
+    lay(tmp_path, {2: b"two"})
+    assert found(tmp_path) == {"2": b"two"}
+
+
+def test_a_folder_with_somebody_elses_files_is_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(BadInput, match="not empty and was not written by `pull`"):
+        lay(tmp_path, {2: b"two"})
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"rolloutdeck": "pull"}', '{"rolloutdeck": "pull", "folders": ["../x"], "files": {}}']
+)
+def test_a_marker_that_is_not_ours_does_not_open_a_folder(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(BadInput, match="was not written by `pull`"):
+        ReplayFolder(tmp_path)
+
+
+def test_what_a_trainer_wrote_into_our_folder_is_not_lost(tmp_path: Path) -> None:
+    lay(tmp_path, {2: b"two"})
+    dumped = tmp_path / TREE / "3"
+    dumped.mkdir()
+    (dumped / "gen_batch.dp").write_bytes(b"generated")
+    with pytest.raises(BadInput, match="/3 was not written by `pull`"):
+        lay(tmp_path, {3: b"three"})
+    (tmp_path / TREE / "2" / "notes.txt").write_text("x")
+    with pytest.raises(BadInput, match=r"notes.txt was not written by `pull`"):
+        lay(tmp_path, {2: b"new"})
+    assert (dumped / "gen_batch.dp").read_bytes() == b"generated"
+
+
+def test_a_link_inside_does_not_lead_out(tmp_path: Path) -> None:
+    lay(tmp_path / "into", {2: b"two"})
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "into" / "other_p").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="is a link"):
+        ReplayFolder(tmp_path / "into").claim([PurePosixPath("other_p/GBS1/1")])
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BadInput, match="needs a folder"):
+        ReplayFolder(tmp_path / "file")

@@ -46,6 +46,7 @@ class Judge:
         self._stack: list[Value] = []
         self._marks: list[int] = []
         self._memo: list[Value] = []
+        self._inner = 0  # bytes of the archives inside it that were judged
 
     def root(self) -> Value:
         """What the whole pickle would build. Raises Refused."""
@@ -81,8 +82,9 @@ class Judge:
 
         Raises Refused when it is no canonical archive.
         """
-        if self.nested >= MAX_NESTED:
-            raise Refused("archives inside archives inside archives")
+        self._inner += data.length
+        if self.nested >= MAX_NESTED or self._inner > self.source.size:
+            raise Refused("archives inside archives inside archives, or one that is loaded again and again")
         archive = Archive.open(_inside(data, self.source))
         judge = Judge(archive.pickle, archive, self.nested + 1)
         value = judge.root()
@@ -204,7 +206,8 @@ class Judge:
 
     def _global(self, op: Op) -> None:
         assert isinstance(op.argument, str)
-        self._name(op.argument.replace(" ", ".", 1))
+        module, _, name = op.argument.partition(" ")
+        self._name(module, name)
 
     def _stack_global(self, op: Op) -> None:
         name, module = self._pop(), self._pop()
@@ -212,13 +215,15 @@ class Judge:
             self.object(f"the name of a global at {op.at:,} is no string")
             self._push(unknown())
             return
-        self._name(f"{module}.{name}")
+        self._name(module, name)
 
-    def _name(self, name: str) -> None:
-        if name in rules.NAMES:
-            self._push(Global(name))
+    def _name(self, module: str, name: str) -> None:
+        """A dot in the name would have the unpickler walk attributes."""
+        dotted = f"{module}.{name}"
+        if dotted in rules.NAMES and "." not in name:
+            self._push(Global(dotted))
             return
-        self.object(f"it names {name[:120]!r}, which is not on the list of what such a file holds")
+        self.object(f"it names {dotted[:120]!r}, which is not on the list of what such a file holds")
         self._push(unknown())
 
     def _call(self, op: Op) -> None:

@@ -10,7 +10,7 @@ from rolloutdeck.safe.values import HARMLESS, SPECIAL, Box, Data, Global, Thing,
 if TYPE_CHECKING:
     from rolloutdeck.safe.judge import Judge
 
-_DTYPE = re.compile(r"(?P<fixed>b1|[iu][1248]|f[248]|c8|c16)|(?P<text>[US])(?P<length>\d{1,9})|(?P<object>O8)")
+_DTYPE = re.compile(r"(?P<fixed>b1|[iu][1248]|f[248]|c8|c16)|(?P<text>[US])(?P<length>\d{1,8})|(?P<object>O8)")
 
 
 def dtype(judge: Judge, args: list[Value]) -> Value:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rolloutdeck.safe.errors import Refused
@@ -31,6 +33,7 @@ STORAGES = {
     "Bool": "bool", "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
     "Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64",
 }  # fmt: skip
+MAX_ROWS = 1_000_000  # of a jagged tensor
 EXPANSION = 64  # times its storage that a tensor with strides of 0 may be
 _TYPES = {Global(f"torch.{name}Storage"): dtype for name, dtype in STORAGES.items()}
 _PLACE = re.compile(r"cpu|(cuda|npu):\d{1,4}")
@@ -66,7 +69,8 @@ def tensor(judge: Judge, args: list[Value]) -> Value:
     elements = args[0].facts["elements"]
     size, stride = counts(args[2]), counts(args[3])
     _check_bounds(args[1], size, stride, elements)
-    return Thing("tensor", HARMLESS, dtype=args[0].facts["dtype"], shape=size, elements=elements)
+    facts = args[0].facts
+    return Thing("tensor", HARMLESS, dtype=facts["dtype"], shape=size, stride=stride, key=facts["key"], offset=args[1])
 
 
 def _is_empty_dict(value: Value) -> bool:
@@ -91,7 +95,7 @@ def typed(judge: Judge, args: list[Value]) -> Value:
         _check_marks(args[3])
         return result
     if args[:2] == [Global(f"{NESTED}._rebuild_njt"), Global(f"{NESTED}.NestedTensor")] and len(args[2].items) == 1:
-        return _jagged(args[2].items[0], args[3])
+        return _jagged(judge, args[2].items[0], args[3])
     raise Unfit("a tensor of an unexpected type")
 
 
@@ -102,14 +106,14 @@ def _check_marks(state: Value) -> None:
         raise Unfit("a tensor that is given attributes")
 
 
-def _jagged(arguments: Value, state: Value) -> Value:
+def _jagged(judge: Judge, arguments: Value, state: Value) -> Value:
     """`state` repeats the arguments; both must be the same objects, else two readers would see two tensors."""
     told = arguments.fields() if isinstance(arguments, Box) else {}
     kept = state.fields() if isinstance(state, Box) else {}
     if set(told) != {"values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad"}:
         raise Unfit("a jagged tensor with other arguments than its own")
     values, offsets, lengths = told["values"], told["offsets"], told["lengths"]
-    _check_parts(values, offsets, lengths)
+    _check_parts(judge, values, offsets, lengths)
     same = {"_values": values, "_offsets": offsets, "_lengths": lengths, "_metadata_cache": told["_metadata_cache"]}
     if any(kept.pop(name, value) is not value for name, value in same.items()):
         raise Unfit("a jagged tensor whose attributes are not its arguments")
@@ -120,14 +124,28 @@ def _jagged(arguments: Value, state: Value) -> Value:
     return Thing("jagged", HARMLESS, dtype=values.facts["dtype"], values=values, offsets=offsets, lengths=lengths)
 
 
-def _check_parts(values: Value, offsets: Value, lengths: Value) -> None:
+def _check_parts(judge: Judge, values: Value, offsets: Value, lengths: Value) -> None:
+    """torch's kernels trust the offsets, so they are read: from 0 on, never falling, within the values."""
     if not is_tensor(values) or not values.facts["shape"]:
         raise Unfit("a jagged tensor without values")
-    for part in (offsets, lengths):
-        if part is None and part is lengths:
-            continue
-        if not is_tensor(part) or part.facts["dtype"] not in ("int64", "int32") or len(part.facts["shape"]) != 1:
-            raise Unfit("a jagged tensor without offsets")
+    at = _numbers(judge, offsets)
+    held = _numbers(judge, lengths) if lengths is not None else [end - begin for begin, end in pairwise(at)]
+    if not at or at[0] or len(held) != len(at) - 1 or min(held, default=0) < 0:
+        raise Unfit("a jagged tensor whose offsets fall")
+    ends = (begin + length for begin, length in zip(at, held, strict=False))
+    if max(at) > values.facts["shape"][0] or max(ends, default=0) > values.facts["shape"][0] or min(at) < 0:
+        raise Unfit("a jagged tensor whose offsets reach beyond its values")
+
+
+def _numbers(judge: Judge, value: Value) -> list[int]:
+    """A tensor of positions, one after the other in its storage."""
+    if not is_tensor(value) or value.facts["dtype"] != "int64" or value.facts["stride"] != [1] or not judge.archive:
+        raise Unfit("a jagged tensor without offsets")
+    count, offset = value.facts["shape"][0], value.facts["offset"]
+    if count > MAX_ROWS:
+        raise Unfit(f"a jagged tensor of more than {MAX_ROWS:,} rows")
+    data = judge.archive.member(f"data/{value.facts['key']}").read(8 * offset, 8 * count)
+    return list(struct.unpack(f"<{count}q", data))
 
 
 def _check_cache(cache: Value) -> None:

@@ -14,7 +14,6 @@ from typing import BinaryIO
 from rest_framework.exceptions import Throttled
 
 from rolloutdeck import wire
-from rollouts import storage
 from rollouts.errors import BadInput, HashMismatch, StorageUnavailable, TooLarge
 
 PIECE = 1 << 20
@@ -23,10 +22,13 @@ SMALL = 64 << 20
 
 
 class Arrival:
-    """Writes what it is given to `out`; at most `most` plain bytes. `read` counts bytes as sent, `size` plain ones."""
+    """Writes what it is given to `out`; at most `most` plain bytes. `read` counts bytes as sent, `size` plain ones.
 
-    def __init__(self, out: BinaryIO, *, gzipped: bool, most: int) -> None:
-        self.out, self.most, self.gzipped = out, most, gzipped
+    A part is not `hashed`: the whole will be.
+    """
+
+    def __init__(self, out: BinaryIO, *, gzipped: bool, most: int, hashed: bool = True) -> None:
+        self.out, self.most, self.gzipped, self.hashed = out, most, gzipped, hashed
         self.hash = hashlib.sha256()
         self.read = self.size = 0
         self.inflate = zlib.decompressobj(wbits=31)
@@ -37,7 +39,8 @@ class Arrival:
         for piece in self._inflated(data) if self.gzipped else (data,):
             self.size += len(piece)
             self._check()
-            self.hash.update(piece)
+            if self.hashed:
+                self.hash.update(piece)
             try:
                 self.out.write(piece)
             except OSError as error:
@@ -60,7 +63,8 @@ class Arrival:
             raise TooLarge(f"The body expands more than {wire.MAX_EXPANSION} times; send it without gzip.")
 
     def end(self) -> str:
-        """The sha256 of the plain bytes, which are now on disk as far as the operating system is concerned."""
+        """The sha256 of the plain bytes if they are hashed; they are now on disk as far as the operating system is
+        concerned."""
         if self.gzipped and self.read and not self.inflate.eof:
             raise BadInput("The gzip stream ends in the middle.")
         try:
@@ -71,11 +75,10 @@ class Arrival:
 
 
 class Parts:
-    """A body that travels in parts, kept under (run, sha256, total). One request at a time may write to it."""
+    """A body of `total` bytes that travels in parts. One request at a time may write to it."""
 
-    def __init__(self, run_id: int, sha256: str, total: int) -> None:
-        self.path = storage.parts_folder() / f"{run_id}-{sha256}-{total}"
-        self.total = total
+    def __init__(self, path: Path, total: int) -> None:
+        self.path, self.total = path, total
 
     def have(self) -> int:
         """Bytes so far."""

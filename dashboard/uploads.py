@@ -1,4 +1,4 @@
-"""PUT and HEAD of /api/v1/runs/{uid}/dumps/{sha256}/, in front of Django.
+"""PUT and HEAD of a run's dumps and of its artifacts' files, in front of Django.
 
 Django spools a whole body to disk before any view runs; here everything that can be refused is refused before the first
 byte of the body is read, and the bytes go straight to the data volume.
@@ -25,12 +25,11 @@ from dashboard import access
 from dashboard.api.errors import describe, error
 from dashboard.arrival import Arrival, Parts, Writing, check_hash, fresh, hash_of
 from dashboard.middleware import OURS
+from dashboard.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck import wire
-from rollouts import ingest, storage
+from rollouts import storage
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
 from rollouts.ingest import DumpHeader
-from rollouts.models import Dump, Run
-from workers import tasks
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-ADDRESS = re.compile(r"/api/v1/runs/([^/]+)/dumps/([^/]+)/?\Z")
+ADDRESS = re.compile(r"/api/v1/runs/([^/]+)/(?:dumps|artifacts/([^/]+)/files)/([^/]+)/?\Z")
 RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})\Z")
 RESERVE = 256 << 20  # bytes of the data volume that uploads leave free
 BATCH = 1 << 20
@@ -57,25 +56,9 @@ class Vanished(Exception):
 class Upload:
     """A request that may send its body. `part` is (start, end, total) in plain bytes; start is -1 for a question."""
 
-    run: Run
-    header: DumpHeader
-    sha256: str
+    target: Target
     gzipped: bool
-    length: int | None
     part: tuple[int, int, int] | None
-    known: Dump | None
-
-    @property
-    def parts(self) -> Parts | None:
-        return Parts(self.run.pk, self.sha256, self.part[2]) if self.part else None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    body: Mapping[str, Any]
-    dump: Dump | None = None
-    offset: int | None = None
 
 
 def concerns(scope: Mapping[str, Any], path: str) -> bool:
@@ -94,14 +77,14 @@ async def uploads(scope: Mapping[str, Any], receive: Receive, send: Send, path: 
         described = describe(problem)
         if described is None:
             log.exception("An upload to %s failed.", path)
-            described = 500, error("error", "The server failed; its log says why. The dump was not accepted.")
+            described = 500, error("error", "The server failed; its log says why. The bytes were not accepted.")
         answer = Answer(*described)
     await respond(send, answer, scope["method"])
     with suppress(Vanished):
         await body.drain()
     await send({"type": "http.response.body", "body": b""})
-    if answer.dump and answer.dump.state == Dump.State.RECEIVED and scope["method"] == "PUT":
-        PUBLISH.submit(clean, partial(tasks.hurry_dump, answer.dump.pk))
+    if answer.after and scope["method"] == "PUT":
+        PUBLISH.submit(clean, answer.after)
 
 
 class Body:
@@ -144,11 +127,11 @@ class Body:
 
 
 async def answered(scope: Mapping[str, Any], body: Body, path: str) -> Answer:
-    upload = await in_thread(admit, scope, path)
-    if upload.known:
-        return receipt(upload.known, 200)
+    upload, known = await in_thread(admit, scope, path)
+    if known:
+        return known
     if scope["method"] == "HEAD":
-        return Answer(404, {}, offset=0)
+        return await in_thread(upload.target.unknown)
     if upload.part:
         return await take_part(upload, body)
     return await take_whole(upload, body)
@@ -168,36 +151,39 @@ def clean(work: Callable[[], T]) -> T:
         close_old_connections()
 
 
-def admit(scope: Mapping[str, Any], path: str) -> Upload:
-    """Everything that can be known before the body. Raises what `describe` knows."""
+def admit(scope: Mapping[str, Any], path: str) -> tuple[Upload, Answer | None]:
+    """Everything that can be known before the body; an answer where that is enough. Raises what `describe` knows."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    uid, sha256 = matched(path)
+    uid, key, sha256 = matched(path)
     if not headers.get("authorization"):
         raise exceptions.NotAuthenticated("Send `Authorization: Bearer <token>`.")
     token = access.token_of(headers["authorization"])
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
-    header = DumpHeader.read(query_of(scope))
+    query, writing = query_of(scope), scope["method"] == "PUT"
+    header = None if key else DumpHeader.read(query)
     gzipped, length, part = encoding_of(headers), length_of(headers), range_of(headers)
-    check_sizes(gzipped, length, part)
+    check_sizes(gzipped, length, part, wire.MAX_FILE_BYTES if key else wire.MAX_DUMP_BYTES)
     run = access.arriving_run(token.user, token, uid, headers)
-    known = ingest.known_dump(run, header, sha256)
-    if scope["method"] == "PUT":
-        if known is None:
-            check_room(part[2] if part else length or 0)
-        else:
-            known = ingest.sent_again(known)
-    return Upload(run, header, sha256, gzipped, length, part, known)
+    target: Target = (
+        DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
+    )
+    sends = writing and not (part and part[0] < 0)
+    known = None if sends and target.verifies else target.known()
+    if sends and known is None:
+        check_room(target.room(part[2] if part else length or 0))
+    return Upload(target, gzipped, part), known
 
 
-def matched(path: str) -> tuple[str, str]:
+def matched(path: str) -> tuple[str, str, str]:
+    """The run's uid, the artifact's key (empty for a dump), the sha256 of the bytes. Raises BadInput."""
     found = ADDRESS.match(path)
-    uid, sha256 = found.groups() if found else ("", "")
+    uid, key, sha256 = found.groups(default="") if found else ("", "", "")
     if not wire.SHA256.match(sha256):
         raise BadInput("The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256")
     if not wire.UID.match(uid):
         raise BadInput("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
-    return uid, sha256
+    return uid, key, sha256
 
 
 def query_of(scope: Mapping[str, Any]) -> dict[str, str]:
@@ -236,38 +222,35 @@ def range_of(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
     return first, last, total
 
 
-def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | None) -> None:
-    if max(length or 0, part[2] if part else 0) > wire.MAX_DUMP_BYTES:
-        raise TooLarge(f"A dump may have {wire.MAX_DUMP_BYTES} bytes; split the file.")
+def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | None, most: int) -> None:
+    if max(length or 0, part[2] if part else 0) > most:
+        raise TooLarge(f"A file may have {most} bytes here; split it.")
     if part and part[0] >= 0 and length is not None and not gzipped and length != part[1] - part[0] + 1:
         raise BadInput("Content-Length and Content-Range speak of different sizes.")
 
 
 def check_room(size: int) -> None:
     free = storage.free_bytes()
-    if free < RESERVE + 2 * size:
+    if free < RESERVE + size:
         full = OSError(28, "No space left on device")
-        raise StorageUnavailable(f"The server's disk has {free >> 20} MiB left; it takes no dumps.") from full
+        raise StorageUnavailable(f"The server's disk has {free >> 20} MiB left; it takes no more files.") from full
 
 
 async def take_whole(upload: Upload, body: Body) -> Answer:
     path = storage.incoming()
     with fresh(path) as out:
-        arrival = Arrival(out, gzipped=upload.gzipped, most=wire.MAX_DUMP_BYTES)
+        arrival = Arrival(out, gzipped=upload.gzipped, most=upload.target.most)
         async for data in body.batches():
             await in_thread(arrival.write, data)
-        check_hash(await in_thread(arrival.end), upload.sha256)
-        dump, created = await in_thread(
-            ingest.accept_dump, upload.run, upload.header, upload.sha256, path, arrival.size
-        )
-    return receipt(dump, 201 if created else 200)
+        check_hash(await in_thread(arrival.end), upload.target.sha256)
+        return await in_thread(upload.target.accept, path, arrival.size)
 
 
 async def take_part(upload: Upload, body: Body) -> Answer:
     """A question, or a part that does not go on where the last one ended, is answered with how far it is."""
-    assert upload.part and upload.parts
+    assert upload.part
     first, last, total = upload.part
-    parts = upload.parts
+    parts = upload.target.parts(total)
     if parts.have() not in (first, total):
         return so_far(parts)
     writing = await in_thread(Writing, parts)
@@ -275,13 +258,14 @@ async def take_part(upload: Upload, body: Body) -> Answer:
         if writing.start == first < total:
             await append(writing, upload, body, last - first + 1)
         writing.keep()
-        return await in_thread(complete, upload, parts) if parts.have() == total else so_far(parts)
+        await in_thread(upload.target.moved, writing.start, parts.have(), total)
+        return await in_thread(complete, upload.target, parts) if parts.have() == total else so_far(parts)
     finally:
         writing.close()
 
 
 async def append(writing: Writing, upload: Upload, body: Body, length: int) -> None:
-    arrival = Arrival(writing.file, gzipped=upload.gzipped, most=length)
+    arrival = Arrival(writing.file, gzipped=upload.gzipped, most=length, hashed=False)
     async for data in body.batches():
         await in_thread(arrival.write, data)
     await in_thread(arrival.end)
@@ -289,25 +273,19 @@ async def append(writing: Writing, upload: Upload, body: Body, length: int) -> N
         raise BadInput(f"The part has {arrival.size} bytes, Content-Range says {length}.")
 
 
-def complete(upload: Upload, parts: Parts) -> Answer:
+def complete(target: Target, parts: Parts) -> Answer:
     """All parts are there: the whole is what counts."""
     try:
-        check_hash(hash_of(parts.path), upload.sha256)
-        dump, created = ingest.accept_dump(upload.run, upload.header, upload.sha256, parts.path, parts.total)
+        check_hash(hash_of(parts.path), target.sha256)
+        return target.accept(parts.path, parts.total)
     except BadInput:
         parts.drop()
         raise
-    return receipt(dump, 201 if created else 200)
 
 
 def so_far(parts: Parts) -> Answer:
     have = parts.have()
     return Answer(202, {"received": have}, offset=have)
-
-
-def receipt(dump: Dump, status: int) -> Answer:
-    given: wire.Receipt = {"sha256": dump.sha256, "bytes": dump.bytes}
-    return Answer(status, dict(given), dump, dump.bytes)
 
 
 async def respond(send: Send, answer: Answer, method: str) -> None:

@@ -256,7 +256,7 @@ def polled_at(run: Run, host: str) -> datetime | None:
     return datetime.fromisoformat(told) if told else None
 
 
-def is_servable(artifact: Artifact) -> str:
+def why_not(artifact: Artifact) -> str:
     """An empty string when a trainer may have its files, else the sentence that says why not."""
     match artifact.state:
         case State.READY:

@@ -169,13 +169,19 @@ def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Bin
     row = Run.objects.select_for_update().select_related("project").get(pk=run.pk)
     if facts:
         Run.objects.filter(pk=row.pk).update(facts={**row.facts, **told_facts(facts)})
-    bound = Binding.objects.filter(run=row).select_related("revision__plan").first()
+    bound = Binding.objects.filter(run=row).select_related("revision__plan__project", "revision__user").first()
     if bound and has_begun(row):
         return bound
     revision = of_ref(row.project, ref)
     bound, created = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
     live.changed(row, topics=("pins",))
     return bound
+
+
+def meant(run: Run, ref: str = "") -> Revision | None:
+    """The revision that the run would replay if it asked for `ref` now. Raises as `of_ref`."""
+    bound = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
+    return bound.revision if bound and has_begun(run) else of_ref(run.project, ref)
 
 
 def has_begun(run: Run) -> bool:

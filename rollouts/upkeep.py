@@ -11,7 +11,7 @@ from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
 from rollouts import live, storage
-from rollouts.models import Dump, DumpQuerySet, MetricRow, Run, Segment
+from rollouts.models import Artifact, Dump, DumpQuerySet, MetricRow, Run, Segment
 from rollouts.processes import is_gone
 from rollouts.projects import BIN
 
@@ -62,6 +62,11 @@ def sent(dumps: DumpQuerySet) -> list[int]:
     if late:
         Dump.objects.filter(pk__in=late).update(due_at=timezone.now() + AGAIN)
     return late
+
+
+def artifacts_due() -> list[int]:
+    """Artifacts whose bytes are all here and whose check was not begun, or died."""
+    return list(Artifact.objects.due().order_by("due_at").values_list("pk", flat=True)[:MOST])
 
 
 def series_due() -> list[int]:

@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import index, segments, series, upkeep
+from rollouts import index, segments, series, upkeep, verdicts
 from rollouts.errors import RolloutError
 from rollouts.models import Dump
 
@@ -51,6 +51,21 @@ def index_dump(dump_id: int) -> None:
         log.warning("Dump %s was not indexed: %s", dump_id, error)
 
 
+def hurry_artifact(artifact_id: int) -> None:
+    """Brings a worker to an artifact whose bytes are all here; if that cannot be, the next sweep will."""
+    hurry(check_artifact, artifact_id)
+
+
+@shared_task
+def check_artifact(artifact_id: int) -> None:
+    """Checks that a trainer may be given an artifact. Where the bytes cannot be read, the sweep sends it again."""
+    try:
+        for dump_id in verdicts.check(artifact_id):
+            hurry_dump(dump_id)
+    except RolloutError as error:
+        log.warning("Artifact %s was not checked: %s", artifact_id, error)
+
+
 @shared_task
 def fold_series(run_id: int) -> None:
     """Packs a run's loose metric rows into blocks."""
@@ -70,6 +85,8 @@ def sweep() -> None:
     upkeep.give_up()
     for dump_id in upkeep.overdue():
         hurry(index_dump, dump_id)
+    for artifact_id in upkeep.artifacts_due():
+        hurry(check_artifact, artifact_id)
     for run_id in upkeep.series_due():
         hurry(fold_series, run_id)
     for run_id, split in upkeep.segments_due():

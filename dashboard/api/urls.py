@@ -1,10 +1,24 @@
-"""Addresses below /api/. PUT of a dump is answered before Django, see `dashboard/uploads.py`."""
+"""Addresses below /api/. PUT of a dump or of a file of an artifact is answered before Django, see `dashboard/uploads.py`."""
 
 from __future__ import annotations
 
 from django.urls import path, re_path
 
-from dashboard.api import docs, errors, flags, metrics, projects, runs, samples, steps, tokens
+from dashboard.api import (
+    artifacts,
+    docs,
+    errors,
+    flags,
+    metrics,
+    pins,
+    plans,
+    projects,
+    replays,
+    runs,
+    samples,
+    steps,
+    tokens,
+)
 
 urlpatterns = [
     path("v1/runs/", runs.Runs.as_view()),
@@ -15,16 +29,24 @@ urlpatterns = [
     path("v1/runs/<str:uid>/steps/", steps.Steps.as_view()),
     path("v1/runs/<str:uid>/dumps/", runs.Dumps.as_view()),
     path("v1/runs/<str:uid>/dumps/<str:sha256>/", runs.OneDump.as_view()),
+    path("v1/runs/<str:uid>/artifacts/", artifacts.Artifacts.as_view()),
+    path("v1/runs/<str:uid>/artifacts/<str:key>/files/<str:sha256>/", artifacts.OneFile.as_view()),
+    path("v1/runs/<str:uid>/wanted/", artifacts.Wanted.as_view()),
+    path("v1/runs/<str:uid>/replay-plan/", plans.RunPlan.as_view()),
+    path("v1/runs/<str:uid>/replays/", replays.Replays.as_view()),
     path("v1/samples/", samples.Samples.as_view()),
     path("v1/samples/<str:pk>/", samples.OneSample.as_view()),
     path("v1/samples/<str:pk>/history/", samples.History.as_view()),
     path("v1/samples/<str:pk>/tokens/", samples.Tokens.as_view()),
     path("v1/flags/", flags.Flags.as_view()),
     path("v1/flags/<int:pk>/", flags.OneFlag.as_view()),
+    path("v1/pins/", pins.Pins.as_view()),
+    path("v1/pins/<int:pk>/", pins.OnePin.as_view()),
     path("v1/exports/samples/", samples.ExportedSamples.as_view()),
     path("v1/projects/", projects.Projects.as_view()),
     path("v1/projects/<str:slug>/", projects.OneProject.as_view()),
     path("v1/projects/<str:slug>/members/", projects.Members.as_view()),
+    path("v1/projects/<str:slug>/replay-plan/", plans.ProjectPlan.as_view()),
     path("v1/tokens/", tokens.Tokens.as_view()),
     path("v1/tokens/<int:pk>/", tokens.OneToken.as_view()),
     path("schema/", docs.Schema.as_view(), name="api-schema"),

@@ -1,0 +1,158 @@
+"""Artifacts of a run: told by the nodes that have the files, asked for, and read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import BinaryIO, ClassVar
+
+from asgiref.sync import sync_to_async
+from django.http import Http404, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown_reuse
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.runs import arriving
+from dashboard.api.schema import Takes
+from rolloutdeck import wire
+from rollouts import artifacts, blobs
+from rollouts.errors import BadInput, Conflict
+from rollouts.models import Artifact, Run
+from rollouts.words import number, one_of, text
+from workers import tasks
+
+PIECE = 1 << 20
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
+
+
+class Artifacts(APIView):
+    """What a trainer can load again."""
+
+    scopes = {"PUT": "ingest"}
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "step": "A number.",
+            "step_kind": "What the number counts.",
+            "split": "train or eval.",
+            "role": f"{', '.join(wire.ROLES)}.",
+            "state": "waiting, uploading, ready, unsafe or gone.",
+        },
+        "PUT": {
+            "attempt": "Key of the launch; `files` unless told.",
+            "split": "train (default) or eval.",
+            "step_kind": "What the step counts; global_step unless told.",
+            "step": "A number.",
+            "role": f"{', '.join(wire.ROLES)}.",
+            "files": "{relative path: {sha256, bytes}}.",
+            "facts": "What it is compared by with a run that asks for it; a missing one is unknown.",
+            "origin": "{host, path, command}: where the files lie, and what would send them.",
+            "send_now": "true: the sender does not wait for a pin.",
+            "gone": "Why the files cannot be sent any more.",
+            "wire": "Version of the client's words.",
+        },
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """The run's artifacts in step order, filtered by `step`, `role` and `state`."""
+        query = asked(request, self)
+        rows = access.run_or_404(request, uid).artifacts.order_by("step", "pk")
+        words = {"split": wire.SPLITS, "step_kind": wire.STEP_KINDS, "role": wire.ROLES, "state": Artifact.State.values}
+        chosen = {name: one_of(query.get(name), name, allowed, default="") for name, allowed in words.items()}
+        rows = rows.filter(**{name: value for name, value in chosen.items() if value})
+        if (step := number(query.get("step"), "step")) is not None:
+            rows = rows.filter(step=step)
+        pages = Pages()
+        page = pages.paginate_queryset(artifacts.with_blobs(rows), request, self) or []
+        return pages.get_paginated_response([shown_reuse.artifact(row) for row in page])
+
+    def put(self, request: Request, uid: str) -> Response:
+        """Tell of the files of a step; `id` is the sha256 of the canonical manifest, `missing` what is not here yet."""
+        data = told(request, self)
+        attempt = text(data.get("attempt"), "attempt", most=120)
+        row, created = artifacts.register(arriving(request, uid), attempt, artifacts.Manifest.read(data))
+        if row.due:
+            tasks.hurry_artifact(row.pk)
+        return Response(shown_reuse.registered(row), status=201 if created else 200)
+
+
+class Wanted(APIView):
+    """Which bytes are asked for."""
+
+    scopes = {"GET": "ingest"}
+    takes: ClassVar[Takes] = {"GET": {"host": "The node that asks; it is told of its own files only."}}
+
+    def get(self, request: Request, uid: str) -> Response:
+        """Files of the run that a pin wants and that are not here; ask again with each heartbeat."""
+        query = asked(request, self)
+        run = access.run_or_404(request, uid, scope="ingest")
+        host = text(query.get("host"), "host", most=120)
+        return Response({"files": [asdict(file) for file in artifacts.wanted(run, host)]})
+
+
+class NoSuchRange(APIException):
+    status_code = 416
+    default_code = "bad_range"
+
+
+class OneFile(APIView):
+    """A file of an artifact; PUT and HEAD are in `dashboard/uploads.py`."""
+
+    def get(self, request: Request, uid: str, key: str, sha256: str) -> HttpResponseBase:
+        """The very bytes that were dumped, whole or a `Range` of them. 409 unless a trainer may safely have them."""
+        artifact, size = file_or_404(access.run_or_404(request, uid), key, sha256)
+        if reason := artifacts.why_not(artifact):
+            raise Conflict(reason)
+        first, last = span_of(request.headers.get("Range", ""), size)
+        file = blobs.open_blob(artifact.run.project_id, sha256)
+        response = StreamingHttpResponse(pieces(file, first, last), content_type="application/octet-stream")
+        response["Content-Length"] = str(last - first)
+        response["Accept-Ranges"], response["ETag"] = "bytes", f'"{sha256}"'
+        response["Content-Disposition"] = f'attachment; filename="{sha256}"'
+        if "Range" in request.headers:
+            response.status_code = 206
+            response["Content-Range"] = f"bytes {first}-{last - 1}/{size}"
+        return response
+
+
+def file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:
+    """The artifact and the bytes of its file."""
+    if not wire.SHA256.match(key) or not wire.SHA256.match(sha256):
+        raise BadInput("An artifact and its files are named by a sha256: 64 lower-case hex digits.")
+    artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
+    size = artifacts.size_of(artifact, sha256) if artifact else None
+    if artifact is None or size is None:
+        raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}….")
+    return artifact, size
+
+
+def span_of(asked_for: str, size: int) -> tuple[int, int]:
+    """(first, one after the last) byte of a single Range. Raises NoSuchRange."""
+    if not asked_for:
+        return 0, size
+    found = RANGE.match(asked_for.strip())
+    start, end = found.groups() if found else ("", "")
+    first = int(start) if start else max(0, size - int(end or 0))
+    last = min(int(end) + 1, size) if start and end else size
+    if not found or not (start or end) or first >= last:
+        raise NoSuchRange(f"The file has {size} bytes; ask for one range within them.")
+    return first, last
+
+
+async def pieces(file: BinaryIO, first: int, last: int) -> AsyncIterator[bytes]:
+    """The bytes from `first` to before `last`, a megabyte at a time."""
+    read = sync_to_async(file.read, thread_sensitive=False)
+    try:
+        file.seek(first)
+        while first < last and (piece := await read(min(PIECE, last - first))):
+            first += len(piece)
+            yield piece
+    finally:
+        file.close()

@@ -1,0 +1,172 @@
+"""Replay plans of a project, and the revision of one that a run is bound to."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown_reuse
+from dashboard.api.parsing import asked, told
+from dashboard.api.pins import MAY_PIN
+from dashboard.api.runs import arriving
+from dashboard.api.schema import Takes
+from rollouts import plans
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Binding, Pin, Project, Revision, Run
+from rollouts.words import number, text, yes
+
+ETAG = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
+MOST_STEPS = 10_000  # of a strip
+
+
+class MatchRequired(APIException):
+    status_code = 428
+    default_code = "match_required"
+    default_detail = "Send `If-Match` with the revision that you have looked at, 0 where there is none yet."
+
+
+class ProjectPlan(APIView):
+    """A replay plan of a project."""
+
+    scopes = {"PUT": "admin"}
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "plan": "Its name; `default` unless told.",
+            "revision": "An older one.",
+            "run": "A run's id: adds what the plan means for it.",
+            "steps": "With it, so many steps of the strip; up to the last target unless told.",
+        },
+        "PUT": {
+            "plan": "Its name; `default` unless told.",
+            "action": "cache (default), repeat or repeat_last: what happens past the last target.",
+            "on_mismatch": "generate (default) or stop: what a run does at a step whose pin does not fit it.",
+            "exclude_flagged": "true: flagged samples are not replayed, where a trainer can do without some.",
+            "entries": "[{pin, target_step}], one for each target.",
+        },
+    }
+
+    def get(self, request: Request, slug: str) -> Response:
+        """The newest revision, or `revision`; its number is the ETag. `run` adds the verdict for that run."""
+        query = asked(request, self)
+        project = access.project_or_404(request, slug)
+        name = plans.name_of(query.get("plan"))
+        revision = revision_of(project, name, number(query.get("revision"), "revision"))
+        run = access.run_or_404(request, query["run"]) if "run" in query else None
+        if run and run.project_id != project.pk:
+            raise NotThere(f"The run {run.uid} is not one of {project.slug}.", "run")
+        return answered(project, name, revision, run, number(query.get("steps"), "steps", most=MOST_STEPS))
+
+    def put(self, request: Request, slug: str) -> Response:
+        """Save the plan as a new revision; 412 when somebody has saved one since the revision of `If-Match`."""
+        data = told(request, self)
+        project = access.project_or_404(request, slug)
+        access.require_role(request, project, MAY_PIN)
+        name = plans.name_of(data.get("plan"))
+        revision = plans.save(
+            project,
+            name,
+            access.person(request),
+            if_match=matched(request),
+            action=data.get("action") or "cache",
+            on_mismatch=data.get("on_mismatch") or "generate",
+            exclude_flagged=yes(data.get("exclude_flagged", False), "exclude_flagged"),
+            entries=entries_of(project, data.get("entries", [])),
+        )
+        return answered(project, name, revision, None, None)
+
+
+def matched(request: Request) -> int:
+    """The revision of If-Match. Raises MatchRequired."""
+    found = ETAG.match(request.headers.get("If-Match", "").strip())
+    if not found:
+        raise MatchRequired
+    return int(found[1])
+
+
+def entries_of(project: Project, rows: Any) -> list[tuple[Pin, Any]]:
+    """Raises BadInput."""
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and set(row) == {"pin", "target_step"} for row in rows
+    ):
+        raise BadInput("`entries` must be a list of objects {pin, target_step}.", "entries")
+    ids = [number(row["pin"], "entries") for row in rows]
+    known = {pin.pk: pin for pin in Pin.objects.filter(project=project, pk__in={pk for pk in ids if pk is not None})}
+    for pk in ids:
+        if pk not in known:
+            raise NotThere(f"There is no pin {pk} in {project.slug}.", "entries")
+    return [(known[pk], row["target_step"]) for pk, row in zip(ids, rows, strict=True) if pk is not None]
+
+
+def revision_of(project: Project, name: str, wanted: int | None) -> Revision | None:
+    """Raises NotThere for an older revision that is not there."""
+    if not wanted:
+        return None if wanted == 0 else plans.current(project, name)
+    return plans.of_ref(project, f"{name}@{wanted}")
+
+
+def answered(project: Project, name: str, revision: Revision | None, run: Run | None, steps: int | None) -> Response:
+    facts = plans.facts_of(run) if run else {}
+    entries = plans.entries_of(revision)
+    last = max((entry.target_step for entry in entries), default=0)
+    verdict = plans.verdict(revision, facts, range(1, (last if steps is None else steps) + 1)[:MOST_STEPS])
+    told = {**shown_reuse.plan(name, revision), "project": project.slug, "loosened": project.loosened}
+    told["entries"] = shown_reuse.judged(verdict.entries)
+    told["strip"] = verdict.strip
+    if run is None:
+        told["entries"] = [{**entry, "differences": []} for entry in told["entries"]]
+    else:
+        told |= {"run": run.uid, "facts": facts, **shown_reuse.of_run(run)}
+    return Response(told, headers={"ETag": f'"{told["revision"]}"'})
+
+
+class RunPlan(APIView):
+    """The plan that a run replays."""
+
+    scopes = {"POST": "ingest"}
+    takes: ClassVar[Takes] = {
+        "POST": {
+            "plan": "name or name@revision; the newest of `default` unless told.",
+            "facts": "What the run says of itself, to be compared with each pin.",
+            "bind": "false: only ask. true (default): the run keeps this revision.",
+            "wire": "Version of the client's words.",
+        }
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """The revision that the run is bound to, with its entries; number 0 of a run that is not bound."""
+        asked(request, self)
+        run = access.run_or_404(request, uid)
+        bound = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
+        return Response(followed(run, bound.revision if bound else None))
+
+    def post(self, request: Request, uid: str) -> Response:
+        """Bind the run to a revision and answer what it has to load. A run that has begun keeps what it is bound to."""
+        data = told(request, self)
+        run = arriving(request, uid)
+        ref, facts = text(data.get("plan"), "plan", most=120), data.get("facts")
+        if facts is not None and not isinstance(facts, dict):
+            raise BadInput("`facts` must be an object.", "facts")
+        if not yes(data.get("bind", True), "bind"):
+            return Response(followed(run, plans.meant(run, ref), {**plans.facts_of(run), **(facts or {})}))
+        bound = plans.bind(run, ref, facts)
+        run.refresh_from_db()
+        return Response(followed(run, bound.revision))
+
+
+def followed(run: Run, revision: Revision | None, facts: dict[str, Any] | None = None) -> dict[str, Any]:
+    told = facts if facts is not None else plans.facts_of(run)
+    verdict = plans.verdict(revision, told)
+    name = revision.plan.name if revision else plans.DEFAULT
+    return {
+        **shown_reuse.plan(name, revision),
+        "run": run.uid,
+        "facts": told,
+        **shown_reuse.of_run(run),
+        "entries": shown_reuse.judged(verdict.entries),
+    }

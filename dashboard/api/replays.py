@@ -1,0 +1,79 @@
+"""What came of a plan at each step of a run."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown_reuse
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.runs import arriving
+from dashboard.api.schema import Takes
+from rolloutdeck import wire
+from rollouts import replays
+from rollouts.errors import BadInput
+from rollouts.words import number, one_of, text, yes
+
+
+class Replays(APIView):
+    """Replay events of a run."""
+
+    scopes = {"POST": "ingest"}
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "step": "A number.",
+            "outcome": f"{', '.join(wire.OUTCOMES)}.",
+            "strip": "true: one cell per step, and totals, instead of events.",
+        },
+        "POST": {
+            "attempt": "Key of the launch.",
+            "step": "A number.",
+            "step_kind": "What the step counts; global_step unless told.",
+            "outcome": "hit (replayed), miss (generated) or refused (generated, see reason).",
+            "pin": "Its id; the one that the plan has there unless told.",
+            "rows": "How many were loaded.",
+            "seconds": "How long loading took.",
+            "reason": "Why it was refused, or generated.",
+            "wire": "Version of the client's words.",
+        },
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """Events in step order; `strip=true` for one cell per step with totals."""
+        query = asked(request, self)
+        run = access.run_or_404(request, uid)
+        if yes(query.get("strip", "false"), "strip"):
+            return Response(shown_reuse.strip(replays.strip(run)))
+        rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
+        if (step := number(query.get("step"), "step")) is not None:
+            rows = rows.filter(step=step)
+        if outcome := one_of(query.get("outcome"), "outcome", wire.OUTCOMES, default=""):
+            rows = rows.filter(outcome=outcome)
+        pages = Pages()
+        page = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([shown_reuse.replay(row) for row in page])
+
+    def post(self, request: Request, uid: str) -> Response:
+        """Tell what happened at a step; again for the same step replaces it."""
+        data = told(request, self)
+        step = number(data.get("step"), "step")
+        if step is None:
+            raise BadInput("`step` says which step this is of; it is missing.", "step")
+        row, created = replays.report(
+            arriving(request, uid),
+            text(data.get("attempt"), "attempt", most=120),
+            step,
+            data.get("outcome", ""),
+            step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            pin=number(data.get("pin"), "pin"),
+            rows=data.get("rows"),
+            seconds=data.get("seconds"),
+            reason=data.get("reason") or "",
+        )
+        return Response(shown_reuse.replay(row), status=201 if created else 200)

@@ -1,0 +1,163 @@
+"""Artifacts, pins, plans and replays as the API shows them; the words are those of the design and stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dashboard.api.shown import address
+from rolloutdeck.compat import Difference
+from rollouts import artifacts, pins
+from rollouts.models import Artifact, Flag, Pin, Replay, Revision, Run
+from rollouts.pins import Standing
+from rollouts.plans import Judged
+from rollouts.replays import Cell, Strip
+
+
+def artifact(row: Artifact) -> dict[str, Any]:
+    """One of `artifacts.with_blobs`."""
+    return {
+        "id": row.key,
+        "run": row.run.uid,
+        "attempt": row.attempt.key,
+        "split": row.split,
+        "step_kind": row.step_kind,
+        "step": row.step,
+        "role": row.role,
+        "state": row.state,
+        "message": row.message,
+        "bytes": row.bytes,
+        "received": artifacts.received(row),
+        "files": row.files,
+        "facts": row.facts,
+        "origin": row.origin,
+        "send_now": row.send_now,
+        "url": files_url(row),
+        "created_at": row.created_at,
+        "ready_at": row.ready_at,
+    }
+
+
+def files_url(row: Artifact) -> str:
+    """Below the server's address; the sha256 of a file follows."""
+    return f"/api/v1/runs/{row.run.uid}/artifacts/{row.key}/files/"
+
+
+def pin(row: Pin, standing: Standing | None = None) -> dict[str, Any]:
+    """A pin with how far its bytes are."""
+    told = standing or pins.standing(row)
+    return {
+        "id": row.pk,
+        "project": row.project.slug,
+        **source(row),
+        "attempt": row.attempt.key,
+        "split": row.split,
+        "note": row.note,
+        "user": row.user.get_username(),
+        "url": address(f"/runs/{row.run.uid}/steps/{row.step}/"),
+        "state": told.state,
+        "bytes": told.bytes,
+        "received": told.received,
+        "available": told.available,
+        "prompts": told.prompts,
+        "messages": told.messages,
+        "senders": [{**asdict(sender), "quiet": sender.quiet} for sender in told.senders],
+        "artifacts": [
+            {"id": one.key, "role": one.role, "step": one.step, "state": one.state} for one in told.artifacts
+        ],
+        "created_at": row.created_at,
+        "removed_at": row.removed_at,
+    }
+
+
+def source(row: Pin) -> dict[str, Any]:
+    return {"run": row.run.uid, "name": row.run.name, "step": row.step, "step_kind": row.step_kind}
+
+
+def plan(name: str, revision: Revision | None) -> dict[str, Any]:
+    """A revision without its entries; number 0 while there is none."""
+    return {
+        "plan": name,
+        "revision": revision.number if revision else 0,
+        "action": revision.action if revision else "cache",
+        "on_mismatch": revision.on_mismatch if revision else "generate",
+        "exclude_flagged": bool(revision and revision.exclude_flagged),
+        "user": revision.user.get_username() if revision else None,
+        "created_at": revision.created_at if revision else None,
+    }
+
+
+def judged(rows: Sequence[Judged]) -> list[dict[str, Any]]:
+    """The entries of a plan for the run that asks: what to load, from where, and in what it differs."""
+    flagged = flagged_of(row.entry.pin for row in rows)
+    return [
+        {
+            "target_step": row.entry.target_step,
+            "pin": row.entry.pin_id,
+            "role": row.artifacts[0].role if row.artifacts else "",
+            "source": {**source(row.entry.pin), "flagged": flagged[row.entry.pin_id]},
+            "artifacts": [to_load(one) for one in row.artifacts],
+            "differences": differences(row.differences),
+        }
+        for row in rows
+    ]
+
+
+def to_load(row: Artifact) -> dict[str, Any]:
+    names = ("role", "step_kind", "step", "state", "message", "facts", "files")
+    return {"id": row.key, **{name: getattr(row, name) for name in names}, "url": files_url(row)}
+
+
+def differences(rows: Iterable[Difference]) -> list[dict[str, Any]]:
+    return [asdict(row) for row in rows]
+
+
+def flagged_of(rows: Iterable[Pin]) -> dict[int, int]:
+    """How many samples of each pinned step are flagged bad, by the pin's id."""
+    found = {}
+    for row in rows:
+        place = {f"step__{name}": getattr(row, name) for name in ("run", "attempt", "split", "step_kind", "step")}
+        bad = Flag.objects.filter(**place, label=Flag.Label.BAD, withdrawn_at=None)
+        found[row.pk] = bad.values("sample").distinct().count()
+    return found
+
+
+def replay(row: Replay) -> dict[str, Any]:
+    return {
+        "attempt": row.attempt.key,
+        "step_kind": row.step_kind,
+        "step": row.step,
+        "outcome": row.outcome,
+        "pin": row.pin_id,
+        "source": source(row.pin) if row.pin else None,
+        "rows": row.rows,
+        "seconds": row.seconds,
+        "saved": row.saved,
+        "reason": row.reason,
+        "created_at": row.created_at,
+    }
+
+
+def cell(row: Cell) -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in ("step", "step_kind", "state", "rows", "seconds", "saved", "reason")}
+    return {**told, "pin": row.pin.pk if row.pin else None, "source": source(row.pin) if row.pin else None}
+
+
+def strip(row: Strip) -> dict[str, Any]:
+    totals = {"rows": row.rows, "seconds": row.seconds, "saved": row.saved, "estimated": row.estimated}
+    return {"cells": [cell(one) for one in row.cells], "counts": row.counts, "totals": totals}
+
+
+def registered(row: Artifact) -> dict[str, Any]:
+    """What a node that told of an artifact needs to know."""
+    return {"id": row.key, "state": row.state, "step": row.step, "missing": artifacts.missing(row)}
+
+
+def of_run(run: Run) -> Mapping[str, Any]:
+    """The revision that a run is bound to; None of a run that is not bound yet."""
+    bound = getattr(run, "binding", None)
+    if bound is None:
+        return {"bound": None}
+    name = str(bound.revision) if bound.revision else ""
+    return {"bound": {"revision": name, "created_at": bound.created_at}}

@@ -1,0 +1,149 @@
+"""What a body in front of Django is for: a dump of a run, or a file of an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from django.http import Http404
+
+from dashboard.arrival import Parts
+from rolloutdeck import wire
+from rollouts import artifacts, blobs, ingest, storage
+from rollouts.errors import BadInput
+from rollouts.ingest import DumpHeader
+from rollouts.models import Artifact, Blob, Dump, Run
+from workers import tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`offset`: how many bytes are here; `after`: what is to be published once it has been sent."""
+
+    status: int
+    body: Mapping[str, Any]
+    offset: int | None = None
+    after: Callable[[], None] | None = None
+
+
+class Target(Protocol):
+    sha256: str
+    most: int  # plain bytes
+    verifies: bool  # whether a body is read and verified although its bytes are here already
+
+    def known(self) -> Answer | None:
+        """The receipt, where the bytes are here already."""
+
+    def unknown(self) -> Answer:
+        """How far it is, where they are not all here."""
+
+    def room(self, size: int) -> int:
+        """Bytes of disk that `size` bytes take while they arrive."""
+
+    def parts(self, total: int) -> Parts:
+        """Where they are gathered if they travel in parts. Raises BadInput."""
+
+    def moved(self, before: int, have: int, total: int) -> None:
+        """Another part is here."""
+
+    def accept(self, plain: Path, size: int) -> Answer:
+        """Keeps the bytes; `plain` is gone afterwards. The caller has checked the hash. Raises StorageUnavailable."""
+
+
+def receipt(sha256: str, size: int, created: bool, after: Callable[[], None] | None = None) -> Answer:
+    given: wire.Receipt = {"sha256": sha256, "bytes": size}
+    return Answer(201 if created else 200, dict(given), size, after)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpTarget:
+    run: Run
+    header: DumpHeader
+    sha256: str
+    dump: Dump | None
+    most: int = wire.MAX_DUMP_BYTES
+    verifies: bool = False
+
+    @classmethod
+    def find(cls, run: Run, header: DumpHeader, sha256: str, *, writing: bool) -> DumpTarget:
+        known = ingest.known_dump(run, header, sha256)
+        return cls(run, header, sha256, ingest.sent_again(known) if known and writing else known)
+
+    def known(self) -> Answer | None:
+        return self.told(self.dump, False) if self.dump else None
+
+    def unknown(self) -> Answer:
+        return Answer(404, {}, 0)
+
+    def room(self, size: int) -> int:
+        return 2 * size  # what arrives, and beside it what is kept
+
+    def parts(self, total: int) -> Parts:
+        return Parts(storage.parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
+
+    def moved(self, before: int, have: int, total: int) -> None:
+        """Nobody looks at half a dump."""
+
+    def accept(self, plain: Path, size: int) -> Answer:
+        return self.told(*ingest.accept_dump(self.run, self.header, self.sha256, plain, size))
+
+    @staticmethod
+    def told(dump: Dump, created: bool) -> Answer:
+        waits = dump.state == Dump.State.RECEIVED
+        return receipt(dump.sha256, dump.bytes, created, partial(tasks.hurry_dump, dump.pk) if waits else None)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTarget:
+    """A file that the artifact's manifest names; `size` in bytes, as it says."""
+
+    artifact: Artifact
+    sha256: str
+    size: int
+    most: int
+    verifies: bool = True
+    MOVES: ClassVar[int] = 100  # pages hear of an arriving file at most so often
+
+    @classmethod
+    def find(cls, run: Run, key: str, sha256: str) -> FileTarget:
+        """Raises Http404 for what no manifest of the run names."""
+        artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
+        size = artifacts.size_of(artifact, sha256) if artifact else None
+        if artifact is None or size is None:
+            raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}…; register it first.")
+        return cls(artifact, sha256, size, size)
+
+    def known(self) -> Answer | None:
+        return self.told(artifacts.refresh(self.artifact), False) if self.is_here() else None
+
+    def is_here(self) -> bool:
+        return Blob.objects.filter(project=self.artifact.run.project_id, sha256=self.sha256).exists()
+
+    def unknown(self) -> Answer:
+        return Answer(404, {}, blobs.arrived(self.artifact.run.project_id, self.sha256, self.size))
+
+    def room(self, size: int) -> int:
+        return size
+
+    def parts(self, total: int) -> Parts:
+        if total != self.size:
+            raise BadInput(f"The manifest says that this file has {self.size} bytes, Content-Range {total}.")
+        return Parts(blobs.part_path(self.artifact.run.project_id, self.sha256, total), total)
+
+    def moved(self, before: int, have: int, total: int) -> None:
+        if self.MOVES * before // total != self.MOVES * have // total:
+            artifacts.underway(self.artifact)
+
+    def accept(self, plain: Path, size: int) -> Answer:
+        if size != self.size:
+            plain.unlink(missing_ok=True)
+            raise BadInput(f"The manifest says that this file has {self.size} bytes; {size} came.")
+        created = not self.is_here()
+        return self.told(artifacts.arrived(self.artifact, self.sha256, plain, size), created)
+
+    def told(self, artifact: Artifact, created: bool) -> Answer:
+        after = partial(tasks.hurry_artifact, artifact.pk) if artifact.due else None
+        return receipt(self.sha256, self.size, created, after)

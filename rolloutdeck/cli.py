@@ -45,6 +45,18 @@ def _files(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _keeping(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--artifacts",
+        choices=("now", "on-pin", "never"),
+        default="",
+        help=f"when steps that can be replayed are sent; default: {default}",
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="PATH", help="tokenizer.json of the run's token ids, or its folder"
+    )
+
+
 def _up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch as well")
     parser.add_argument("--data", type=Path, default=None, help="default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data")
@@ -57,6 +69,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files or folders")
     _run(parser)
     _files(parser)
+    _keeping(parser, "now")
     parser.add_argument("--no-wait", action="store_true", help="do not wait until everything is indexed")
     _server(parser)
 
@@ -68,6 +81,7 @@ def _watch(parser: argparse.ArgumentParser) -> None:
     )
     _run(parser)
     _files(parser)
+    _keeping(parser, "on-pin")
     parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="default: 1")
     parser.add_argument("--once", action="store_true", help="take what is whole now, then end")
     _server(parser)
@@ -95,6 +109,16 @@ def _samples(parser: argparse.ArgumentParser) -> None:
     _server(parser)
 
 
+def _plan(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    parser.add_argument("--plan", default="", metavar="NAME", help="default: ROLLOUTDECK_PLAN, else default")
+    parser.add_argument(
+        "--steps", type=int, default=0, metavar="N", help="show steps 1 to N; default: past the last target"
+    )
+    parser.add_argument("--json", action="store_true", help="the server's answer as it is")
+    _server(parser)
+
+
 def _token(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="create")
     create = verbs.add_parser("create", help="make a token; it is shown once")
@@ -110,12 +134,32 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="JSON, YAML or a file of overrides")
 
 
+def _pull(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="a folder of its own, absent or empty")
+    parser.add_argument("--trainer", required=True, help="verl")
+    parser.add_argument("--plan", default="", metavar="NAME[@REVISION]", help="default: ROLLOUTDECK_PLAN, else default")
+    parser.add_argument("--steps", type=int, metavar="N", help="lay out steps 1 to N; default: all that the run makes")
+    parser.add_argument("--config", type=Path, help="of the run that will replay: JSON, YAML or a file of overrides")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of that run, on top of its config on the server",
+    )
+    _server(parser)
+
+
 COMMANDS: dict[str, tuple[str, str, Adder]] = {
     "up": ("rolloutdeck.up", "run the whole product on this machine", _up),
     "import": ("rolloutdeck.commands.import_", "bring existing dump folders into a run", _import),
     "watch": ("rolloutdeck.commands.watch", "follow the folder of a run that is being written", _watch),
     "sync": ("rolloutdeck.commands.sync", "send what earlier processes left in a spool", _sync),
     "samples": ("rolloutdeck.commands.samples", "list samples in the shell", _samples),
+    "pull": ("rolloutdeck.commands.pull", "put a replay plan's files where a trainer loads them", _pull),
+    "plan": ("rolloutdeck.commands.plan", "show what the next run replays, and whether it fits", _plan),
     "token": ("rolloutdeck.commands.token", "make a token", _token),
     "check": ("rolloutdeck.commands.check", "find settings of a trainer that would lose samples", _check),
 }

@@ -56,8 +56,9 @@ class Courier:
         voice: Voice,
         own: spool.Spool | None = None,
         opened: Callable[[Any], None] = lambda data: None,
+        registered: Callable[[Any], None] = lambda data: None,
     ) -> None:
-        self.voice, self._own, self._opened = voice, own, opened
+        self.voice, self._own, self._opened, self._registered = voice, own, opened, registered
         self.counts: Counter[str] = Counter()
         self.kept: dict[Path, str] = {}
         self.trouble, self.denied = "", False
@@ -190,6 +191,8 @@ class Courier:
         self._guilty.update(self._failures)
         if batch[0].kind == "run":
             self._opened(outcome.data)
+        elif batch[0].kind == "artifact":
+            self._registered(outcome.data)
 
     def _reject(self, server: Server, folder: Path, file: spool.Waiting, reason: str) -> None:
         """Puts aside what the server will never take, with its reason beside it, and counts it."""

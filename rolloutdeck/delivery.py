@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from rolloutdeck import spool, wire
+from rolloutdeck import artifact, shelf, spool, wire
 from rolloutdeck.http import Answer, NotReachable, Server, Slice
 
 METRICS_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
@@ -57,16 +57,59 @@ def _deliver(
     about, uid = about_run(header), quote(header["uid"], safe="")
     if header["kind"] == "dump":
         return _Upload(server, files[0].path, header, start, about, timeout).send()
+    if header["kind"] == "artifact":
+        return _register(server, header, _json_body(files[0].path))
     if header["kind"] == "metrics":
         body: Any = {"attempt": header["attempt"], "points": [point for file in files for point in _points(file.path)]}
         path = f"runs/{uid}/metrics/"
     else:
         body = _json_body(files[0].path)
-        path = "runs/" if header["kind"] == "run" else f"runs/{uid}/finish/"
+        path = {"run": "runs/", "replay": f"runs/{uid}/replays/"}.get(header["kind"], f"runs/{uid}/finish/")
         if header["kind"] == "run" and isinstance(body, dict):
             body["waited"] = spool.waited(files[0])
     answer = server.send_json("POST", path, body, headers=about, timeout=timeout)
     return Outcome("sent", data=answer.json()) if answer.ok else judge(answer)
+
+
+def asking(server: Server, header: wire.SpoolHeader, timeout: float = 30.0) -> shelf.Ask:
+    """Requests to addresses below the run's, from which a server that never saw the run can create it."""
+
+    def ask(method: str, path: str, **options: Any) -> Answer:
+        headers = {**about_run(header), **options.pop("headers", {})}
+        address = f"runs/{quote(header['uid'], safe='')}/{path}"
+        return server.request(method, address, headers=headers, **{"timeout": timeout, **options})
+
+    return ask
+
+
+def _register(server: Server, header: wire.SpoolHeader, told: Mapping[str, Any]) -> Outcome:
+    """Hashes the files that were named where they lie, and tells the server. `data`: the run's uid, the artifact."""
+    path = Path(told["path"])
+    try:
+        found = artifact.of_path(path, told)
+    except artifact.Unsteady as error:
+        return Outcome("later", str(error))
+    except (OSError, ValueError) as error:
+        return Outcome("rejected", f"{path} can't be kept: {getattr(error, 'strerror', None) or error}")
+    command = artifact.command_for(path, header["project"], header["name"], header["attempt"])
+    ask = asking(server, header)
+    answer = shelf.register(ask, found, header["attempt"], command, told["send_now"])
+    if not answer.ok:
+        return judge(answer)
+    if told["send_now"] and (trouble := _send_now(ask, found, answer.json())):
+        return trouble
+    return Outcome("sent", data=(header["uid"], found))
+
+
+def _send_now(ask: shelf.Ask, found: artifact.Artifact, told: Any) -> Outcome | None:
+    """Brings over what the server lacks; None when it has all. The spool file stays until then."""
+    problems: list[str] = []
+    sending = shelf.Shelf(say=problems.append)
+    sending.put(found, told.get("missing", ()) if isinstance(told, dict) else ())
+    while answer := sending.send(ask):
+        if not answer.ok and not problems:
+            return judge(answer)
+    return Outcome("rejected", problems[0]) if problems else None
 
 
 def about_run(header: wire.SpoolHeader) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Says every half minute that the training lives, and keeps the leases of the spools that this process owns."""
+"""Says every half minute that the training lives, asks which files are wanted, and keeps this process's leases."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Heartbeat:
                 if time.monotonic() >= due:
                     due = time.monotonic() + wire.HEARTBEAT_SECONDS
                     self.beat()
+                    self.sender.ask_wanted()
             except Exception:  # the leases must be kept as long as the training lives
                 log.debug("A heartbeat failed.", exc_info=True)
 

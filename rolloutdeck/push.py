@@ -64,6 +64,11 @@ class Target:
         except NotReachable as error:
             raise NotNow(f"the server does not answer: {error}") from error
 
+    def ask_run(self, method: str, path: str, **options: Any) -> Answer:
+        """A request to an address below the run's. Raises NotNow."""
+        headers = {**self._about(), **options.pop("headers", {})}
+        return self.ask(method, f"{self.path}{path}", headers=headers, **{"timeout": 120.0, **options})
+
     def open(self) -> None:
         """Finds or makes the run, which continues if the name is known. Raises Refused, NotNow, Denied."""
         wanted = {"project": self.project, "name": self.name, "attempt": self.attempt, "resume": "allow"}

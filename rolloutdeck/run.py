@@ -7,6 +7,7 @@ time. What could not be kept is counted, and the counts are shown on the run.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import operator
 import os
@@ -16,14 +17,17 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rolloutdeck import launch, spool, tables, wire, writer
+from rolloutdeck import artifact, launch, spool, tables, wire, writer
 from rolloutdeck.env import Settings
 from rolloutdeck.heartbeat import Heartbeat
 from rolloutdeck.http import Server
 from rolloutdeck.sender import Sender
 from rolloutdeck.voice import Voice, log
+
+if TYPE_CHECKING:
+    from rolloutdeck.replay import Plan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,7 +92,7 @@ class Run:
         spool_bytes, queue_bytes = self._limits
         self._pid = os.getpid()
         own = spool.Spool(self._below, self.uid, self.attempt, self._settings.url, spool_bytes)
-        self._sender = Sender(own, _connect, self._voice, self._opened)
+        self._sender = Sender(own, _connect, self._voice, self._opened, self._header)
         self._writer = writer.Writer(own, self._header, self._voice, self._sender.wake, queue_bytes)
         self._heartbeat = Heartbeat(self._sender, self._header, lambda: self._step)
         self._started, self._starting = False, threading.Lock()
@@ -148,6 +152,82 @@ class Run:
         given = os.fspath(path)
         query = self._query(step, split, step_kind, (source or given)[-500:], format, producer)
         self._put(writer.File(Path(given).absolute(), query))
+
+    @_guarded
+    def log_artifact(
+        self,
+        path: str | os.PathLike[str],
+        step: int,
+        role: str = "rollout",
+        manifest: Mapping[str, Any] | None = None,
+        *,
+        split: str = "train",
+        step_kind: str = "global_step",
+        send_now: bool = False,
+    ) -> None:
+        """A file, or the folder of a step, that a trainer could load again: named, not copied, so leave it there.
+
+        The server is told its files and hashes; the bytes go when a pin wants them, or at once with `send_now`.
+        `manifest` may hold `files` (paths below the folder, all by default) and `facts` (see `compat`).
+        """
+        artifact.prepare()
+        given, told = Path(path).absolute(), dict(manifest or {})
+        said = {
+            "path": str(given),
+            "role": _word(role, "role", wire.ROLES),
+            "step": self._at(step),
+            "split": _word(split, "split", wire.SPLITS),
+            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "files": [str(name) for name in told.get("files") or ()],
+            "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=tables.plain)),
+            "send_now": bool(send_now),
+        }
+        self._put(writer.Note("artifact", said, what="artifacts"))
+
+    def replay_plan(
+        self, name: str = "", facts: Mapping[str, Any] | None = None, *, bind: bool = True, timeout: float = 5.0
+    ) -> Plan:
+        """The replay plan that this run follows, ROLLOUTDECK_PLAN or `default` without a `name`; empty where there is
+        none or the server does not answer within `timeout` seconds. Never raises.
+
+        The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compat`.
+        """
+        from rolloutdeck import replay
+
+        try:
+            end = time.monotonic() + timeout
+            self._writer.flush(timeout)
+            self._sender.drain(end - time.monotonic())  # the run must be known before it is asked about
+            left = max(1.0, end - time.monotonic())
+            return replay.ask(self._header, _connect(), name or self._settings.plan, facts or {}, bind, left)
+        except Exception as error:
+            self._voice.once(f"plan {error}", "No replay plan, everything is generated: %s", error)
+            return replay.Plan()
+
+    @_guarded
+    def report_replay(
+        self,
+        step: int,
+        outcome: str,
+        pin: int | None = None,
+        rows: int | None = None,
+        seconds: float | None = None,
+        reason: str = "",
+        *,
+        step_kind: str = "global_step",
+    ) -> None:
+        """What came of a step under a plan: `hit` (replayed), `miss` (generated) or `refused` (generated, and why)."""
+        said = {
+            "attempt": self.attempt,
+            "step": self._at(step),
+            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "outcome": _word(outcome, "outcome", wire.OUTCOMES),
+            "pin": pin,
+            "rows": rows,
+            "seconds": None if seconds is None or not math.isfinite(seconds) else float(seconds),
+            "reason": launch.word(reason, 2000),
+        }
+        self._put(writer.Note("replay", said, what="replays"))
 
     def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
         """Ends the run in this process: `outcome` is `finished` or `failed`.

@@ -1,4 +1,7 @@
-"""Finding dump files below folders: which kind each is, of which split and step, and why the others are left out."""
+"""Finding dump files below folders: which kind each is, of which split and step, and why the others are left out.
+
+Folders of steps that a trainer can load again are found beside them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from types import MappingProxyType
 
 from rolloutdeck import trainers
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers import FileKind, Head, SkipFolder
 
 HEAD_BYTES = 1 << 14
 LONG_HEAD_BYTES = 4 << 20  # where the first line is longer than HEAD_BYTES
@@ -53,9 +56,12 @@ class Found:
 
 @dataclass
 class Survey:
-    """`left_out`: what it is -> sources. `notes`: sentences about what was decided."""
+    """`folders`: steps that can be loaded again, `trainer` their trainer's name. `left_out`: what it is -> sources.
+    `notes`: sentences about what was decided."""
 
     files: list[Found] = field(default_factory=list)
+    folders: list[SkipFolder] = field(default_factory=list)
+    trainer: str = ""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -141,7 +147,10 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
     base, result = base_of(absolute), Survey()
     kinds = trainers.kinds(choice.format)
     by_folder: dict[Path, list[tuple[Found, Head]]] = {}
+    claimed = set() if choice.format else _with_folders(absolute, base, result)
     for path in dict.fromkeys(file for start in absolute for file in files_below(start)):
+        if path in claimed:
+            continue
         source = path.relative_to(base).as_posix()
         try:
             kind, head = kind_of(path, kinds, told=bool(choice.format))
@@ -159,6 +168,22 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
     result.notes += _alike(result.files)
     result.files.sort(key=lambda found: (found.step if found.step is not None else -1, found.split, found.source))
     return result
+
+
+def _with_folders(paths: Sequence[Path], base: Path, result: Survey) -> set[Path]:
+    """Adds the steps that can be loaded again; the files that are theirs, or those of one that is not whole."""
+    claimed = set()
+    for spot in dict.fromkeys(spot for path in paths for spot in trainers.spots(path)):
+        claimed |= {spot.path, *(spot.path / name for name in spot.files)}
+        found = spot.reason or trainers.described(spot)
+        if isinstance(found, SkipFolder):
+            result.folders.append(found)
+            result.trainer = spot.trainer
+        else:
+            place = spot.path if spot.path != base else base / spot.files[0]
+            result.left_out.setdefault(found, []).append(place.relative_to(base).as_posix())
+    result.folders.sort(key=lambda one: (str(one.path.parent), one.step))
+    return claimed
 
 
 def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import lease, spool
-from rolloutdeck.courier import NOTHING, Courier
+from rolloutdeck import lease, spool, wire
+from rolloutdeck.courier import NOTHING, Backoff, Courier
+from rolloutdeck.delivery import asking
 from rolloutdeck.env import same_server
-from rolloutdeck.http import Server
+from rolloutdeck.http import NotReachable, Server
+from rolloutdeck.shelf import Shelf, wanted
 from rolloutdeck.voice import Voice, log
 
 LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
@@ -32,11 +34,15 @@ class Sender:
         connect: Callable[[], Server | None],
         voice: Voice,
         opened: Callable[[Any], None] = lambda data: None,
+        header: wire.SpoolHeader | None = None,
     ) -> None:
-        self.own, self.connect = own, connect
+        self.own, self.connect, self.voice = own, connect, voice
         self.adopted: list[Path] = []
         self.server: Server | None = None
-        self.courier = Courier(voice, own, opened)
+        self.courier = Courier(voice, own, opened, self._registered)
+        self.shelf = Shelf(say=lambda text: voice.once(text, "%s", text))
+        self.header: wire.SpoolHeader = header or {}
+        self._artifact_due, self._artifact_pauses = 0.0, Backoff()
         self._wake, self._closed, self._hurried = threading.Event(), False, False
         self._adopt_at = self._connect_at = 0.0
         self._thread: threading.Thread | None = None
@@ -102,6 +108,38 @@ class Sender:
         pause = self.courier.turn(self.server, self._folders())
         if pause == NOTHING:
             self._clear_adopted()
+        return min(pause, self._send_wanted(self.server)) if pause > 0 else pause
+
+    def ask_wanted(self) -> None:
+        """Asks which bytes a pin wants of this process; called with the heartbeat. Raises NotReachable."""
+        if self.server and self.shelf.artifacts:
+            answer = wanted(asking(self.server, self.header, timeout=10.0))
+            told = answer.json() if answer.ok else None
+            self.shelf.want(told.get("files") if isinstance(told, dict) else None)
+            if self.shelf.busy:
+                self.wake()
+
+    def _registered(self, data: Any) -> None:
+        """The server was told of an artifact; of this process's run, it may want the bytes later."""
+        uid, found = data
+        if uid == self.own.uid:
+            self.shelf.put(found)
+
+    def _send_wanted(self, server: Server) -> float:
+        """One part of a wanted file, while nothing waits in the spool; seconds until the next is worth it."""
+        now = time.monotonic()
+        if not self.shelf.busy or now < self._artifact_due:
+            return self._artifact_due - now if self.shelf.busy else NOTHING
+        try:
+            answer = self.shelf.send(asking(server, self.header))
+        except NotReachable as error:
+            log.debug("A wanted file waits: %s", error)
+            answer = None
+        if answer is not None and answer.is_ours and answer.status < 500 and answer.status not in (401, 403, 429):
+            self._artifact_pauses.reset()
+            return 0.0
+        pause = self._artifact_pauses.next()
+        self._artifact_due = now + pause
         return pause
 
     def _folders(self) -> list[Path]:

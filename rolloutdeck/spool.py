@@ -27,7 +27,7 @@ from rolloutdeck.launch import host_name
 SPOOL_BYTES = 2 << 30
 BESIDE_CHECKPOINTS = ".rolloutdeck-spool"
 REJECTED = "rejected"
-KINDS = ("run", "metrics", "dump", "finish")
+KINDS = ("run", "metrics", "dump", "artifact", "replay", "finish")
 MAX_HEADER_BYTES = 4 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 

@@ -137,7 +137,7 @@ class File:
 
 @dataclass
 class Note:
-    """What opens or ends a run."""
+    """What opens or ends a run, names files that stay where they are, or tells of a replayed step."""
 
     kind: str
     said: Mapping[str, Any]

@@ -11,9 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rolloutdeck.commands.session import choice_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.commands import import_steps
+from rolloutdeck.commands.import_steps import Steps
+from rolloutdeck.commands.session import (
+    choice_of,
+    keeping_of,
+    plural,
+    run_named,
+    say,
+    sentence,
+    server_of,
+    settings_of,
+)
 from rolloutdeck.commands.watch import FILES, ranges
 from rolloutdeck.errors import BadInput
+from rolloutdeck.gather import Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.scan import Found, Survey, survey
 from rolloutdeck.trainers import name_of
@@ -40,6 +52,7 @@ class Report:
     pieces: set[tuple[str, str]] = field(default_factory=set)
     torn: list[str] = field(default_factory=list)
     others_run: bool = False
+    steps_to_replay: Steps = field(default_factory=Steps)
 
 
 class Bar:
@@ -71,38 +84,53 @@ class Bar:
 
 
 def main(args: argparse.Namespace) -> int:
-    settings, choice = settings_of(args), choice_of(args)
+    settings, choice, keeping = settings_of(args), choice_of(args), keeping_of(args, "now")
     project, name = run_named(args, settings)
-    found = survey(args.paths, choice)
+    found = _kept(survey(args.paths, choice), keeping)
     for note in found.notes:
         say(note)
-    if not found.files:
+    if not found.files and not found.folders:
         _left_out(found)
         raise BadInput(f"Nothing to import below {', '.join(map(str, args.paths))}: no dump file of a known format.")
-    framework = name_of(found.files[0].kind.format)
+    framework = name_of(found.files[0].kind.format) if found.files else found.trainer
     target = Target(server_of(settings), project, name, args.attempt or FILES, settings.run_id, framework)
-    report = _send(target, found)
+    report = _send(target, found, keeping)
     _table(report)
     _left_out(found)
     _finish(target, report)
-    status = _wait(target, report) if not args.no_wait and report.pieces else 0
-    for source, message in report.refused:
+    status = 0 if args.no_wait else _wait(target, report)
+    for source, message in report.refused + report.steps_to_replay.problems:
         say(f"{source} was refused: {sentence(message)}")
     if target.url:
         say(target.url)
-    return 1 if report.refused else status
+    return 1 if report.refused or report.steps_to_replay.problems else status
 
 
-def _send(target: Target, found: Survey) -> Report:
-    report = Report()
-    bar = Bar(sum(one.path.stat().st_size for one in found.files), len(found.files))
+def _kept(found: Survey, keeping: Keeping) -> Survey:
+    if keeping.mode == "never" and found.folders:
+        found.left_out["steps that can be replayed, as --artifacts never says"] = [
+            str(one.path) for one in found.folders
+        ]
+        found.folders = []
+    return found
+
+
+def _send(target: Target, found: Survey, keeping: Keeping) -> Report:
+    report, now = Report(), keeping.mode == "now"
+    sizes = [one.path.stat().st_size for one in found.files]
+    sizes += [(one.path / name).stat().st_size for one in found.folders for name in one.files] if now else []
+    bar = Bar(sum(sizes), len(sizes))
     try:
         report.others_run = _patiently(target.running)
         _patiently(target.open)
-        say(f"Importing {plural(len(found.files), 'file')} into {target.project}/{target.name}.")
+        say(f"Importing {_what(found)} into {target.project}/{target.name}.")
         for one in found.files:
             bar.file += 1
             _send_file(target, one, report, bar)
+        for step in import_steps.measured(found, keeping):
+            at_once = now or step.role == "tokenizer"
+            bar.file += len(step.files) if at_once else 0
+            import_steps.send(target, step, at_once, report.steps_to_replay, _patiently, bar.add)
     except (NotNow, Refused) as error:
         bar.end()
         sent = sum(report.files.values())
@@ -110,6 +138,11 @@ def _send(target: Target, found: Survey) -> Report:
         raise BadInput(f"{cannot(error)}{also}") from error
     bar.end()
     return report
+
+
+def _what(found: Survey) -> str:
+    files = plural(len(found.files), "file")
+    return f"{files} and {plural(len(found.folders), 'step')} to replay" if found.folders else files
 
 
 def _send_file(target: Target, found: Found, report: Report, bar: Bar) -> None:
@@ -173,6 +206,8 @@ def _patiently(call: Callable[[], T]) -> T:
 
 def _finish(target: Target, report: Report) -> None:
     """Nothing more comes, so the run has ended, unless another launch of it lives."""
+    if not report.pieces and not target.created:  # files of steps to replay say nothing about how the run does
+        return
     try:
         if report.others_run and _patiently(target.attempts) != [target.attempt]:
             say("The run is being trained, so it stays open.")
@@ -188,10 +223,13 @@ def _table(report: Report) -> None:
         if report.files[axis]:
             steps = ranges(sorted(report.steps.get(axis, ())))
             rows.append((axis, f"{report.files[axis]:,}", f"{report.known[axis]:,}", steps))
+    if kept := import_steps.row(report.steps_to_replay):
+        rows.append(kept)
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     for row in rows:
         print(f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip())
-    print(f'{report.bytes / 1e6:,.2f} MB; "known" were there before and are counted once.')
+    sent = report.bytes + report.steps_to_replay.bytes
+    print(f'{sent / 1e6:,.2f} MB; "known" were there before and are counted once.')
     for source in report.torn:
         say(f"{source} ends in the middle of a line: is it still being written? Its last line does not count.")
 
@@ -205,7 +243,10 @@ def _left_out(found: Survey) -> None:
 def _wait(target: Target, report: Report) -> int:
     """Until the server has indexed everything of the run; says how many samples that gave and what failed."""
     try:
-        _until_indexed(target)
+        _until_indexed(target, report.steps_to_replay)
+        status = import_steps.verdict(target, report.steps_to_replay)
+        if not report.pieces:
+            return status
         dumps = [dump for dump in _dumps(target) if (dump["source"], dump["sha256"]) in report.pieces]
     except Denied as error:
         say(f"Whether all is indexed was not looked at: {sentence(str(error))}")
@@ -215,7 +256,7 @@ def _wait(target: Target, report: Report) -> int:
     samples = sum(dump["rows"] for dump in dumps if dump["step"] is not None)
     points = sum(dump["rows"] for dump in dumps if dump["step"] is None)
     print(f"Indexed: {plural(samples, 'sample')}" + (f", {plural(points, 'metric point')}" if points else "") + ".")
-    return _problems(dumps)
+    return max(status, _problems(dumps))
 
 
 def _problems(dumps: Sequence[dict[str, Any]]) -> int:
@@ -236,13 +277,14 @@ def _problems(dumps: Sequence[dict[str, Any]]) -> int:
     return 1 if bad or unfinished else 0
 
 
-def _until_indexed(target: Target) -> None:
+def _until_indexed(target: Target, steps: Steps) -> None:
     """Ends early when nothing has moved for `STUCK_SECONDS`."""
     left, moved = -1, time.monotonic()
     pause = 0.05
     while time.monotonic() - moved < STUCK_SECONDS:
         waiting = _patiently(lambda: target.counts())
         now_left = waiting.get("received", 0) + waiting.get("indexing", 0)
+        now_left += sum(one["state"] in import_steps.UNSETTLED for one in import_steps.told_of(target, steps))
         if not now_left:
             return
         if now_left != left:

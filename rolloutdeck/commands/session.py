@@ -6,8 +6,10 @@ import argparse
 import sys
 from dataclasses import replace
 
+from rolloutdeck.artifact import Unsteady, of_tokenizer
 from rolloutdeck.env import Settings, local_server, same_server
 from rolloutdeck.errors import BadInput
+from rolloutdeck.gather import Keeping
 from rolloutdeck.http import Answer, NotReachable, Server
 from rolloutdeck.scan import Choice
 from rolloutdeck.trainers import kinds
@@ -70,6 +72,19 @@ def choice_of(args: argparse.Namespace) -> Choice:
             )
         chosen[axis] = kind
     return Choice(args.split, args.format, chosen)
+
+
+def keeping_of(args: argparse.Namespace, default: str) -> Keeping:
+    """What the arguments say about steps that can be loaded again. Raises BadInput for a tokenizer that is none."""
+    mode = args.artifacts or default
+    if not args.tokenizer:
+        return Keeping(mode)
+    try:
+        return Keeping(mode, of_tokenizer(args.tokenizer))
+    except (Unsteady, ValueError) as error:
+        raise BadInput(str(error)) from error
+    except OSError as error:
+        raise BadInput(f"{args.tokenizer} can't be read: {error.strerror or error}.") from error
 
 
 def asked(server: Server, method: str, path: str, **options: object) -> Answer:

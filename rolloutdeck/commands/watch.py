@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.commands.session import choice_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.commands.session import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
 from rolloutdeck.env import Settings, home_folder
 from rolloutdeck.errors import BadInput
+from rolloutdeck.gather import Gatherer, Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.recover import recover
 from rolloutdeck.scan import Choice, absolute_path, base_of
@@ -32,11 +33,21 @@ MOST_FAILURES = 3  # with --once, which nobody waits for
 class Follow:
     """One run: its folders, its place on the server, and what was sent."""
 
-    def __init__(self, target: Target, roots: Sequence[Root], base: Path, choice: Choice, eager: bool = True) -> None:
+    def __init__(
+        self,
+        target: Target,
+        roots: Sequence[Root],
+        base: Path,
+        choice: Choice,
+        eager: bool = True,
+        keeping: Keeping | None = None,
+    ) -> None:
         self.target, self.roots, self.base, self.eager = target, list(roots), base, eager
         self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
         self.state = State.load(home_folder() / "watch", self.key, target.attempt)
         self.follower = Follower(self.roots, base, self.state, choice, say)
+        memory = self.state.path.with_suffix(".artifacts.jsonl")
+        self.gatherer = Gatherer(self._places, target, keeping or Keeping(), memory, say)
         self.opened = self.waited = False
         self.told: int | None = None
         self.answers = 0
@@ -52,8 +63,8 @@ class Follow:
             self.waited = True
             return 0
         if not self.opened:
-            if not self.eager and not self.follower.look():  # a folder without dumps is no run
-                return 0
+            if not self.eager and not self.follower.look() and not self.gatherer.look():
+                return 0  # a folder without dumps is no run
             self._open()
         sent: list[Piece] = []
         try:
@@ -63,8 +74,19 @@ class Follow:
             if sent:
                 self._save()
                 say(f"{self.target.name}: sent {_summary(sent)}.")
+        kept = self.gatherer.turn()
+        self.answers += kept
         self._beat()
-        return len(sent)
+        return len(sent) + kept
+
+    @property
+    def pending(self) -> int:
+        """Files and steps that may soon be whole, and files that are wanted."""
+        return self.follower.pending + self.gatherer.pending
+
+    def _places(self) -> list[Path]:
+        """Where steps that can be loaded again may lie: all of a tree's run, else the folders that were given."""
+        return [root.path for root in self.roots] if self.eager else [self.base]
 
     def _send(self, candidate: Candidate, sent: list[Piece]) -> None:
         try:
@@ -178,7 +200,7 @@ class Loop:
         started, answers = time.monotonic(), follow.answers
         pieces = follow.turn()
         now = time.monotonic()
-        if pieces or follow.follower.pending:
+        if pieces or follow.pending:
             follow.quiet_since = now
         idle = 0.0 if len(self.follows) == 1 else min(LONGEST_PAUSE, (now - follow.quiet_since) / 20)
         follow.due = now + max(self.poll, 9 * (now - started) if not pieces else 0, idle)
@@ -210,16 +232,16 @@ def main(args: argparse.Namespace) -> int:
     if args.poll <= 0:
         raise BadInput("--poll must be more than 0 seconds.")
     settings, choice = settings_of(args), choice_of(args)
-    loop, pattern = Loop(args.poll), None
+    loop, pattern, keeping = Loop(args.poll), None, keeping_of(args, "on-pin")
     if args.tree:
         pattern = Pattern.read(args.tree, project=args.project or settings.project, run=args.run or settings.run)
         say(f"Watching the runs of {args.tree}")
     else:
-        loop.follows[None] = _single(args, settings, choice)
+        loop.follows[None] = _single(args, settings, choice, keeping)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _run(args, loop, lambda: _discover(loop, pattern, args, settings, choice) if pattern else None)
+        return _run(args, loop, lambda: _discover(loop, pattern, args, settings, choice, keeping) if pattern else None)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise
@@ -246,14 +268,14 @@ def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None]) -> 
 
 
 def _settled(loop: Loop, sent: int) -> bool:
-    return not sent and not loop.trouble and all(not follow.follower.pending for follow in loop.follows.values())
+    return not sent and not loop.trouble and all(not follow.pending for follow in loop.follows.values())
 
 
-def _single(args: argparse.Namespace, settings: Settings, choice: Choice) -> Follow:
+def _single(args: argparse.Namespace, settings: Settings, choice: Choice, keeping: Keeping) -> Follow:
     project, name = run_named(args, settings)
     paths = [absolute_path(path) for path in args.paths]
     target = _target(args, settings, project, name, uid=settings.run_id)
-    return Follow(target, [Root(path) for path in paths], base_of(paths), choice)
+    return Follow(target, [Root(path) for path in paths], base_of(paths), choice, keeping=keeping)
 
 
 def _target(
@@ -263,7 +285,9 @@ def _target(
     return Target(server_of(settings), project, name, args.attempt or settings.attempt or FILES, uid, tags=tags)
 
 
-def _discover(loop: Loop, pattern: Pattern, args: argparse.Namespace, settings: Settings, choice: Choice) -> None:
+def _discover(
+    loop: Loop, pattern: Pattern, args: argparse.Namespace, settings: Settings, choice: Choice, keeping: Keeping
+) -> None:
     """Runs and folders that are new since the last time. Two people's runs of one name are two runs: the id is made
     from the folder, and the later one's name says whose it is."""
     found = pattern.runs()
@@ -279,4 +303,4 @@ def _discover(loop: Loop, pattern: Pattern, args: argparse.Namespace, settings: 
         twin = any(one != identity and (one.project, one.run) == (identity.project, identity.run) for one in found)
         name = f"{identity.user}-{identity.run}" if twin else identity.run
         target = _target(args, settings, identity.project, name, uid=uid, user=identity.user)
-        loop.follows[identity] = Follow(target, roots, base, choice, eager=False)
+        loop.follows[identity] = Follow(target, roots, base, choice, False, keeping)

@@ -5,7 +5,7 @@ Read from verl 0.9.1 (`utils/skip/rollout_skip.py`), 0.8.0 (RolloutSkip V2) and 
 
 {step}/gen_batch.dp, meta.json              V0 and fully async; verl writes meta.json last and never reads it
 {step}/{inner}/tq_batch.pt, meta.json       V1; a step is whole when every inner folder is
-genstep_{count}/new_batch.dp, gen_batch.dp, meta.json    V2, which counts calls, validation too; the step is in new_batch
+genstep_{count}/{new,gen}_batch.dp, meta.json    V2, which counts calls, validation too; new_batch has the step
 {experiment}_{project}_GBS{gbs}__N{n}       V1 of the skip feature: one file, replayed at every step
 
 Fully async writes the layout of V0 with a prompt per folder, and its steps count prompts. Its tree says GBS1 and its
@@ -176,10 +176,9 @@ def _facts(shape: Mapping[str, int], batches: Iterable[Path], role: str) -> dict
     facts: dict[str, Any] = {"role": role, "parameter_sync_step": 1}
     known = {"n": "samples_per_prompt", "prompt": "max_prompt_length", "response": "max_response_length"}
     facts |= {fact: shape[name] for name, fact in known.items() if name in shape}
-    facts |= _counted(batches)
-    if "rows" in facts and "samples_per_prompt" in facts and "prompts" not in facts:
-        facts["prompts"] = facts["rows"] // max(1, facts["samples_per_prompt"])
-    return facts
+    if role != "rollout_tq" and "gbs" in shape:  # V1 says GBS1 wherever it may have to refill its batch
+        facts["prompts"] = shape["gbs"]
+    return facts | _counted(batches)
 
 
 def _counted(batches: Iterable[Path]) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""`rolloutdeck plan`: what the next run replays, step by step, and whether it fits a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from rolloutdeck.commands.samples import printable, run_of
+from rolloutdeck.commands.session import asked, plural, project_named, say, server_of, settings_of
+from rolloutdeck.commands.watch import ranges
+from rolloutdeck.errors import BadInput
+from rolloutdeck.http import Server
+from rolloutdeck.replay import DEFAULT
+from rolloutdeck.resolution import strip
+
+MOST_STEPS = 10_000
+BEYOND = 4  # steps shown after the last target, so that what comes then is seen
+VERDICTS = {True: "refused", False: "replayed"}
+Row = Mapping[str, Any]
+
+
+def main(args: argparse.Namespace) -> int:
+    settings = settings_of(args)
+    server, project = server_of(settings), project_named(args, settings)
+    if not 0 <= args.steps <= MOST_STEPS:
+        raise BadInput(f"--steps must be 1 to {MOST_STEPS:,}.")
+    name, _, revision = (args.plan or settings.plan or DEFAULT).partition("@")
+    run = run_of(server, args.run or settings.run, project) if args.run or settings.run else None
+    told = _told(server, project, {"plan": name, "revision": revision or None, "run": run["id"] if run else None})
+    if args.json:
+        print(json.dumps(told, ensure_ascii=False))
+        return 0
+    _print(told, run, args.steps)
+    return 1 if any(_refused(entry) for entry in told["entries"]) else 0
+
+
+def _told(server: Server, project: str, query: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(asked(server, "GET", f"projects/{quote(project, safe='')}/replay-plan/", query=query).json())
+
+
+def _print(told: Row, run: Row | None, steps: int) -> None:
+    entries = told["entries"]
+    number = told["revision"]
+    if not entries:
+        print(f"Plan {told['plan']} replays nothing.")
+        say("Pin a step on its page, give it a target step in the plan, and look again.")
+        return
+    also = ", flagged rows left out" if told.get("exclude_flagged") else ""
+    mismatch = "generate" if told["on_mismatch"] == "generate" else "stop"
+    print(f"Plan {told['plan']}@{number}: {told['action']}, {mismatch} where a pin does not fit{also}.")
+    _print_entries(entries, judged=run is not None)
+    _print_strip(told["action"], entries, steps)
+    for entry in entries:
+        for difference in entry.get("differences") or ():
+            print(f"  step {entry['target_step']}: {_difference(difference)}")
+    if run is None:
+        say("Say --run NAME to see whether it fits that run.")
+
+
+def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
+    rows = [("step", "pin", "replays", "bytes are", *(["verdict"] if judged else []))]
+    for entry in entries:
+        source = entry.get("source") or {}
+        place = f"step {source.get('step')} of {printable(str(source.get('name', '')), lines=False)}"
+        state = str(entry.get("state") or "")
+        verdict = [VERDICTS[_refused(entry)]] if judged else []
+        rows.append((str(entry["target_step"]), str(entry["pin"]), place, state, *verdict))
+    used = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
+    widths = {at: max(len(row[at]) for row in rows) for at in used}
+    for row in rows:
+        print("  ".join(f"{row[at]:<{widths[at]}}" for at in used).rstrip())
+
+
+def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
+    """`3 replays pin of 3` for each step that a pin resolves to, runs of steps without one together."""
+    targets = [int(entry["target_step"]) for entry in entries]
+    cells = strip(action, targets, range(1, (steps or max(targets) + BEYOND) + 1))
+    replayed: dict[int, list[int]] = {}
+    for step, target in cells:
+        if target is not None:
+            replayed.setdefault(target, []).append(step)
+    for target, at in sorted(replayed.items()):
+        print(
+            f"{plural(len(at), 'step').split()[1]} {ranges(at)} replay{'s' if len(at) == 1 else ''} the pin of {target}"
+        )
+    if generated := [step for step, target in cells if target is None]:
+        print(f"{'steps' if len(generated) > 1 else 'step'} {ranges(generated)} generate")
+
+
+def _refused(entry: Row) -> bool:
+    return any(one.get("verdict") == "refuse" for one in entry.get("differences") or ())
+
+
+def _difference(told: Row) -> str:
+    pinned, asking = (json.dumps(told.get(side), ensure_ascii=False) for side in ("pinned", "asking"))
+    known = [value if value != "null" else "unknown" for value in (pinned, asking)]
+    loosened = ", loosened by the project" if told.get("loosened") else ""
+    return printable(
+        f"{told['verdict']}: {told['fact']} is {known[0]} in the pin, {known[1]} here{loosened}", lines=False
+    )

@@ -1,0 +1,177 @@
+"""Steps that a trainer could load again, in the folders of a run that is being written: told to the server once they
+are whole, and sent when they are wanted.
+
+A look finds them, `turn` tells of the new ones, asks what is wanted and sends for a moment. What was told survives a
+restart in a file beside the watch's own memory, so that nothing is hashed twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck import artifact, trainers
+from rolloutdeck.artifact import Artifact, Stamp, Unsteady
+from rolloutdeck.http import Answer
+from rolloutdeck.push import NotNow, Refused, Target, trusted
+from rolloutdeck.shelf import Shelf, given_up, register, wanted
+from rolloutdeck.trainers import SkipFolder, Spot
+
+LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time
+ASK_SECONDS = 10.0
+SEND_SECONDS = 2.0  # for wanted files in one turn, so that dumps are not kept waiting
+QUIET_SECONDS = 2.0  # a whole step is taken after this long without a change,
+GROWING_SECONDS = 600.0  # one whose tree does not tell how many inner folders it gets, after this long
+
+Stamps = dict[str, Stamp]
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What the person said: when bytes go (`now`, `on-pin`, `never`), and the run's tokenizer."""
+
+    mode: str = "on-pin"
+    tokenizer: Artifact | None = None
+
+    def of_folder(self, found: SkipFolder) -> Artifact:
+        """The artifact of a step, with what the tokenizer tells of it. Raises OSError, Unsteady, ValueError."""
+        return artifact.of_folder(found, self.tokenizer.facts if self.tokenizer else None)
+
+
+class Gatherer:
+    """`places` are the folders to look below. `pending` counts the steps that may soon be whole, and wanted files."""
+
+    def __init__(
+        self,
+        places: Callable[[], Sequence[Path]],
+        target: Target,
+        keeping: Keeping,
+        memory: Path | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.places, self.target, self.keeping, self.say = places, target, keeping, say
+        self.shelf = Shelf(memory, lambda text: say(f"{text}."))
+        self.waiting = 0
+        self.left_out: dict[Path, Stamps] = {}
+        self._still: dict[Path, tuple[Stamps, float]] = {}
+        self._look_at = self._ask_at = 0.0
+
+    @property
+    def pending(self) -> int:
+        return self.waiting + self.shelf.busy
+
+    def look(self) -> list[tuple[Spot, Stamps]]:
+        """The whole steps that the server does not know yet."""
+        if self.keeping.mode == "never":
+            return []
+        found = []
+        self.waiting = 0
+        for spot in dict.fromkeys(spot for place in self.places() if place.exists() for spot in trainers.spots(place)):
+            stamps = _stamps(spot)
+            folder = spot.path.parent if spot.path.is_file() else spot.path
+            if spot.reason or not stamps or self.shelf.knows(folder, stamps) or self.left_out.get(spot.path) == stamps:
+                continue
+            if self._quiet(spot, stamps):
+                found.append((spot, stamps))
+            else:
+                self.waiting += not spot.open
+        return found
+
+    def turn(self) -> int:
+        """How many steps were told and files sent. Raises NotNow, Denied."""
+        tokenizer = self.keeping.tokenizer
+        if tokenizer and not self.shelf.knows(tokenizer.path, tokenizer.stamps):
+            self.add(tokenizer, send_now=True)
+        done = self._tell() if time.monotonic() >= self._look_at else 0
+        if self.shelf.artifacts and time.monotonic() >= self._ask_at:
+            told = trusted(wanted(self.target.ask_run))
+            self.shelf.want(told.get("files") if isinstance(told, dict) else None)
+            self._ask_at = time.monotonic() + ASK_SECONDS
+        return done + self._send()
+
+    def add(self, found: Artifact, send_now: bool) -> dict[str, Any]:
+        """Tells the server of an artifact, and puts it on the shelf; the server's answer. Raises NotNow, Refused."""
+        target = self.target
+        command = artifact.command_for(found.path, target.project, target.name, target.attempt)
+        told = trusted(register(target.ask_run, found, target.attempt, command, send_now))
+        if not isinstance(told, dict) or told.get("id") != found.key:
+            raise NotNow("the answer to an artifact does not name it")
+        self.shelf.put(found, told.get("missing") or () if send_now else ())
+        return told
+
+    def _tell(self) -> int:
+        started, steps = time.monotonic(), Counter[str]()
+        try:
+            for spot, stamps in self.look():
+                if self._take(spot, stamps):
+                    steps[spot.path.name] += 1
+        finally:
+            self._look_at = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - started))
+            if steps:
+                self._ask_at = 0.0
+                self.say(
+                    f"{self.target.name}: {sum(steps.values()):,} steps can be pinned: {', '.join(sorted(steps)[:8])}"
+                )
+        return sum(steps.values())
+
+    def _take(self, spot: Spot, stamps: Stamps) -> bool:
+        found = trainers.described(spot)
+        if isinstance(found, str):
+            self._leave(spot, stamps, found)
+            return False
+        return self._told(spot, stamps, found)
+
+    def _told(self, spot: Spot, stamps: Stamps, found: SkipFolder) -> bool:
+        try:
+            self.add(self.keeping.of_folder(found), self.keeping.mode == "now")
+        except (Unsteady, OSError):  # the next look sees it
+            self.waiting += 1
+            return False
+        except (ValueError, Refused) as error:
+            self._leave(spot, stamps, str(error))
+            return False
+        return True
+
+    def _leave(self, spot: Spot, stamps: Stamps, reason: str) -> None:
+        self.left_out[spot.path] = stamps
+        self.say(f"{spot.path} is left out: {reason}")
+
+    def _send(self) -> int:
+        """Wanted files, part by part, for a moment. Raises NotNow, Denied."""
+        before, end = len(self.shelf.sent), time.monotonic() + SEND_SECONDS
+        while time.monotonic() < end and bring(self.shelf, self.target):
+            pass
+        sent = self.shelf.sent[before:]
+        if sent:
+            names = sorted({f"step {errand.artifact.step}" for errand in sent})
+            self.say(f"{self.target.name}: sent files of {', '.join(names[:8])}.")
+        return len(sent)
+
+    def _quiet(self, spot: Spot, stamps: Stamps) -> bool:
+        before, since = self._still.get(spot.path, ({}, 0.0))
+        if before != stamps:
+            since = time.monotonic()
+            self._still[spot.path] = stamps, since
+        quiet = time.monotonic() - since >= (GROWING_SECONDS if spot.open else QUIET_SECONDS)
+        return quiet and before == stamps
+
+
+def bring(shelf: Shelf, target: Target) -> Answer | None:
+    """One request of a wanted file; None where nothing waits. Raises NotNow, Denied."""
+    answer = shelf.send(target.ask_run)
+    if answer is not None and not answer.ok and not given_up(answer):
+        trusted(answer)
+    return answer
+
+
+def _stamps(spot: Spot) -> Stamps:
+    """Of all its files; {} where one is gone."""
+    folder = spot.path.parent if spot.path.is_file() else spot.path
+    try:
+        return {name: artifact.stamp_of(folder / name) for name in spot.files}
+    except OSError:
+        return {}

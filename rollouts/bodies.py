@@ -51,6 +51,8 @@ def joined(sights: Sequence[tuple[Dump, Record]]) -> Body:
     body = Body(**{known.name: getattr(first, known.name) for known in fields(Record)})
     body.seen_in = [dump for dump, _ in sights]
     for _, record in sights[1:]:
+        if body.textless and not record.textless:
+            body.response, body.textless = record.response, False
         for known in fields(Record):
             if getattr(body, known.name) in (None, ""):
                 setattr(body, known.name, getattr(record, known.name))

@@ -10,6 +10,8 @@ language-mix  eight letters or more, in the first and last 1 KB, of a script oth
 empty         nothing but white space
 duplicate     the same text as another response of its group
 no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, where 80 % of the dump has one
+tokens        its token ids were recorded
+no-text       nothing but its tokens was recorded
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ FACETS: dict[str, int] = {
     "empty": 8,
     "duplicate": 16,
     "no-marker": 32,
+    "tokens": 64,
+    "no-text": 128,
 }
 EDGE = 8192  # characters looked at from each end
 SCRIPT_EDGE = 1024  # characters from each end in which scripts are told apart
@@ -138,7 +142,7 @@ def settled(
     """Facets of a whole dump. `twins` are equal for equal responses of one group, `tokens` are lengths where they are
     recorded, `told` what the trainer says of truncation."""
     bits = seen.bits.copy()
-    filled = (bits & FACETS["empty"]) == 0
+    filled = (bits & (FACETS["empty"] | FACETS["no-text"])) == 0
     bits[repeated(twins) & filled] |= FACETS["duplicate"]
     habit = filled.sum() >= MANY and seen.marked.sum() >= MOST * filled.sum()
     if habit:

@@ -21,7 +21,7 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rollouts import live, storage
+from rollouts import artifact_dumps, blobs, live, storage
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, Told, pick
 from rollouts.formats.jsonl import integer
@@ -40,6 +40,7 @@ T = TypeVar("T", Record, Point)
 
 BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
+TOKEN_CHARS = 16  # what a token with its mask and log-prob takes in memory, in characters of text
 SHOWN_PROBLEMS = 20
 FIRST_WAIT = timedelta(seconds=5)  # before a failed try is made again; doubles
 
@@ -186,7 +187,7 @@ def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     chars = 0
     for record in records:
         batch.append(record)
-        chars += len(record.prompt) + len(record.response)
+        chars += len(record.prompt) + len(record.response) + TOKEN_CHARS * tokens_of(record)
         if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS:
             yield batch
             batch, chars = [], 0
@@ -194,11 +195,15 @@ def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
+def tokens_of(record: Record) -> int:
+    return len(record.prompt_ids or ()) + len(record.response_ids or ())
+
+
 def work(dump: Dump) -> None:
     with raw(dump) as stream:
         form = pick(dump.source, head_of(dump), dump.format)
         dump.format = form.name
-        items = form.read(stream, Told(dump.source, dump.split, dump.step, dump.step_kind))
+        items = form.read(stream, told(dump))
         reading = Reading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
         first = reading.first(items)
         if isinstance(first, Point):
@@ -210,9 +215,18 @@ def work(dump: Dump) -> None:
                 finish(reading)
 
 
+def told(dump: Dump) -> Told:
+    what = Told(dump.source, dump.split, dump.step, dump.step_kind)
+    return artifact_dumps.told(dump, what) if artifact_dumps.is_one(dump) else what
+
+
 @contextmanager
 def raw(dump: Dump) -> Iterator[BinaryIO]:
     """The plain bytes. Raises StorageUnavailable when they are gone, UnreadableDump when they are damaged."""
+    if artifact_dumps.is_one(dump):
+        with blobs.open_blob(dump.run.project_id, dump.sha256) as file:
+            yield file
+        return
     try:
         with io.BufferedReader(
             cast(io.RawIOBase, storage.open_raw(dump.run.project_id, dump.sha256)), 128 << 10

@@ -3,7 +3,8 @@
 Columns, in this order, are always all there:
 
     id, prompt_key                     the sample's names, see identity.py
-    prompt, response                   text; half surrogates as U+FFFD, which Arrow cannot hold (the raw dump can)
+    prompt, response                   text; half surrogates as U+FFFD, which Arrow cannot hold (the raw dump can);
+                                       a null response is one of which only the tokens were recorded
     score double; group, trajectory, ground_truth, data_source, finish_reason string; index, turn, policy_version
     int64; truncated bool; prompt_ids, response_ids list<int32>; response_mask list<int8>; logprobs, ref_logprobs,
     advantages list<float>
@@ -106,7 +107,8 @@ class Layout:
             "truncated": pa.array(fixed["truncated"], pa.bool_()),
             "more": jsons(self.left_over(records)),
         }
-        made |= {name: texts(fixed[name]) for name in ("prompt", "response", *TEXTS)}
+        made |= {name: texts(fixed[name]) for name in ("prompt", *TEXTS)}
+        made["response"] = texts([None if record.textless else record.response for record in records])
         made |= {name: pa.array(fixed[name], pa.int64()) for name in INTEGERS}
         made |= {name: arrays(fixed[name], kind) for name, kind in ARRAYS.items()}
         made |= {name: jsons(fixed[name]) for name in JSONS}
@@ -250,7 +252,7 @@ def records(table: pa.Table) -> list[Record]:
     names = table.schema.names
     plain = {name: table[name].to_pylist() for name in names}
     made = [
-        Record(prompt=prompt, response=response)
+        Record(prompt=prompt, response=response or "", textless=response is None)
         for prompt, response in zip(plain["prompt"], plain["response"], strict=True)
     ]
     for name in ("score", *TEXTS, *INTEGERS, "truncated", *ARRAYS):

@@ -14,6 +14,7 @@ class Record:
     `rewards` holds named parts as float; `extras` every key without a canonical name, as plain JSON values.
     `score` is the trainer's reward sum where it is recorded, else the reward function's own number.
     Token arrays are per token of the response (`prompt_ids` of the prompt); lengths in tokens, log-probs in nats.
+    `textless`: nobody recorded the response's text, only its tokens; `response` is empty then and means nothing.
     """
 
     prompt: str = ""
@@ -41,6 +42,7 @@ class Record:
     segments: list[Any] | None = None
     tools: list[Any] | None = None
     extras: dict[str, Any] = field(default_factory=dict)
+    textless: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +24,11 @@ AT = {name: place for place, name in enumerate(FIELDS)}
 # Found in each batch; the rest of a row is known at the end of the dump or belongs to the step.
 BATCH = (
     "id", "group", "index", "trajectory", "prompt_key", "score", "correct", "advantage", "tokens", "truncated",
-    "data_source", "expected", "tail",
+    "data_source", "expected", "tail", "turn", "judged",
 )  # fmt: skip
 TYPES = {
     "index": pa.int64(), "score": pa.float64(), "correct": pa.bool_(), "advantage": pa.float64(),
-    "tokens": pa.int64(), "truncated": pa.bool_(),
+    "tokens": pa.int64(), "truncated": pa.bool_(), "turn": pa.int64(), "judged": pa.bool_(),
 }  # fmt: skip
 # What another source of the same sample may fill in.
 FILLABLE = ("index", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected")
@@ -37,6 +37,15 @@ CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
 TAIL = 200
 
 Row = tuple[Any, ...]
+
+
+class Place(NamedTuple):
+    """Where a row stands in its step, and what else decides how two sights of a sample join. `trajectory` is empty and
+    `turn` None where the dump does not say; `judged`: `correct` is the reward function's own word."""
+
+    trajectory: str
+    turn: int | None
+    judged: bool
 
 
 class Slim:
@@ -53,7 +62,7 @@ class Slim:
     def add(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> None:
         if self.batches and isinstance(self.batches[-1], dict):
             self.batches[-1] = packed(self.batches[-1])
-        self.seen.append(facets.look([record.prompt for record in records], [record.response for record in records]))
+        self.seen.append(looked_at(records))
         columns = batch(records, ids, keys)
         self.twins += [hash((group, record.response)) for group, record in zip(columns["group"], records, strict=True)]
         for row, record in enumerate(records, self.count):
@@ -94,6 +103,12 @@ class Slim:
             yield from zip(*(part[name] if name in part else own[name] for name in FIELDS), strict=True)
             start = end
 
+    def places(self) -> Iterator[Place]:
+        """Of every row, in the order of `rows`."""
+        for batch in self.batches:
+            named = (column(batch, name) for name in Place._fields)
+            yield from map(Place._make, zip(*named, strict=True))
+
     def bits(self) -> facets.Bits:
         tokens = list(chain.from_iterable(column(batch, "tokens") for batch in self.batches))
         told = list(chain.from_iterable(column(batch, "truncated") for batch in self.batches))
@@ -101,6 +116,16 @@ class Slim:
             *(np.concatenate([getattr(seen, name) for seen in self.seen]) for name in facets.Seen.__slots__)
         )
         return facets.settled(whole, np.array(self.twins, np.int64), tokens, told)
+
+
+def looked_at(records: Sequence[Record]) -> facets.Seen:
+    """Facets of a batch, those that the text does not tell included."""
+    seen = facets.look([record.prompt for record in records], [record.response for record in records])
+    textless = np.fromiter((record.textless for record in records), np.bool_, len(records))
+    seen.bits[textless] = facets.FACETS["no-text"]
+    with_ids = np.fromiter((record.response_ids is not None for record in records), np.bool_, len(records))
+    seen.bits[with_ids] |= facets.FACETS["tokens"]
+    return seen
 
 
 def packed(columns: dict[str, list[Any]]) -> pa.Table:
@@ -135,6 +160,8 @@ def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) ->
         "data_source": [short[record.data_source or "", 120] for record in records],
         "expected": [preview(record.ground_truth[:80]) if record.ground_truth else "" for record in records],
         "tail": [preview(" ".join(record.response[-TAIL:].split())) for record in records],
+        "turn": [record.turn for record in records],
+        "judged": [logged_acc(record) is not None for record in records],
     }
 
 
@@ -169,12 +196,17 @@ def fitting(text: str, most: int) -> str:
 
 def is_correct(record: Record) -> bool | None:
     """The default rule: `acc=1` where it was logged, else `score>0`; None where neither was."""
+    acc = logged_acc(record)
+    if acc is not None:
+        return acc == 1
+    return None if record.score is None else record.score > 0
+
+
+def logged_acc(record: Record) -> float | None:
     acc = record.rewards.get("acc")
     if acc is None:
         acc = record.extras.get("acc")
-    if isinstance(acc, (int, float)):
-        return acc == 1
-    return None if record.score is None else record.score > 0
+    return acc if isinstance(acc, (int, float)) else None
 
 
 def is_truncated(record: Record) -> bool | None:
@@ -199,9 +231,11 @@ def mean(values: list[float | None] | None) -> float | None:
 def filled(row: Row, other: Row) -> Row:
     """`row` with what it lacks taken from another sight of the same sample."""
     lacking = [name for name in FILLABLE if row[AT[name]] in (None, "") and other[AT[name]] not in (None, "")]
-    if not lacking:
+    ids = other[AT["facets"]] & ~row[AT["facets"]] & facets.FACETS["tokens"]
+    if not lacking and not ids:
         return row
     made = list(row)
+    made[AT["facets"]] |= ids
     for name in lacking:
         made[AT[name]] = other[AT[name]]
     if "truncated" in lacking:

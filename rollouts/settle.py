@@ -1,24 +1,23 @@
 """Which samples a step shows, whatever order its dumps came and were indexed in.
 
 The rows of a step are a pure function of its dumps that have a body, ordered by arrival: of each source the newest
-is live; live dumps share the samples that they both tell of (the oldest owns the row, the others are Sightings and fill
-in what it lacks); samples that only superseded dumps know stay, hidden.
+is live; live dumps share the samples that they both tell of, see `merging.py`; samples that only superseded dumps know
+stay, hidden.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from django.db.models import QuerySet
 
 from rollouts import bodies, parquet
 from rollouts.errors import StorageUnavailable
+from rollouts.merging import ARTIFACT, merge
 from rollouts.models import Dump, Sample, Sighting, Step
-from rollouts.rows import AT, Row, Slim, filled, insert
+from rollouts.rows import Row, Slim, insert
 
 HELD_ROWS = 20_000  # of a step, as tuples in memory
-
-Rows = Callable[[Dump], Iterable[Row]]
 
 
 def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
@@ -39,7 +38,7 @@ def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
         rows = list(found) if slim.count <= HELD_ROWS else None
         insert(found if rows is None else rows)
         return rows
-    rows, sights = merge(live, old, lambda version: rows_of(step, version, dump, slim))
+    rows, sights = merge(step.pk, live, old, lambda version: slim if version.pk == dump.pk else from_body(version))
     insert(rows)
     Sighting.objects.filter(dump__in=versions).delete()
     Sighting.objects.bulk_create(sights, batch_size=5000)
@@ -57,13 +56,20 @@ def current(versions: Sequence[Dump]) -> list[Dump]:
     chunks adds them up, until it starts anew with a higher generation."""
     generation: dict[tuple[str, str], int] = {}
     for version in versions:
-        source = (version.producer, version.source)
+        source = (version.producer, name_of(version))
         generation[source] = max(version.generation, generation.get(source, 0))
     newest: dict[tuple[str, str, int | None], Dump] = {}
     for version in versions:
-        if version.generation == generation[version.producer, version.source]:
-            newest[version.producer, version.source, version.offset] = version
+        if version.generation == generation[version.producer, name_of(version)]:
+            newest[version.producer, name_of(version), version.offset] = version
     return [version for version in versions if version in newest.values()]
+
+
+def name_of(version: Dump) -> str:
+    """What the newest of is live: the source. A file of a step that a trainer dumped again is another artifact, whose
+    key is in its source; only its path stays."""
+    head, _, path = version.source.partition("/")
+    return f"{ARTIFACT}/{path}" if head.startswith(ARTIFACT) else version.source
 
 
 def mark(dump: Dump, live: Sequence[Dump], old: Sequence[Dump]) -> None:
@@ -73,12 +79,6 @@ def mark(dump: Dump, live: Sequence[Dump], old: Sequence[Dump]) -> None:
     done.filter(pk__in=[version.pk for version in live]).update(state=state.INDEXED)
     done.filter(pk__in=[version.pk for version in old]).update(state=state.SUPERSEDED)
     dump.state = state.INDEXED if dump in live else state.SUPERSEDED
-
-
-def rows_of(step: Step, version: Dump, dump: Dump, slim: Slim) -> Iterator[Row]:
-    if version.pk != dump.pk:
-        slim = from_body(version)
-    return slim.rows(step.pk, version.pk)
 
 
 def from_body(dump: Dump) -> Slim:
@@ -101,20 +101,3 @@ def slim_of(dump: Dump) -> Slim:
     for table in bodies.scan(dump, [*parquet.SLIM, *own]):
         slim.add(parquet.records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
     return slim
-
-
-def merge(live: Sequence[Dump], old: Sequence[Dump], rows_of: Rows) -> tuple[list[Row], list[Sighting]]:
-    """Rows by first owner, hidden ones from the newest superseded dump that has them, and the sightings."""
-    merged: dict[str, Row] = {}
-    sights: list[Sighting] = []
-    for version in live:
-        for row in rows_of(version):
-            known = merged.get(row[0])
-            if known is not None:
-                sights.append(Sighting(sample=row[0], dump_id=version.pk, ordinal=row[AT["ordinal"]]))
-            merged[row[0]] = row if known is None else filled(known, row)
-    for version in reversed(old):
-        for row in rows_of(version):
-            if row[0] not in merged:
-                merged[row[0]] = (*row[: AT["visible"]], False, *row[AT["visible"] + 1 :])
-    return list(merged.values()), sights

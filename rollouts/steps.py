@@ -52,10 +52,11 @@ def recompute(step: Step, known: Iterable[Row] | None = None) -> None:
         rows = [Seen._make(seen_in(row)) for row in known if row[AT["visible"]]]
     last = [row for row in rows if row.final]
     told = [row.truncated for row in rows if row.truncated is not None]
+    lengths = [row.chars for row in rows if not row.facets & FACETS["no-text"]]
     figures: dict[str, Any] = {
         "samples": len(rows),
         "trajectories": len(last),
-        "length_mean": float(np.mean([row.chars for row in rows])) if rows else None,
+        "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(told) if told else None,
         "facets": facet_counts(rows) | judged(last),
         "by_source": by_source(last),

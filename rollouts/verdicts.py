@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from rolloutdeck import safe
-from rollouts import blobs, live
+from rollouts import artifact_dumps, blobs, live
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Artifact, Blob
 
@@ -19,14 +19,17 @@ MOST_JSON = 256 << 20  # bytes; a tokenizer has tens of millions
 MOST_MESSAGE = 2000
 
 
-def check(artifact_id: int) -> None:
+def check(artifact_id: int) -> list[int]:
     """Checks an artifact whose bytes are all here, if nobody else does: it is `ready` afterwards, or `unsafe` with the
-    reasons. Calling it again, at any time and from anywhere, does no harm. Raises StorageUnavailable."""
+    reasons. Calling it again, at any time and from anywhere, does no harm. Raises StorageUnavailable.
+
+    Returns the ids of the dumps that wait to be indexed because of it, see `artifact_dumps.py`.
+    """
     artifact = Artifact.objects.select_related("run").filter(pk=artifact_id).first()
     if artifact is None or not artifact.claim():
-        return
+        return []
     tired = artifact.tries >= Artifact.MAX_TRIES
-    settle(artifact, tired_of(artifact) if tired else reasons(artifact))
+    return settle(artifact, tired_of(artifact) if tired else reasons(artifact))
 
 
 def tired_of(artifact: Artifact) -> list[str]:
@@ -75,12 +78,13 @@ def judge(blob: Blob) -> None:
 
 
 @transaction.atomic
-def settle(artifact: Artifact, found: list[str]) -> None:
+def settle(artifact: Artifact, found: list[str]) -> list[int]:
     row = Artifact.objects.select_for_update().get(pk=artifact.pk)
     if not row.due:
-        return
+        return []
     row.state = Artifact.State.UNSAFE if found else Artifact.State.READY
     row.message = " ".join(found)[:MOST_MESSAGE]
     row.ready_at = None if found else timezone.now()
     row.save(update_fields=["state", "message", "ready_at"])
     live.changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
+    return [] if found else [dump.pk for dump in artifact_dumps.receive(row)]

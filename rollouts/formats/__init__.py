@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import native, verl_jsonl, verl_metrics
+from rollouts.formats import native, verl_jsonl, verl_metrics, verl_skip
 from rollouts.formats.base import Format, Told
 
-__all__ = ["FORMATS", "HEAD_BYTES", "Format", "Told", "pick"]
+__all__ = ["FORMATS", "HEAD_BYTES", "Format", "Told", "of_file", "pick"]
 
-FORMATS: tuple[Format, ...] = (verl_metrics, verl_jsonl, native)
+FORMATS: tuple[Format, ...] = (verl_metrics, verl_jsonl, native, *verl_skip.FORMATS)
 HEAD_BYTES = 64 << 10  # what `sniff` sees
+
+
+def of_file(filename: str) -> str:
+    """The format of a file of an artifact that holds rows, by its name; empty for every other file."""
+    return next((form.name for form in verl_skip.FORMATS if form.filename == filename), "")
 
 
 def pick(filename: str, head: bytes, told_format: str = "") -> Format:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol
 
 from rollouts.records import LeftOut, Point, Problem, Record
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What came with the bytes. `step` is None when nobody said it; then the records' own `extras["step"]` counts."""
+    """What came with the bytes. `step` is None when nobody said it; then the records' own `extras["step"]` counts.
+
+    Of a file of an artifact: `path`, where it lies plain; `beside`, where the others of its manifest lie, by name;
+    `facts`, see `rolloutdeck.compat`; `decode`, text of token ids where the run's tokenizer is known.
+    """
 
     filename: str = ""
     split: str = "train"
     step: int | None = None
     step_kind: str = "global_step"
+    path: Path | None = None
+    beside: Mapping[str, Path] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    decode: Callable[[Sequence[Sequence[int]]], list[str]] | None = None
 
 
 class Format(Protocol):

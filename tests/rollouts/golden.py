@@ -46,7 +46,9 @@ def reading(path: Path) -> dict[str, Any]:
 
 
 def filled(thing: Record | Point) -> dict[str, Any]:
-    return {key: value for key, value in asdict(thing).items() if value not in (None, {}, [])}
+    """Without what says nothing; `textless` says something where it is true."""
+    kept = {key: value for key, value in asdict(thing).items() if value not in (None, {}, [])}
+    return {key: value for key, value in kept.items() if key != "textless" or value}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""What an artifact tells of its step: each batch in it becomes a dump whose bytes are the artifact's, not a copy.
+
+A tokenizer makes none; it gives the batches of its run their text, so they are indexed again when it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import PurePosixPath
+
+from django.db.models import Case, F, When
+from django.utils import timezone
+
+from rollouts import blobs, decoding
+from rollouts.errors import StorageUnavailable
+from rollouts.formats import Told, of_file
+from rollouts.ingest import FIRST_DUE, DumpHeader
+from rollouts.merging import ARTIFACT
+from rollouts.models import Artifact, Dump, Run
+
+TOKENIZER = "tokenizer"
+
+
+def receive(artifact: Artifact) -> list[Dump]:
+    """The dumps that a worker should now index because this artifact is ready; called twice, they are the same.
+
+    In the transaction that makes it ready, so that no sweep has to look for what was left out.
+    """
+    if artifact.role == TOKENIZER:
+        return read_again(artifact.run)
+    return [dump_of(artifact, path, form) for path, form in batches(artifact)]
+
+
+def batches(artifact: Artifact) -> list[tuple[str, str]]:
+    """(path, format) of the files that hold rows."""
+    formats = {path: of_file(PurePosixPath(path).name) for path in sorted(artifact.files)}
+    return [(path, form) for path, form in formats.items() if form]
+
+
+def dump_of(artifact: Artifact, path: str, form: str) -> Dump:
+    sha256 = artifact.files[path]["sha256"]
+    header = DumpHeader(
+        attempt=artifact.attempt.key,
+        split=artifact.split,
+        step=artifact.step,
+        step_kind=artifact.step_kind,
+        source=f"{ARTIFACT}{artifact.key}/{path}"[:500],
+        format=form,
+    )
+    fields = {name: value for name, value in asdict(header).items() if name != "attempt"}
+    dump, _ = Dump.objects.get_or_create(
+        identity=header.identity(artifact.run, sha256),
+        defaults={
+            **fields,
+            "run": artifact.run,
+            "attempt": artifact.attempt,
+            "sha256": sha256,
+            "bytes": artifact.files[path]["bytes"],
+            "due_at": timezone.now() + FIRST_DUE,
+        },
+    )
+    return dump
+
+
+def read_again(run: Run) -> list[Dump]:
+    """Puts the run's batches back in the queue; ids of samples that have text stay."""
+    made = run.dumps.filter(source__startswith=ARTIFACT)
+    # The tries of a claim go on: its worker must not take the next claim for its own.
+    made.update(
+        state=Dump.State.RECEIVED,
+        tries=Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0),
+        message="",
+        due_at=timezone.now() + FIRST_DUE,
+    )
+    return list(made.order_by("step", "pk"))
+
+
+def is_one(dump: Dump) -> bool:
+    return dump.source.startswith(ARTIFACT)
+
+
+def told(dump: Dump, what: Told) -> Told:
+    """With what the artifact adds to the bytes. Raises StorageUnavailable when the artifact is gone."""
+    key, _, path = dump.source.removeprefix(ARTIFACT).partition("/")
+    artifact = Artifact.objects.filter(run=dump.run_id, key=key).first()
+    if artifact is None:
+        raise StorageUnavailable(f"The artifact {key[:12]} that dump {dump.pk} was made of is not there.")
+    folder = PurePosixPath(path).parent
+    beside = {
+        PurePosixPath(other).name: blobs.path(dump.run.project_id, file["sha256"])
+        for other, file in artifact.files.items()
+        if PurePosixPath(other).parent == folder and other != path
+    }
+    tokenizer = decoding.tokenizer_of(dump.run)
+    return replace(
+        what,
+        filename=path,
+        path=blobs.path(dump.run.project_id, dump.sha256),
+        beside=beside,
+        facts=artifact.facts,
+        decode=tokenizer.texts if tokenizer else None,
+    )

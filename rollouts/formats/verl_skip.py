@@ -1,0 +1,222 @@
+"""The batches that verl keeps to load again: `gen_batch.dp` (V0, fully async) and `tq_batch.pt` (V1).
+
+| in the record        | gen_batch.dp                                     | tq_batch.pt                               |
+|----------------------|--------------------------------------------------|-------------------------------------------|
+| ids, mask, log-probs | prompts, responses, response_mask, rollout_log_probs, without padding                        |
+| score                | sum of rm_scores, where the reward was streamed                                              |
+| rewards              | the columns that its meta's `reward_extra_keys`  | `extra_fields` -> `reward_extra_info`     |
+|                      | names                                            |                                           |
+| group, trajectory    | n rows in a row; `uid` where rewards were not    | its key `{uuid}_{session}_{output}`       |
+|                      | streamed                                         |                                           |
+| ground truth, source | only where rewards were not streamed; 0.8 has    | reward_model, data_source                 |
+|                      | them in the `new_batch.dp` beside it             |                                           |
+| messages             | raw_prompt                                                                                   |
+
+There is no text in them: it is decoded as verl decodes it for its JSONL where the run's tokenizer is known, else the
+prompt is told by its messages and the response is textless. Rows whose tags say `is_padding` fill up a batch.
+Source: `AgentLoopWorker._postprocess`, `RolloutSkip.dump`, `RolloutTqSkip._dump`; `rolloutdeck.safe` reads the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from rolloutdeck.safe.batch import Batch, open_batch
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.tokens import Tokens
+from rollouts.errors import UnreadableDump
+from rollouts.formats.base import Told
+from rollouts.formats.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.verl_jsonl import PADDING, place
+from rollouts.records import LeftOut, Record
+
+WINDOW = 16  # rows that are decoded at once
+NEW = "new_batch.dp"
+# Columns that the record has in its own words, or that are another way to say what it has.
+TOLD = frozenset(
+    ("raw_prompt", "prompt", "uid", "session_id", "data_source", "reward_model", "reward_extra_info", "extra_fields",
+     "metrics", "num_turns", "__num_turns__", "global_steps", "index", "multi_modal_inputs", "tools_kwargs",
+     "interaction_kwargs", "rollout_reward_scores", "mm_processor_kwargs", "mm_processor_output", "extras",
+     "request_id", "agent_name")
+)  # fmt: skip
+TEXT_DEPTH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SkipFormat:
+    """Both are read from their file, of which a row at a time is in memory."""
+
+    name: str
+    filename: str
+    arrives: Literal["whole", "append"] = "whole"
+
+    def sniff(self, filename: str, head: bytes) -> bool:
+        """They come as files of an artifact, whose format is told."""
+        return False
+
+    def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | LeftOut]:
+        """Records in the order of the rows. Raises UnreadableDump."""
+        if told.path is None:
+            raise UnreadableDump(f"A {self.filename} is no dump to log: keep its folder with `log_artifact`.")
+        try:
+            with open_batch(told.path) as batch:
+                yield from Rows(batch, told).read()
+        except Refused as error:
+            raise UnreadableDump(f"{told.filename} cannot be read: {error}.") from error
+
+
+FORMATS = (SkipFormat("verl-gen-batch", "gen_batch.dp"), SkipFormat("verl-tq-batch", "tq_batch.pt"))
+
+
+class Rows:
+    """The rows of an open batch, as records."""
+
+    def __init__(self, batch: Batch, told: Told) -> None:
+        self.batch = batch
+        self.told = told
+        self.columns = {name: batch.column(name) for name in batch.columns if wanted(name)}
+        self.columns = {**labels(told.beside.get(NEW), batch.rows), **self.columns}
+        keys = batch.meta.get("reward_extra_keys")
+        self.reward_keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
+        self.n = integer(told.facts.get("samples_per_prompt")) or 0
+        self.longest = integer(told.facts.get("max_response_length")) or padded_to(batch)
+
+    def read(self) -> Iterator[Record | LeftOut]:
+        for start in range(0, self.batch.rows, WINDOW):
+            window = range(start, min(start + WINDOW, self.batch.rows))
+            tokens = [self.batch.tokens(row) for row in window]
+            prompts = self.texts([one.prompt_ids for one in tokens])
+            responses = self.texts([one.response_ids for one in tokens])
+            for row, one, prompt, response in zip(window, tokens, prompts, responses, strict=False):
+                yield LeftOut("padding") if self.is_padding(row) else self.record(row, one, prompt, response)
+
+    def texts(self, ids: list[list[int]]) -> Iterator[str | None]:
+        return iter(self.told.decode(ids)) if self.told.decode else repeat(None)
+
+    def is_padding(self, row: int) -> bool:
+        tags = self.batch.tags[row] if row < len(self.batch.tags) else {}
+        return bool(tags.get("is_padding")) or bool(PADDING.match(self.key(row)))
+
+    def key(self, row: int) -> str:
+        key = self.batch.keys[row] if row < len(self.batch.keys) else ""
+        return key if isinstance(key, str) else ""
+
+    def record(self, row: int, tokens: Tokens, prompt: str | None, response: str | None) -> Record:
+        values = {name: values[row] for name, values in self.columns.items()}
+        messages, asked = conversation(values.get("raw_prompt", values.get("prompt")))
+        made = Record(asked if prompt is None else prompt, response or "", messages, textless=response is None)
+        keep_tokens(made, tokens)
+        made.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
+        self.keep_place(made, row, values.get("uid"))
+        self.keep_values(made, values)
+        return made
+
+    def keep_place(self, made: Record, row: int, uid: Any) -> None:
+        if key := self.key(row):
+            place(made, key, None)
+            return
+        made.group = uid if isinstance(uid, str) else str(row // self.n) if self.n else None
+        made.index = row % self.n if self.n else None
+
+    def keep_values(self, made: Record, values: dict[str, Any]) -> None:
+        """Reward extras, labels, and all that an agent loop added."""
+        inner = values.get("extra_fields")
+        values = {**values, **inner} if isinstance(inner, dict) else values
+        extra = values.get("reward_extra_info")
+        keep_rewards(made, {key: values[key] for key in self.reward_keys if key in values})
+        keep_rewards(made, extra if isinstance(extra, dict) else {})
+        truth = values.get("reward_model")
+        made.ground_truth = told_text(plain(truth.get("ground_truth"))) if isinstance(truth, dict) else None
+        source = values.get("data_source")
+        made.data_source = source if isinstance(source, str) else None
+        made.metrics = plain(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
+        turns = integer(values.get("num_turns", values.get("__num_turns__")))
+        numbers = {"num_turns": turns, "dataset_index": integer(values.get("index"))}
+        made.policy_version = integer(values.get("min_global_steps"))
+        made.extras |= {key: value for key, value in numbers.items() if value is not None}
+        made.extras |= said({key: value for key, value in values.items() if key not in self.reward_keys})
+        if isinstance(row := values.get("extra_info"), dict):  # the agent loop wrote its own into it as well
+            made.extras["extra_info"] = said({key: value for key, value in row.items() if key not in values})
+
+
+def wanted(name: str) -> bool:
+    """Images and what else can be large and is shown nowhere stays in the file."""
+    return not name.startswith("multi_modal") and name != "mm_processor_output"
+
+
+def labels(path: Path | None, rows: int) -> dict[str, list[Any]]:
+    """The columns of the `new_batch.dp` of 0.8, a value per row of the batch beside it; {} where they don't fit."""
+    if path is None:
+        return {}
+    with open_batch(path) as batch:
+        times = rows // batch.rows if batch.rows else 0
+        if not times or times * batch.rows != rows:
+            return {}
+        columns = {name: batch.column(name) for name in batch.columns if wanted(name)}
+    return {name: [value for value in values for _ in range(times)] for name, values in columns.items()}
+
+
+def padded_to(batch: Batch) -> int:
+    """The longest response that the run allows, where a batch is padded to it; 0 where it is not."""
+    field = batch.fields.get("responses")
+    return field.shape[1] if field and not field.jagged and len(field.shape) == 2 else 0
+
+
+def conversation(value: Any) -> tuple[list[dict[str, Any]] | None, str]:
+    """The messages of a prompt and their text; None and no text for anything else."""
+    try:
+        text, messages = prompt_of(plain(value))
+    except ValueError:
+        return None, ""
+    return messages, text
+
+
+def keep_tokens(made: Record, tokens: Tokens) -> None:
+    made.prompt_ids, made.response_ids = ids(tokens.prompt_ids), ids(tokens.response_ids)
+    made.response_mask = None if tokens.response_mask is None else [int(bool(one)) for one in tokens.response_mask]
+    made.logprobs = None if tokens.logprobs is None else [number(one) for one in tokens.logprobs]
+    if tokens.rm_scores is not None:
+        made.score = number(sum(tokens.rm_scores))
+
+
+def ids(tokens: list[int]) -> list[int]:
+    """Raises UnreadableDump for what no vocabulary has."""
+    if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
+        raise UnreadableDump("The batch holds token ids that are none: below zero, or above two thousand millions.")
+    return tokens
+
+
+def keep_rewards(made: Record, extra: dict[Any, Any]) -> None:
+    """Numbers are parts of the reward; an answer that was parsed out of the text is kept as it is."""
+    for key, value in extra.items():
+        if isinstance(value, (bool, int, float)):
+            made.rewards[str(key)] = number(value)
+        elif value is not None:
+            made.extras[str(key)] = plain(value)
+
+
+def said(values: dict[Any, Any]) -> dict[str, Any]:
+    """What a person may want of a row's own values: those that the record has not, and not the empty ones."""
+    found = {str(key): plain(value) for key, value in values.items() if key not in TOLD}
+    return {key: value for key, value in found.items() if value not in (None, [], {}, "")}
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """JSON of a value as it was read; what could not be read is named."""
+    if depth > TEXT_DEPTH:
+        return "…"
+    if isinstance(value, float):
+        return number(value)
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return value if integer(value) is not None else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(inner, depth + 1) for inner in value]
+    return f"<{value}>" if not isinstance(value, (bytes, bytearray)) else f"<{len(value):,} bytes>"

@@ -1,0 +1,93 @@
+"""The rows of one step out of its dumps: samples that several dumps tell of become one.
+
+Dumps that hold text come first, by arrival: the oldest to tell of a sample owns its row, the others are Sightings and
+fill in what it lacks. Then the batches that trainers keep to load again, which hold tokens: their rows join the samples
+of the others, by trajectory and turn where both say them, else by prompt and response. They never add samples to a step
+that others tell of, so that what can't be joined does not count twice; a step that only they tell of is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rollouts.models import Dump, Sighting
+from rollouts.rows import AT, Place, Row, Slim, filled
+
+ARTIFACT = "artifact:"  # how the source of a dump begins that was made of an artifact
+
+Slims = Callable[[Dump], Slim]
+
+
+def merge(step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: Slims) -> tuple[list[Row], list[Sighting]]:
+    """Rows by owner, hidden ones from the newest superseded dump that has them, and the sightings."""
+    merged = Merged(step_id, slims)
+    telling, joining = parted(live)
+    for version in telling:
+        merged.tell(version)
+    for version in joining:
+        if telling:
+            merged.join(version)
+        else:
+            merged.tell(version)
+    told_before, joined_before = parted(old)
+    for version in [*reversed(told_before), *([] if telling else reversed(joined_before))]:
+        merged.hide(version)
+    return list(merged.rows.values()), merged.sights
+
+
+def parted(versions: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
+    """Those with text, and those made of artifacts."""
+    joining = [version for version in versions if version.source.startswith(ARTIFACT)]
+    return [version for version in versions if version not in joining], joining
+
+
+class Merged:
+    """The rows of a step while its dumps are gone through. `places` finds a row by its trajectory and turn."""
+
+    def __init__(self, step_id: int, slims: Slims) -> None:
+        self.step_id = step_id
+        self.slims = slims
+        self.rows: dict[str, Row] = {}
+        self.sights: list[Sighting] = []
+        self.places: dict[tuple[str, int | None], str] = {}
+        self.judged: set[str] = set()
+
+    def read(self, version: Dump) -> Iterator[tuple[Row, Place]]:
+        slim = self.slims(version)
+        yield from zip(slim.rows(self.step_id, version.pk), slim.places(), strict=True)
+
+    def tell(self, version: Dump) -> None:
+        """Its rows, each a sample of its own unless a dump before has it."""
+        for row, place in self.read(version):
+            if row[0] in self.rows:
+                self.share(row[0], version, row, place)
+                continue
+            self.rows[row[0]] = row
+            if place.trajectory:
+                self.places.setdefault(place[:2], row[0])
+            if place.judged:
+                self.judged.add(row[0])
+
+    def join(self, version: Dump) -> None:
+        """What it adds to samples that others tell of; each takes from one row."""
+        taken: set[str] = set()
+        for row, place in self.read(version):
+            sample = self.places.get(place[:2]) if place.trajectory else None
+            sample = sample or row[0]
+            if sample in self.rows and sample not in taken:
+                taken.add(sample)
+                self.share(sample, version, row, place)
+
+    def share(self, sample: str, version: Dump, row: Row, place: Place) -> None:
+        self.sights.append(Sighting(sample=sample, dump_id=version.pk, ordinal=row[AT["ordinal"]]))
+        whole = filled(self.rows[sample], row)
+        if place.judged and sample not in self.judged:
+            self.judged.add(sample)
+            whole = (*whole[: AT["correct"]], row[AT["correct"]], *whole[AT["correct"] + 1 :])
+        self.rows[sample] = whole
+
+    def hide(self, version: Dump) -> None:
+        """Rows that no live dump has, out of sight."""
+        for row, _ in self.read(version):
+            if row[0] not in self.rows:
+                self.rows[row[0]] = (*row[: AT["visible"]], False, *row[AT["visible"] + 1 :])

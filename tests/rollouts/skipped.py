@@ -1,0 +1,54 @@
+"""Real rollout-skip steps and the tokenizer of their runs, as artifacts that have arrived and were checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rollouts import index, verdicts
+from rollouts.models import Artifact, Dump, Run
+from tests.rollouts.artifacts import brought, registered
+
+DATA = Path(__file__).parents[1] / "data"
+SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
+
+
+def folder(tree: str, step: str = "1") -> Path:
+    """The folder of a step in one of the trees of `tests/data`."""
+    (found,) = (DATA / tree).glob(f"*/GBS*/{step}")
+    return found
+
+
+V0, NUMPY, ASYNC = folder("verl_skip/main"), folder("verl_skip/numpy_ser"), folder("verl_skip/async")
+V1, V2 = folder("verl_tq/sync"), folder("verl_v2/main", "genstep_000001")
+COLOCATED = folder("verl_skip/colocate_rm", "3")
+TOKENIZER = DATA / "tokenizer"
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+
+
+def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
+    """Registered, brought and checked; what a worker should index because of it is not indexed yet."""
+    files = files_of(path)
+    artifact = brought(registered(run, step, files, **{"facts": SHAPE, **more}), files)
+    verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    assert artifact.state == Artifact.State.READY, artifact.message
+    return artifact
+
+
+def tokenizer(run: Run) -> Artifact:
+    files = {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
+    artifact = brought(registered(run, 0, files, role="tokenizer"), files)
+    verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    return artifact
+
+
+def worked(run: Run) -> list[Dump]:
+    """A worker indexes what waits; the run's dumps afterwards."""
+    for dump in run.dumps.filter(state=Dump.State.RECEIVED).order_by("pk"):
+        index.index(dump.pk)
+    return list(run.dumps.order_by("pk"))

@@ -1,0 +1,212 @@
+"""Batches that trainers keep join the samples of their step."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from rollouts import artifact_dumps, bodies, index, storage
+from rollouts.models import Artifact, Dump, Project, Run, Sample, Sighting, Step
+from tests import make
+from tests.rollouts.pushing import DUMPS, indexed, push, rows
+from tests.rollouts.skipped import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
+
+pytestmark = pytest.mark.django_db
+
+V0_TEXT = (DUMPS / "v0/rollout/1.jsonl").read_bytes()
+V1_TEXT = (DUMPS / "v1/rollout/1.jsonl").read_bytes()
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def told(run: Run) -> dict[str, tuple[Any, ...]]:
+    """What lists show of each visible sample."""
+    return {one.id: (one.group, one.score, one.chars, one.data_source, one.expected, one.tail) for one in rows(run)}
+
+
+def with_tokens(run: Run) -> int:
+    return sum(body.response_ids is not None for body in bodies.read(rows(run)).values())
+
+
+def test_a_batch_becomes_a_dump_of_its_step_whose_bytes_are_the_artifacts(run: Run) -> None:
+    artifact = ready(run, V0, facts={})
+    (dump,) = Dump.objects.all()
+    assert dump.source == f"artifact:{artifact.key}/gen_batch.dp"
+    assert (dump.format, dump.step, dump.bytes) == ("verl-gen-batch", 1, artifact.files["gen_batch.dp"]["bytes"])
+    assert not storage.raw_path(run.project_id, dump.sha256).exists()
+    worked(run)
+    assert len(rows(run)) == 32
+
+
+def test_an_artifact_that_is_ready_twice_makes_one_dump(run: Run) -> None:
+    artifact = ready(run, V0)
+    assert [dump.pk for dump in artifact_dumps.receive(artifact)] == [Dump.objects.get().pk]
+
+
+def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run) -> None:
+    indexed(run, V1_TEXT)
+    before = told(run)
+    ready(run, V1, role="rollout_tq")
+    worked(run)
+    after = rows(run)
+    assert set(before) == {sample.id for sample in after}
+    assert [before[one.id][:3] for one in after] == [(one.group, one.score, one.chars) for one in after]
+    assert Step.objects.get().samples == 32
+    read = bodies.read(after)
+    assert all(read[one.id].response and not read[one.id].textless for one in after)
+    assert all(len(read[one.id].response_ids or ()) == one.tokens for one in after)
+    for one in after:
+        body = read[one.id]
+        assert body.extras["num_turns"] == 2
+        assert body.data_source == one.data_source != ""
+        assert set(body.rewards) == {"score", "acc", "format"}
+        assert len(body.logprobs or ()) == len(body.response_mask or ()) == one.tokens
+
+
+def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
+    """Decoded on purpose here, to see that each row has found its own."""
+    from rollouts.decoding import loaded
+    from tests.rollouts.skipped import TOKENIZER
+
+    indexed(run, V1_TEXT)
+    ready(run, V1, role="rollout_tq")
+    worked(run)
+    decoder = loaded(TOKENIZER / "tokenizer.json")
+    assert decoder
+    for body in bodies.read(rows(run)).values():
+        assert decoder.texts([body.prompt_ids or [], body.response_ids or []]) == [body.prompt, body.response]
+
+
+def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(run: Run) -> None:
+    indexed(run, V1_TEXT)
+    assert all(one.correct for one in rows(run) if one.score == pytest.approx(0.1))
+    ready(run, V1, role="rollout_tq")
+    worked(run)
+    found = {one.id: body.rewards["acc"] for one, body in zip(rows(run), read_in_order(run), strict=True)}
+    assert [one.correct for one in rows(run)] == [found[one.id] == 1 for one in rows(run)]
+    assert not any(one.correct for one in rows(run) if one.score == pytest.approx(0.1))
+
+
+def read_in_order(run: Run) -> list[bodies.Body]:
+    found = rows(run)
+    read = bodies.read(found)
+    return [read[one.id] for one in found]
+
+
+def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_permuted(run: Run) -> None:
+    indexed(run, V0_TEXT)
+    before = told(run)
+    tokenizer(run)
+    ready(run, V0)
+    worked(run)
+    assert {pk: facts[:3] for pk, facts in told(run).items()} == {pk: facts[:3] for pk, facts in before.items()}
+    assert with_tokens(run) == 32
+    step = Step.objects.get()
+    assert (step.samples, step.facets["tokens"]) == (32, 32)
+    assert Sighting.objects.count() == 32
+
+
+def test_without_a_tokenizer_a_v0_batch_adds_nothing_to_a_step_that_has_text(run: Run) -> None:
+    indexed(run, V0_TEXT)
+    before = told(run)
+    ready(run, V0)
+    worked(run)
+    assert told(run) == before
+    assert (with_tokens(run), Step.objects.get().facets.get("tokens")) == (0, None)
+
+
+def test_a_tokenizer_that_comes_later_brings_the_tokens_to_their_texts(run: Run) -> None:
+    indexed(run, V0_TEXT)
+    ready(run, V0)
+    worked(run)
+    before = set(told(run))
+    tokenizer(run)
+    assert [dump.state for dump in run.dumps.order_by("pk")] == ["indexed", "received"]
+    worked(run)
+    assert (set(told(run)), with_tokens(run)) == (before, 32)
+
+
+def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_and_no_text(run: Run) -> None:
+    ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
+    worked(run)
+    found = rows(run)
+    body = read_in_order(run)[0]
+    assert len(found) == 4
+    assert body.textless
+    assert body.messages and body.messages[-1]["role"] == "user"
+    assert body.prompt.endswith("assistant\n")
+    assert body.response_ids and body.score is not None
+    step = Step.objects.get()
+    assert (step.step_kind, step.facets["no-text"], step.facets["tokens"]) == ("feed_index", 4, 4)
+    assert "empty" not in step.facets and step.length_mean is None
+
+
+def test_its_text_comes_with_the_tokenizer(run: Run) -> None:
+    ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
+    worked(run)
+    tokenizer(run)
+    worked(run)
+    assert all(body.response and not body.textless for body in read_in_order(run))
+    assert "no-text" not in Step.objects.get().facets
+
+
+def test_a_batch_that_was_dumped_again_takes_the_place_of_the_first(run: Run) -> None:
+    ready(run, V0)
+    ready(run, COLOCATED)
+    worked(run)
+    assert [dump.state for dump in run.dumps.order_by("pk")] == ["superseded", "indexed"]
+    assert len(rows(run)) == Dump.objects.order_by("pk").last().rows  # type: ignore[union-attr]
+
+
+def test_labels_of_a_v2_step_come_from_the_batch_beside_it(run: Run) -> None:
+    ready(run, V2)
+    worked(run)
+    body = read_in_order(run)[0]
+    assert (body.ground_truth, body.data_source) == ("448", "openai/gsm8k")
+    assert len({one.group for one in rows(run)}) == 8
+
+
+def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
+    from tests.rollouts.artifacts import brought, registered
+
+    files = {"gen_batch.dp": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
+    artifact = brought(registered(run, 1, files), files)
+    from rollouts import verdicts
+
+    assert verdicts.check(artifact.pk) == []
+    artifact.refresh_from_db()
+    assert (artifact.state, run.dumps.count()) == (Artifact.State.UNSAFE, 0)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("known", [True, False])
+def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
+    run: Run, order: tuple[int, ...], known: bool
+) -> None:
+    if known:
+        tokenizer(run)
+    text = push(run, V1_TEXT)
+    ready(run, V1, role="rollout_tq")
+    ready(run, V0)
+    dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
+    for place in order:
+        index.index(dumps[place].pk)
+    here = figures()
+    index.reindex(run)
+    worked(run)
+    assert figures() == here
+    assert len(rows(run)) == 32
+
+
+def figures() -> tuple[Any, ...]:
+    samples = Sample.objects.order_by("id").values_list(
+        "id", "dump", "ordinal", "visible", "score", "correct", "facets"
+    )
+    sights = Sighting.objects.order_by("sample", "dump").values_list("sample", "dump", "ordinal")
+    steps = Step.objects.values_list("samples", "groups", "score_mean", "facets")
+    return list(samples), list(sights), list(steps), list(Dump.objects.order_by("pk").values_list("state", flat=True))

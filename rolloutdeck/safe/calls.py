@@ -51,6 +51,13 @@ def _array(name: Name, kind: Name, shape: tuple[int, ...], code: bytes) -> Array
     return Array(name) if kind == NDARRAY else Unreadable("numpy array of another class")
 
 
+def _from_buffer(name: Name, data: bytes, dtype: Dtype, shape: tuple[int, ...], order: str) -> Array:
+    """How protocol 5 writes an array."""
+    made = Array(Name(name.module.replace("numeric", "multiarray"), "_reconstruct"))
+    made.build((1, shape, dtype, order != "C", data))
+    return made
+
+
 def _dtype(name: Name, code: str, align: bool = False, copy: bool = True) -> Dtype | Unreadable:
     if not CODE.fullmatch(code):
         return Unreadable(f"numpy dtype {code:.40}")
@@ -141,6 +148,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "numpy.core.multiarray._reconstruct": _array,
     "numpy._core.multiarray.scalar": _scalar,
     "numpy.core.multiarray.scalar": _scalar,
+    "numpy._core.numeric._frombuffer": _from_buffer,
+    "numpy.core.numeric._frombuffer": _from_buffer,
     "numpy.dtype": _dtype,
     "_codecs.encode": _encode,
     "builtins.set": _set,

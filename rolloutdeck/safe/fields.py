@@ -101,7 +101,29 @@ class Jagged:
         raise ValueError("the rows differ in length: name one")
 
 
-Cells = Block | Jagged
+@dataclass(frozen=True, slots=True)
+class Separate:
+    """Rows of different lengths, each a block of its own."""
+
+    blocks: Sequence[Block]
+
+    @property
+    def dtype(self) -> str:
+        return self.blocks[0].dtype
+
+    @property
+    def field(self) -> Field:
+        longest = max(block.shape[0] for block in self.blocks)
+        return Field(self.dtype, (len(self.blocks), longest, *self.blocks[0].shape[1:]), jagged=True)
+
+    def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+        return self.blocks[row].whole()
+
+    def whole(self) -> tuple[bytes, tuple[int, ...]]:
+        raise ValueError("the rows differ in length: name one")
+
+
+Cells = Block | Jagged | Separate
 
 
 def numbers(dtype: str, data: bytes) -> list[Any]:
@@ -182,17 +204,25 @@ def _leaf(data: Block, leaf: Any) -> Block:
 
 
 def of_parts(parts: Mapping[Any, Any]) -> Iterator[tuple[str, Cells]]:
-    """The tensors of verl's numpy serialisation: name -> (dtype, shape, flat array of bytes)."""
+    """The tensors of verl's numpy serialisation: name -> (dtype, shape, flat array of bytes), or, of a nested one,
+    (layout, [a tensor per row])."""
     for name, part in parts.items():
-        if not isinstance(part, tuple) or len(part) != 3 or not isinstance(part[2], Array):
-            raise Refused("a tensor that verl's numpy serialisation does not write")
-        dtype, shape, values = part
-        if not isinstance(values.dtype, Dtype) or values.dtype.code != "u1" or not isinstance(shape, tuple):
-            raise Refused("a tensor that verl's numpy serialisation does not write")
-        yield str(name), Block(str(dtype), shape, _flat(values))
+        if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], list) and part[1]:
+            yield str(name), _separate([_part(row) for row in part[1]])
+        else:
+            yield str(name), _part(part)
 
 
-def _flat(values: Array) -> Data:
-    if values.data is None or isinstance(values.data, list):
+def _separate(blocks: list[Block]) -> Separate:
+    if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
+        raise Refused("a nested tensor whose rows are of different types")
+    return Separate(blocks)
+
+
+def _part(part: Any) -> Block:
+    dtype, shape, values = part if isinstance(part, tuple) and len(part) == 3 else (None, None, None)
+    if not isinstance(values, Array) or not isinstance(values.dtype, Dtype) or not isinstance(shape, tuple):
+        raise Refused("a tensor that verl's numpy serialisation does not write")
+    if values.dtype.code != "u1" or values.data is None or isinstance(values.data, list):
         raise Refused("a tensor without its bytes")
-    return values.data
+    return Block(str(dtype), shape, values.data)

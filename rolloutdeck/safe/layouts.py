@@ -31,6 +31,7 @@ from rolloutdeck.safe.standins import (
     Unreadable,
 )
 
+MAX_ROWS = 1 << 22  # of one step
 OF_METADATA = {"non_tensors", "leaves", "cls", "cls_metadata", "size"}
 
 
@@ -119,7 +120,7 @@ def _of_parts(value: tuple[Any, ...]) -> Contents:
 
 
 def _of_tree(value: Tree) -> Contents:
-    others = {name: one for name, one in value.fields.items() if not isinstance(one, Tensor | Nested)}
+    others = {str(name): one for name, one in value.fields.items() if not isinstance(one, Tensor | Nested)}
     return Contents("gen_batch", _rows(value.batch_size), dict(of_tree(value)), others)
 
 
@@ -151,7 +152,7 @@ def _per_row(value: Mapping[Any, Any], name: str, rows: int) -> list[Any]:
 
 def _rows(batch_size: Any) -> int:
     rows = batch_size[0] if isinstance(batch_size, tuple | list) and batch_size else None
-    if type(rows) is not int or rows < 0:
+    if type(rows) is not int or not 0 <= rows <= MAX_ROWS:
         raise Refused("a batch that does not say how many rows it has")
     return rows
 

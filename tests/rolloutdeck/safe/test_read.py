@@ -1,0 +1,208 @@
+"""What the reader takes from real dumps of verl, and from odd ones, without torch, tensordict or verl."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import OrderedDict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rolloutdeck.safe.batch import open_batch
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Unreadable
+from rolloutdeck.safe.tokens import tokens
+from tests.rolloutdeck.safe.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
+from tests.rolloutdeck.safe.summary import summary
+
+__all__ = ["pickled"]
+
+
+def objects(*values: Any) -> np.ndarray:
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_every_value_is_the_one_that_real_verl_loads(path: Path) -> None:
+    expected = json.loads((DATA / "verl_dumps.expected.json").read_text())
+    assert summary(path) == expected[name_of(path)]
+
+
+def test_a_v0_batch_says_what_it_holds() -> None:
+    with open_batch(MAIN) as batch:
+        assert (batch.format, batch.rows, batch.keys, batch.tags) == ("gen_batch", 32, [], [])
+        assert {name: (field.dtype, field.shape) for name, field in batch.fields.items()} == {
+            "prompts": ("int64", (32, 128)),
+            "responses": ("int64", (32, 256)),
+            "response_mask": ("int64", (32, 256)),
+            "input_ids": ("int64", (32, 384)),
+            "attention_mask": ("int64", (32, 384)),
+            "position_ids": ("int64", (32, 384)),
+            "rollout_log_probs": ("float32", (32, 256)),
+            "rm_scores": ("float32", (32, 256)),
+        }
+        assert batch.meta["reward_extra_keys"] == ["score", "acc", "pred", "format"]
+        assert type(batch.meta["timing"]["agent_loop/tool_calls/max"]) is float
+        assert [type(batch.column(name)[0]) for name in ("__num_turns__", "score", "acc", "pred")] == [
+            int,
+            float,
+            bool,
+            str,
+        ]
+        assert batch.column("raw_prompt")[0][0]["role"] in ("system", "user")
+
+
+def test_tokens_come_without_the_padding_on_both_sides() -> None:
+    with open_batch(MAIN) as batch:
+        for row in range(batch.rows):
+            found, mask = batch.tokens(row), batch.tensor("attention_mask", row)
+            prompt, response = len(found.prompt_ids), len(found.response_ids)
+            assert (prompt, response) == (mask[:128].sum(), mask[128:].sum())
+            assert found.prompt_ids == batch.tensor("prompts", row)[128 - prompt :].tolist()
+            assert found.response_ids == batch.tensor("responses", row)[:response].tolist()
+            assert found.logprobs == batch.tensor("rollout_log_probs", row)[:response].tolist()
+            assert found.response_mask == [1] * response
+            assert found.rm_scores is not None and found.rm_scores[:-1] == [0.0] * (response - 1)
+            assert found.rm_scores[-1] == pytest.approx(batch.column("score")[row])
+
+
+def test_a_queue_s_rows_have_their_own_lengths() -> None:
+    with open_batch(QUEUE) as batch:
+        assert (batch.format, batch.rows, batch.meta) == ("tq_batch", 32, {"global_steps": 1})
+        assert batch.fields["responses"].jagged and batch.fields["responses"].shape[0] == 32
+        for row, tag in enumerate(batch.tags):
+            found = batch.tokens(row)
+            assert (len(found.prompt_ids), len(found.response_ids)) == (tag["prompt_len"], tag["response_len"])
+            assert batch.tensor("responses", row).tolist() == found.response_ids
+            assert batch.tensor("input_ids", row).tolist() == found.prompt_ids + found.response_ids
+        assert [key.rsplit("_", 2)[0] for key in batch.keys] == batch.column("uid")
+        assert batch.column("reward_model")[0]["style"] == "rule"
+        with pytest.raises(ValueError, match="name one"):
+            batch.tensor("responses")
+
+
+def test_v2_s_new_batch_has_columns_and_no_tensors() -> None:
+    with open_batch(V2_NEW) as batch:
+        assert (batch.format, batch.rows, batch.fields) == ("new_batch", 32, {})
+        assert batch.meta["global_steps"] == 1 and batch.column("reward_model")[0]["style"] == "rule"
+        with pytest.raises(Refused, match="no tokens"):
+            batch.tokens(0)
+
+
+def test_both_serialisations_of_a_step_hold_the_same_tensors() -> None:
+    one, other = summary(MAIN), summary(NUMPY)
+    same = set(one["fields"]) - {"rollout_log_probs"}  # drawn anew in each of the two runs
+    assert {name: one["fields"][name] for name in same} == {name: other["fields"][name] for name in same}
+
+
+def test_one_row_costs_its_own_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    plain = Source.read
+    with open_batch(MAIN) as batch:
+        monkeypatch.setattr(Source, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
+        assert batch.tensor("responses", 17).shape == (256,)
+        assert sum(read) == 256 * 8
+
+
+def test_opening_reads_none_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    plain = Source.read
+    monkeypatch.setattr(Source, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
+    with open_batch(MAIN) as batch:
+        assert batch.rows == 32
+    assert sum(read) < 90_000  # a block or two; the file has 534,069 bytes
+
+
+def test_without_numpy_all_but_arrays_can_be_had() -> None:
+    code = f"""
+import sys
+sys.modules["numpy"] = None
+from rolloutdeck.safe.batch import open_batch
+with open_batch({str(MAIN)!r}) as batch:
+    assert batch.rows == 32 and batch.tokens(3).logprobs and batch.meta and batch.column("score")
+    assert [batch.column(name) for name in batch.columns]
+    try:
+        batch.tensor("prompts", 0)
+    except ImportError:
+        print("no numpy")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "no numpy\n", done.stderr
+
+
+def test_a_row_that_is_not_there_is_an_index_error() -> None:
+    with open_batch(ASYNC) as batch:
+        for row in (-1, 4):
+            with pytest.raises(IndexError):
+                batch.tensor("prompts", row)
+            with pytest.raises(IndexError):
+                batch.tokens(row)
+        with pytest.raises(KeyError):
+            batch.column("nothing")
+
+
+def test_an_unknown_object_is_named_and_hides_nothing_else(pickled: Any) -> None:
+    rows = objects({"price": Decimal("1.5"), "ok": 1}, {"ok": 2})
+    with open_batch(pickled(None, {"extras": rows, "score": np.array([0.5, 1.0])})) as batch:
+        first, second = batch.column("extras")
+        assert isinstance(first["price"], Unreadable) and str(first["price"]) == "unreadable: decimal.Decimal"
+        assert (first["ok"], second, batch.column("score")) == (1, {"ok": 2}, [0.5, 1.0])
+
+
+def test_a_column_of_an_unknown_kind_is_unreadable_row_by_row(pickled: Any) -> None:
+    dates = np.array(["2026-01-01", "2026-01-02"], dtype="M8[D]")
+    with open_batch(pickled(None, {"date": dates, "score": np.array([0.5, 1.0])})) as batch:
+        assert [str(value) for value in batch.column("date")] == ["unreadable: numpy dtype M8"] * 2
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_plain_values_come_back_as_they_were_in_every_protocol(pickled: Any, protocol: int) -> None:
+    values = [None, True, -1, 1 << 70, 0.1, float("inf"), "a\u2028\ud800", b"\0\xff", (1, (2,)), [[]], {"a": {1: 2}}]
+    values += [OrderedDict(a=1), {1, 2}, "x" * 100_000, b"y" * 300, np.float32(0.5), np.bool_(True), np.str_("np")]
+    with open_batch(pickled(None, {"value": objects(*values)}, {"n": np.int16(-3)}, protocol)) as batch:
+        assert batch.column("value") == [*values[:-3], 0.5, True, "np"]
+        assert batch.meta == {"n": -3} and type(batch.meta["n"]) is int
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_numpy_columns_of_every_usual_type_become_plain(pickled: Any, protocol: int) -> None:
+    numbers: dict[str, np.ndarray] = {code: np.array([0, 1, 2]).astype(code) for code in "?bhiqBHIQefd"}
+    texts = {"U": np.array(["", "中", "three"]), "S": np.array([b"", b"1", b"two"])}
+    deep = {"two": np.array([[1, 2], [3, 4], [5, 6]]), "none": np.empty((3, 0), dtype=object)}
+    with open_batch(pickled(None, numbers | texts | deep, protocol=protocol)) as batch:
+        assert {name: batch.column(name) for name in batch.columns} == {
+            name: column.tolist() for name, column in (numbers | texts | deep).items()
+        }
+
+
+def test_a_long_array_inside_a_value_is_named_not_listed(pickled: Any) -> None:
+    pixels = {"pixel_values": np.zeros((64, 1176), dtype=np.float32), "grid": np.array([1, 8, 8])}
+    with open_batch(pickled(None, {"multi_modal_inputs": objects(pixels)})) as batch:
+        (found,) = batch.column("multi_modal_inputs")
+        assert str(found["pixel_values"]) == "unreadable: numpy array of shape (64, 1176)"
+        assert found["grid"] == [1, 8, 8]
+
+
+def test_bfloat16_and_nested_rows_of_the_numpy_serialisation_are_read(pickled: Any) -> None:
+    half = np.array([[1.5, -2.0], [0.0, 3.0]], dtype="<f4").view("<u2")[:, 1::2].copy()
+    rows = [("int64", Size([n]), np.arange(n, dtype="<i8").view("u1")) for n in (3, 0)]
+    fields = {"values": ("bfloat16", Size([2, 2]), half.view("u1").reshape(-1)), "responses": ("jagged", rows)}
+    with open_batch(pickled(((2,), None, fields), {})) as batch:
+        assert batch.tensor("values").tolist() == [[1.5, -2.0], [0.0, 3.0]]
+        assert batch.tensor("values", 1).tolist() == [0.0, 3.0]
+        assert (batch.fields["responses"].shape, batch.fields["responses"].jagged) == ((2, 3), True)
+        assert [batch.tensor("responses", row).tolist() for row in (0, 1)] == [[0, 1, 2], []]
+
+
+def test_without_an_attention_mask_a_response_ends_with_the_model_s_last_token() -> None:
+    fields: dict[str, list[Any]] = {"prompts": [0, 7, 8], "responses": [1, 2, 3, 0], "response_mask": [1, 0, 1, 0]}
+    found = tokens(fields.get, padded=True)
+    assert (found.prompt_ids, found.response_ids, found.response_mask) == ([0, 7, 8], [1, 2, 3], [1, 0, 1])

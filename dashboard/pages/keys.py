@@ -26,6 +26,7 @@ KEYS = (
     Key("j k", "next, previous sample in this list", STEP, foot="sample"),
     Key("w", "worst sample of the latest step", RUN, foot="worst"),
     Key("f", "flag, then 1–6 for the reason or Enter for a text", READ, foot="flag"),
+    Key("p", "pin this step, or see its pin", READ, foot="pin"),
     Key("h l", "other response of the group", READ, foot="response"),
     Key("[ ]", "same prompt, step before and after", READ, foot="same prompt"),
     Key("{ }", "first, latest step", STEP),

@@ -11,13 +11,18 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import opened, panels, strip
+from dashboard.pages import opened, panels, reuse, strip
 from dashboard.pages.ask import Ask
 from rollouts import charts as charting
 from rollouts import series
 from rollouts.models import Dump, Run
 
-PANELS = {"strip": "parts/strip.html", "alive": "parts/alive.html", "notices": "run/notices.html"}
+PANELS = {
+    "strip": "parts/strip.html",
+    "alive": "parts/alive.html",
+    "notices": "run/notices.html",
+    "reuse": "run/reuse.html",
+}
 MOST_POINTS = 500
 MOST_NAMES = 400
 MOST_SHOWN = 20
@@ -45,6 +50,8 @@ def context(request: HttpRequest, one: Run) -> dict[str, Any]:
     panel = panels.target(request)
     if panel in {"", "notices"}:
         shown |= notices(one)
+    if panel in {"", "reuse"}:
+        shown |= reuse.shown(one)
     return shown
 
 

@@ -8,13 +8,14 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.pages import opened, panels, reading, strip
+from dashboard.pages import opened, panels, pinning, reading, strip
 from dashboard.pages.ask import Ask
 from rollouts.models import Sample
 
 PANELS = {
     "sample": "sample/pane.html",
     "flags": "sample/flags.html",
+    "pin": "step/pin.html",
     "strip": "parts/strip.html",
     "alive": "parts/alive.html",
 }
@@ -49,6 +50,11 @@ def context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
     }
     if panel == "flags":
         return frame | reading.flagging(request, one, reading.flags_of(one), role)
+    if panel == "pin":
+        return frame | pinning.box(run, one.step, role)
     if panel not in {"sample"}:
         frame["strip"] = strip.of(run, one.step.split)
-    return frame if panel in {"strip", "alive"} else frame | reading.shown(request, one, ask, role)
+    if panel in {"strip", "alive"}:
+        return frame
+    boxed = pinning.box(run, one.step, role) if not panel else {}
+    return frame | boxed | reading.shown(request, one, ask, role)

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import asking, listing, opened, panels, reading, strip
+from dashboard.pages import asking, listing, opened, panels, pinning, reading, strip
 from dashboard.pages.ask import Ask
 from rollouts.models import Attempt, Run, Step
 
@@ -22,6 +22,7 @@ PANELS = {
     "sample": "sample/pane.html",
     "alive": "parts/alive.html",
     "empty": "step/no_samples.html",
+    "pin": "step/pin.html",
 }
 
 
@@ -62,6 +63,8 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         return {}
     if panel == "empty":  # the first samples are here: another page altogether
         return {"headers": {"HX-Refresh": "true"}}
+    if panel == "pin":
+        return pinning.box(run, row, role)
     result = asking.find(run, split, row, ask)
     start = asking.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
@@ -78,6 +81,8 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         shown |= {"figures": result.figures(), "before": before(row), "chips": asking.chips(ask, row, result)}
     if panel == "result":
         shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
+    if not panel:
+        shown |= pinning.box(run, row, role)
     if panel in {"", "sample"}:
         shown |= chosen(request, run, ask, page, role)
     return shown

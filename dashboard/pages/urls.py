@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.pages import flags, live, members, projects, prompt, run, runs, sample, signin, step, theme, tokens
+from dashboard.pages import (
+    flags,
+    live,
+    members,
+    pinning,
+    pins,
+    planning,
+    projects,
+    prompt,
+    run,
+    runs,
+    sample,
+    signin,
+    step,
+    theme,
+    tokens,
+)
 
 urlpatterns = [
     path("", runs.runs, name="runs"),
@@ -15,12 +31,18 @@ urlpatterns = [
     path("samples/<str:pk>/", sample.sample, name="sample"),
     path("samples/<str:pk>/flags/", flags.raise_flag, name="flag"),
     path("flags/<int:pk>/withdraw/", flags.withdraw, name="withdraw"),
+    path("runs/<str:uid>/pins/", pinning.pin_step, name="pin-step"),
+    path("pins/", pins.pins, name="pins"),
+    path("pins/plan/", planning.save, name="plan-save"),
+    path("pins/<int:pk>/note/", pinning.note, name="pin-note"),
+    path("pins/<int:pk>/remove/", pinning.unpin, name="unpin"),
     path("live/", live.live, name="live"),
     path("settings/", projects.settings, name="settings"),
     path("settings/password/", members.password, name="password"),
     path("settings/<str:slug>/", projects.project, name="project"),
     path("settings/<str:slug>/members/", members.save, name="members"),
     path("settings/<str:slug>/reasons/", projects.reasons, name="reasons"),
+    path("settings/<str:slug>/loosen/", planning.loosen, name="loosen"),
     path("settings/<str:slug>/tokens/", tokens.issue, name="tokens"),
     path("settings/<str:slug>/tokens/<int:pk>/revoke/", tokens.revoke, name="revoke"),
     path("theme/", theme.theme, name="theme"),

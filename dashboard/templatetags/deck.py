@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import assets
-from dashboard.pages import drawing, text
+from dashboard.pages import cells, drawing, text
 from dashboard.pages.ask import Ask
 
 register = template.Library()
@@ -23,6 +23,7 @@ register.filter("line", text.line)
 register.simple_tag(text.score, name="score")
 register.simple_tag(text.reading, name="reading")
 register.simple_tag(drawing.marks, name="marks")
+register.simple_tag(cells.drawn, name="cells")
 register.simple_tag(assets.url, name="asset")
 
 

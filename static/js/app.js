@@ -4,6 +4,7 @@ import "./keys.js";
 import "./doorbell.js";
 import "./reader.js";
 import "./flags.js";
+import "./pins.js";
 
 document.documentElement.classList.add("js");
 if (document.querySelector("[data-charts]")) import("./charts.js");

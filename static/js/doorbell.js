@@ -4,7 +4,7 @@ import { address, ask, place } from "./panel.js";
 
 // In ms. A ring is heard by all at once, so the more listen, the wider they spread; a busy server is asked less often.
 const GATHER = 60, JITTER = 120, EACH = 25, WIDEST = 10000, REST = 2, PATIENCE = 30000;
-const FIRST_WAIT = 500, LAST_WAIT = 30000, POLL = 5000, GIVE_UP_AFTER = 3;
+const FIRST_WAIT = 500, LAST_WAIT = 30000, POLL = 5000, AGE = 20000, GIVE_UP_AFTER = 3;
 const { feed, topics } = document.body.dataset;
 const link = document.getElementById("link");
 const flights = new Map();
@@ -52,6 +52,9 @@ function panelAddress(panel) {
   const rows = panel.querySelectorAll("tr[data-id]").length;
   return address({ start: rows > 50 ? rows : "", sel: "" });
 }
+
+// Some panels say how long nothing has happened.
+setInterval(() => document.hidden || document.querySelectorAll("[data-ages]").forEach(refresh), AGE);
 
 async function load(panel, force = false) {
   const from = panelAddress(panel);

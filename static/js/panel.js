@@ -31,8 +31,9 @@ export function place(panel, html) {
   settled(panel);
 }
 
-// What a person did to an element is not the server's to undo.
+// What a person did to an element is not the server's to undo, except where the address already says it.
 function keep(name, node) {
+  if (name === "value" && node.matches?.("[type=hidden], [data-ours]")) return true;
   return !(name === "aria-selected" || name === "value" || (name === "open" && node.tagName === "DETAILS"));
 }
 

@@ -1,0 +1,78 @@
+"""A strip of steps with one word each: what a plan will do, or what a run did. Any number of steps in few cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+MOST = 400
+# Word, and how high its cell is in per cent: the form tells them apart without colour. Neighbours that share a cell
+# are drawn as the first of these words that one of them has.
+HEIGHTS = {"refused": 100, "hit": 100, "planned": 70, "miss": 46, "none": 14}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Steps `first` to `last`, mostly one. `word` is of `HEIGHTS`; `link` may be empty."""
+
+    first: int
+    last: int
+    word: str
+    title: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    cells: tuple[Cell, ...]
+
+    @property
+    def width(self) -> float:
+        return 100 / (len(self.cells) or 1)
+
+    def ticks(self) -> list[tuple[float, int]]:
+        """About ten labels: (place in per cent, step)."""
+        every = max(1, -(-len(self.cells) // 10))
+        return [
+            (round((at + 0.5) * self.width, 2), cell.last)
+            for at, cell in enumerate(self.cells)
+            if at % every == 0 or len(self.cells) <= 24
+        ]
+
+
+def track(cells: Sequence[Cell]) -> Track:
+    """Cells in step order, neighbours put together where they are more than `MOST`."""
+    size = -(-len(cells) // MOST) or 1
+    return Track(tuple(joined(cells[at : at + size]) for at in range(0, len(cells), size)))
+
+
+def joined(cells: Sequence[Cell]) -> Cell:
+    if len(cells) == 1:
+        return cells[0]
+    chief = min(cells, key=lambda cell: list(HEIGHTS).index(cell.word))
+    same = sum(cell.word == chief.word for cell in cells)
+    more = f" ({same} of these {len(cells)} steps)" if same > 1 else ""
+    first, last = cells[0].first, cells[-1].last
+    return Cell(first, last, chief.word, f"steps {first} to {last}: {chief.title}{more}", chief.link)
+
+
+def drawn(strip: Track) -> SafeString:
+    """The insides of an `<svg>` of 30 px and a line of labels."""
+    marks = "".join(one(cell, at * strip.width, strip.width) for at, cell in enumerate(strip.cells))
+    labels = "".join(f'<text x="{x}%" y="43" text-anchor="middle">{step}</text>' for x, step in strip.ticks())
+    return mark_safe(marks + labels)
+
+
+def one(cell: Cell, x: float, width: float) -> str:
+    height = HEIGHTS[cell.word]
+    place = f'x="{x:.3f}%" width="{width:.3f}%"'
+    mark = (
+        f"<title>{escape(cell.title)}</title>"
+        f'<rect class="hit-area" {place} height="30"/><svg {place} height="30">'
+        f'<rect class="cell-{cell.word}" width="{94 if width > 0.5 else 100}%" y="{100 - height}%" height="{height}%"/>'
+        "</svg>"
+    )
+    return f'<a href="{escape(cell.link)}">{mark}</a>' if cell.link else f"<g>{mark}</g>"

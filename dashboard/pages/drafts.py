@@ -1,0 +1,148 @@
+"""A replay plan as the address of its page says it: the newest revision, or a draft of the next one, which only the
+person who makes it sees. Keeping the draft in the address costs no row, survives a reload, and can be sent to a mate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from django.http import QueryDict
+
+from rolloutdeck import wire
+from rollouts.models import Revision
+
+MOST_LINES = 500
+BIGGEST = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A pin's id, and its target step as typed."""
+
+    pin: int
+    target: str
+
+    @property
+    def step(self) -> int | None:
+        """None for what is no step number."""
+        typed = self.target.strip()
+        return int(typed) if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= BIGGEST else None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """`base` is the number of the revision that it changes; 0 is the empty plan before the first."""
+
+    base: int = 0
+    action: str = "cache"
+    on_mismatch: str = "generate"
+    exclude_flagged: bool = False
+    lines: tuple[Line, ...] = ()
+
+    @classmethod
+    def saved(cls, revision: Revision | None) -> Draft:
+        if revision is None:
+            return cls()
+        entries = revision.entries.order_by("target_step").values_list("pin", "target_step")
+        lines = tuple(Line(pin, str(target)) for pin, target in entries)
+        return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, lines)
+
+    @classmethod
+    def of(cls, query: QueryDict, saved: Draft) -> Draft:
+        """What the parameters say, `saved` where they say nothing; `add=PIN` and `remove=PLACE` change it further."""
+        told = cls.told(query) if whole(query.get("base", "")) else saved
+        return told.without(query.get("remove", "")).with_pin(query.get("add", ""))
+
+    @classmethod
+    def told(cls, query: QueryDict) -> Draft:
+        pairs = zip(query.getlist("pin"), query.getlist("target"), strict=False)
+        lines = [Line(int(pin), target[:20].replace("\0", "")) for pin, target in pairs if whole(pin)]
+        action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
+        return cls(
+            base=int(query.get("base", "0")),
+            action=action if action in wire.ACTIONS else "cache",
+            on_mismatch=mismatch if mismatch in wire.MISMATCH else "generate",
+            exclude_flagged=bool(query.get("exclude_flagged")),
+            lines=tuple(lines[:MOST_LINES]),
+        )
+
+    def without(self, place: str) -> Draft:
+        if not (whole(place) and int(place) < len(self.lines)):
+            return self
+        return replace(self, lines=self.lines[: int(place)] + self.lines[int(place) + 1 :])
+
+    def with_pin(self, pin: str) -> Draft:
+        """The pin behind the last target."""
+        if not whole(pin) or len(self.lines) >= MOST_LINES:
+            return self
+        after = max((line.step or 0 for line in self.lines), default=0) + 1
+        return replace(self, lines=(*self.lines, Line(int(pin), str(after))))
+
+    def on_top_of(self, number: int) -> Draft:
+        return replace(self, base=number)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """[(pin, target step)] of the lines that have one."""
+        return [(line.pin, line.step) for line in self.lines if line.step is not None]
+
+    @property
+    def targets(self) -> list[int]:
+        return [step for _, step in self.entries]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it can be saved as it is."""
+        return not any(self.problem(place) for place in range(len(self.lines)))
+
+    def problem(self, place: int) -> str:
+        """What is wrong with the line at `place`; empty when nothing is."""
+        line = self.lines[place]
+        if line.step is None:
+            return "needs the number of a step"
+        if line.step in [other.step for other in self.lines[:place]]:
+            return f"step {line.step} has a pin already"
+        return ""
+
+    def says_the_same(self, other: Draft) -> bool:
+        return (
+            replace(self, base=0, lines=()) == replace(other, base=0, lines=())
+            and sorted(self.entries) == sorted(other.entries)
+            and len(self.lines) == len(other.lines)
+        )
+
+    def query(self) -> str:
+        """The draft as parameters of an address."""
+        pairs = [("base", str(self.base)), ("action", self.action), ("on_mismatch", self.on_mismatch)]
+        pairs += [("exclude_flagged", "1")] if self.exclude_flagged else []
+        for line in self.lines:
+            pairs += [("pin", str(line.pin)), ("target", line.target)]
+        return urlencode(pairs)
+
+
+def whole(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) < 16
+
+
+def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
+    """What `after` says otherwise, a sentence each. `names` is by pin."""
+    said = []
+    if before.action != after.action:
+        said.append(f"action {before.action} → {after.action}")
+    if before.on_mismatch != after.on_mismatch:
+        said.append(f"when a pin does not fit: {before.on_mismatch} → {after.on_mismatch}")
+    if before.exclude_flagged != after.exclude_flagged:
+        said.append("flagged rows are left out" if after.exclude_flagged else "flagged rows are kept")
+    old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
+    for step in sorted({*old, *new}):
+        if old.get(step) == new.get(step):
+            continue
+        if step not in old:
+            said.append(f"step {step} now replays {names.get(new[step], 'a pin')}")
+        elif step not in new:
+            said.append(f"step {step} no longer replays {names.get(old[step], 'a pin')}")
+        else:
+            was, now = (names.get(side[step], "a pin") for side in (old, new))
+            said.append(f"step {step} replays {now} instead of {was}")
+    return said

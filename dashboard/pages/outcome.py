@@ -1,0 +1,106 @@
+"""What a plan would do: step by step, and where its pins do not fit the run that it is held against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.pages import cells
+from dashboard.pages.cells import Cell, Track
+from dashboard.pages.drafts import Draft
+from rolloutdeck import compat, resolution
+from rollouts.plans import Judged
+
+MOST_STEPS = 10_000
+BEHIND = 4  # steps to show after the last target, so that what comes then is seen
+FEWEST = 12
+LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    track: Track
+    replays: int
+    generates: int
+    refuses: int
+
+    @property
+    def said(self) -> str:
+        """For those who do not see the strip."""
+        refused = f", would refuse {self.refuses}" if self.refuses else ""
+        return f"replays {self.replays} steps, generates {self.generates}{refused}"
+
+
+def outcome(draft: Draft, steps: int, names: Mapping[int, str], refused: Mapping[int, int]) -> Outcome:
+    """Steps 1 to `steps`. `names` by pin; `refused` by pin: how many facts the run would refuse it for."""
+    pins = {step: pin for pin, step in reversed(draft.entries)}
+    drawn = [
+        cell(step, target, pins, names, refused, draft.on_mismatch)
+        for step, target in resolution.strip(draft.action, list(pins), range(1, steps + 1))
+    ]
+    count = {word: sum(one.word == word for one in drawn) for word in cells.HEIGHTS}
+    return Outcome(cells.track(drawn), count["hit"], count["none"], count["refused"])
+
+
+def cell(
+    step: int,
+    target: int | None,
+    pins: Mapping[int, int],
+    names: Mapping[int, str],
+    refused: Mapping[int, int],
+    on_mismatch: str,
+) -> Cell:
+    if target is None:
+        return Cell(step, step, "none", f"step {step}: generates and records")
+    pin = pins[target]
+    place = "" if target == step else f", the pin of step {target}"
+    title = f"step {step}: replays {names.get(pin, 'a pin')}{place}"
+    if refused.get(pin):
+        then = "the run stops" if on_mismatch == "stop" else "generates instead"
+        return Cell(step, step, "refused", f"{title}: would be refused, {then}")
+    return Cell(step, step, "hit", title)
+
+
+def steps_to_show(asked: str, draft: Draft, run_steps: int | None) -> int:
+    """What the page was asked for; else to the end of the run it is held against, or a little past the last target."""
+    if asked.isascii() and asked.isdigit() and len(asked) < 9 and int(asked):
+        return min(int(asked), MOST_STEPS)
+    last = max(draft.targets, default=0)
+    return min(max(last + BEHIND, run_steps or 0, FEWEST), MOST_STEPS)
+
+
+@dataclass(slots=True)
+class Line:
+    """A difference, and the target steps whose pins have it."""
+
+    fact: str
+    verdict: str
+    pinned: str
+    asking: str
+    loosened: bool
+    targets: list[int] = field(default_factory=list)
+
+    @property
+    def steps(self) -> str:
+        return ", ".join(map(str, self.targets[:6])) + (" …" if len(self.targets) > 6 else "")
+
+
+def together(draft: Draft, found: Mapping[int, Judged]) -> list[Line]:
+    """Equal differences of several entries in one line, refusals first."""
+    lines: dict[tuple[str, str, str, str], Line] = {}
+    for pin, step in sorted(draft.entries, key=lambda entry: entry[1]):
+        for one in found[pin].differences if pin in found else ():
+            shown = (one.fact, one.verdict, value(one.pinned), value(one.asking))
+            line = lines.setdefault(shown, Line(*shown, loosened=one.loosened))
+            line.targets.append(step)
+    return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", compat.FACTS.index(line.fact)))
+
+
+def value(told: Any) -> str:
+    """A fact's value, short enough for a cell."""
+    if told is None:
+        return "unknown"
+    plain = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
+    return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"

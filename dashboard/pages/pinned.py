@@ -1,0 +1,133 @@
+"""Pins as pages show them: how far the bytes have come, and what would send them where nobody asks."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from rollouts import pins
+from rollouts.models import Pin, Project, Step
+from rollouts.pins import Sender, Standing
+
+MOST_COMMANDS = 20
+OURS = ("import", "watch", "sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A machine that has bytes which are not here. `quiet`: it has not asked for a minute."""
+
+    host: str
+    paths: tuple[str, ...]
+    commands: tuple[str, ...]
+    quiet: bool
+
+    @property
+    def shown(self) -> str:
+        more = len(self.paths) - 1
+        return self.paths[0] + (f" and {more} other folder{'s' * (more > 1)}" if more else "")
+
+    @property
+    def lines(self) -> str:
+        more = len(self.commands) - MOST_COMMANDS
+        return "\n".join(self.commands[:MOST_COMMANDS]) + (f"\n# and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`word` is `waiting uploading ready unsafe gone`; `share` is per cent of the bytes, of an upload."""
+
+    word: str
+    share: int | None = None
+    message: str = ""
+    prompts: str = ""
+    places: tuple[Place, ...] = ()
+
+    @property
+    def said(self) -> str:
+        return self.word if self.share is None else f"{self.word} {self.share} %"
+
+
+@dataclass(slots=True)
+class Row:
+    pin: Pin
+    step: Step | None
+    state: State
+    bytes: int
+    link: str
+    targets: list[int] = field(default_factory=list)
+
+
+def rows(project: Project, targets: dict[int, list[int]]) -> list[Row]:
+    """The project's pins, newest first; `targets` by pin."""
+    found = project.pins.filter(removed_at=None, run__deleted_at=None).order_by("-created_at", "-pk")
+    return shown(list(found.select_related("run__project", "attempt", "user")), targets)
+
+
+def shown(found: Sequence[Pin], targets: dict[int, list[int]]) -> list[Row]:
+    steps, standing = steps_of(found), pins.standings(found)
+    return [row(pin, steps.get(key(pin)), standing[pin.pk], targets.get(pin.pk, [])) for pin in found]
+
+
+def row(pin: Pin, step: Step | None, standing: Standing, targets: list[int]) -> Row:
+    size = sum(one.bytes for one in standing.artifacts)
+    return Row(pin, step, state_of(pin, standing), size, link(pin, step), targets)
+
+
+def state_of(pin: Pin, standing: Standing) -> State:
+    return State(
+        word=standing.state,
+        share=standing.percent if standing.state == "uploading" else None,
+        message=" ".join(standing.messages),
+        prompts="" if standing.prompts is None else f"{standing.available} of {standing.prompts} prompts available",
+        places=tuple(places(pin, standing.senders)),
+    )
+
+
+def places(pin: Pin, senders: Iterable[Sender]) -> Iterable[Place]:
+    """One for each machine, in order of their names."""
+    for host, found in groupby(sorted(senders, key=lambda one: one.host), key=lambda one: one.host):
+        here = list(found)
+        paths = tuple(one.path or "its files" for one in here)
+        commands = tuple(command(pin, one) for one in here)
+        yield Place(host or "the trainer's machine", paths, commands, any(one.quiet for one in here))
+
+
+def command(pin: Pin, sender: Sender) -> str:
+    """What its machine says would send the bytes; nothing but one call of ours, since a person pastes it in a shell."""
+    try:
+        words = shlex.split(sender.command)
+    except ValueError:
+        words = []
+    if words[:1] != ["rolloutdeck"] or words[1:2] not in [[word] for word in OURS] or not sender.command.isprintable():
+        path, run = sender.path or "PATH", pin.run
+        words = ["rolloutdeck", "import", path, "--project", run.project.slug, "--run", run.name]
+    return shlex.join(words)
+
+
+def key(one: Pin | Step) -> tuple[int, int, str, str, int]:
+    return one.run_id, one.attempt_id, one.split, one.step_kind, one.step
+
+
+def steps_of(found: Sequence[Pin]) -> dict[tuple[int, int, str, str, int], Step]:
+    steps = Step.objects.filter(run__in={pin.run_id for pin in found}, step__in={pin.step for pin in found})
+    return {key(step): step for step in steps}
+
+
+def link(pin: Pin, step: Step | None) -> str:
+    """The page of the pinned step."""
+    told = {"split": pin.split} if pin.split != "train" else {}
+    if step is not None and step.superseded:
+        told["attempt"] = pin.attempt.key
+    return reverse("step", args=[pin.run.uid, str(pin.step)]) + ("?" + urlencode(told) if told else "")
+
+
+def name(pin: Pin) -> str:
+    """As sentences call it."""
+    split = "" if pin.split == "train" else f" {pin.split}"
+    return f"{pin.run.name}{split} step {pin.step}"

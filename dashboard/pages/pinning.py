@@ -1,0 +1,142 @@
+"""The pin box of a step: whether it is pinned, how far its bytes have come, and pinning it with one key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.http import require_POST
+
+from dashboard import access
+from dashboard.pages import opened, panels, pinned
+from dashboard.pages.back import back
+from rollouts import pins
+from rollouts.errors import BadInput, RolloutError
+from rollouts.models import Pin, Run, Step
+
+
+def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
+    """The context of `step/pin.html`; empty where no single step is shown."""
+    if row is None:
+        return {}
+    row.run = run
+    pin, may_pin = pins.pin_of(row), opened.may(role, "maintainer")
+    return {
+        "run": run,
+        "project": run.project,
+        "role": role,
+        "pinnable": row,
+        "may_pin": may_pin,
+        "said": said,
+        **(standing(pin) if pin else {"pin": None, "nothing": nothing(run, row) if may_pin else ""}),
+    }
+
+
+def standing(pin: Pin) -> dict[str, Any]:
+    return {"pin": pin, "pin_state": pinned.state_of(pin, pins.standing(pin))}
+
+
+def nothing(run: Run, row: Step) -> str:
+    """Why the step cannot be pinned; empty when it can."""
+    if not run.artifacts.exists():
+        return pins.nothing_to_pin(run, row.step, None)
+    found, prompts = pins.gather(run, row.attempt, row.split, row.step_kind, row.step)
+    return "" if found else pins.nothing_to_pin(run, row.step, prompts)
+
+
+@login_required
+@require_POST
+def pin_step(request: HttpRequest, uid: str) -> HttpResponse:
+    """Pins the step that the form names; with a target step it also enters the project's default plan."""
+    run = access.run_or_404(request, uid)
+    access.require_role(request, run.project, "maintainer")
+    row = named(run, request)
+    said = ""
+    try:
+        pins.pin(
+            run,
+            row.step,
+            opened.person(request),
+            split=row.split,
+            attempt=row.attempt.key,
+            step_kind=row.step_kind,
+            note=request.POST.get("note", "").strip(),
+            target_step=target_of(request),
+        )
+    except RolloutError as error:
+        said = str(error)
+    return answered(request, run, row, said)
+
+
+def named(run: Run, request: HttpRequest) -> Step:
+    told = {name: request.POST.get(name, "").replace("\0", "") for name in ("split", "step_kind", "step", "attempt")}
+    if not (told["step"].removeprefix("-").isdecimal() and told["step"].isascii() and len(told["step"]) < 19):
+        raise Http404("There is no such step.")
+    steps = run.steps.filter(split=told["split"], step_kind=told["step_kind"], step=int(told["step"]))
+    row = steps.select_related("attempt").filter(attempt__key=told["attempt"]).first()
+    if row is None:
+        raise Http404("This run has no such step.")
+    return row
+
+
+def target_of(request: HttpRequest) -> int | None:
+    """Raises BadInput."""
+    typed = request.POST.get("target_step", "").strip()
+    if not typed:
+        return None
+    if not (typed.isascii() and typed.isdigit() and len(typed) < 16):
+        raise BadInput("A target step is a whole number, like 3.", "target_step")
+    return int(typed)
+
+
+@login_required
+@require_POST
+def note(request: HttpRequest, pk: int) -> HttpResponse:
+    pin = pin_or_404(request, pk)
+    try:
+        pins.annotate(pin, opened.person(request), request.POST.get("note", "").strip())
+    except RolloutError as error:
+        messages.error(request, str(error))
+    return seen_other(back(request, "pins"))
+
+
+@login_required
+@require_POST
+def unpin(request: HttpRequest, pk: int) -> HttpResponse:
+    pin = pin_or_404(request, pk)
+    said = ""
+    try:
+        pins.unpin(pin, opened.person(request))
+    except RolloutError as error:
+        said = str(error)
+    place = {name: getattr(pin, name) for name in ("run", "attempt", "split", "step_kind", "step")}
+    return answered(request, pin.run, Step.objects.filter(**place).select_related("attempt").first(), said)
+
+
+def pin_or_404(request: HttpRequest, pk: int) -> Pin:
+    """A pin that the person may change."""
+    seen = Pin.objects.filter(run__in=access.visible_runs(request), removed_at=None)
+    pin: Pin | None = seen.select_related("run__project", "attempt", "user").filter(pk=pk).first()
+    if pin is None:
+        raise Http404("There is no such pin that you may see.")
+    access.require_role(request, pin.run.project, "maintainer")
+    return pin
+
+
+def answered(request: HttpRequest, run: Run, row: Step | None, said: str) -> HttpResponse:
+    """The box for the panel that asked; else back to the page."""
+    if panels.target(request) != "pin" or row is None:
+        if said:
+            messages.error(request, said)
+        return seen_other(back(request, "pins"))
+    shown = box(run, row, run.project.role_of(request.user), said)
+    return panels.finished(render(request, "step/pin.html", shown), "")
+
+
+def seen_other(address: str) -> HttpResponse:
+    response = HttpResponseRedirect(address)
+    response.status_code = 303
+    return response

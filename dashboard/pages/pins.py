@@ -1,0 +1,239 @@
+"""The pins of a project, and the plan that says where the next run replays them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Max, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from dashboard import access
+from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
+from dashboard.pages.drafts import Draft
+from dashboard.pages.pinned import Row
+from rolloutdeck.trainers import TRAINERS
+from rollouts import plans
+from rollouts.models import Entry, Pin, Project, Revision, Run
+from rollouts.plans import DEFAULT, Judged
+
+PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
+MOST_RUNS = 40
+ACTIONS = (
+    ("cache", "replays at its targets; every other step is generated and recorded"),
+    ("repeat", "after the last target goes round the targets again, from the first"),
+    ("repeat_last", "after the last target stays at it"),
+)
+
+
+@login_required
+@require_safe
+def pins(request: HttpRequest) -> HttpResponse:
+    """`?project=&plan=` choose, `run=` and `steps=` hold the plan against a run; the rest is a draft, see `Draft`."""
+    project = chosen(request)
+    if project is None:
+        return panels.answer(request, "pins/page.html", PANELS, lambda: {"project": None})
+    if ("add" in request.GET or "remove" in request.GET) and not panels.target(request):
+        return redirect(Page(request.GET, project).address())
+    return panels.answer(request, "pins/page.html", PANELS, lambda: context(request, project))
+
+
+def chosen(request: HttpRequest) -> Project | None:
+    """The project that the address names, else the one whose pins or runs have the latest news."""
+    if slug := request.GET.get("project", ""):
+        return access.project_or_404(request, slug)
+    seen = listed(request).annotate(news=Max("pins__created_at"), heard=Max("runs__seen_at"))
+    return min(seen, key=lambda one: (one.news is None, -stamp(one.news), -stamp(one.heard), one.slug), default=None)
+
+
+def stamp(moment: Any) -> float:
+    return moment.timestamp() if moment else 0.0
+
+
+def listed(request: HttpRequest) -> QuerySet[Project]:
+    standing = Q(pins__removed_at=None, pins__run__deleted_at=None)
+    found: QuerySet[Project] = access.visible_projects(request).annotate(pinned=Count("pins", filter=standing))
+    return found.order_by("slug")
+
+
+class Page:
+    """What the address asks for: the plan, the draft of it, and the run that it is held against."""
+
+    def __init__(self, told: QueryDict, project: Project) -> None:
+        self.project = project
+        wanted = told.get("plan", "").strip() or DEFAULT
+        self.plan = wanted if plans.NAME.match(wanted) else DEFAULT
+        self.said = "" if self.plan == wanted else "A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one."
+        self.newest = plans.current(project, self.plan)
+        self.saved = Draft.saved(self.newest)
+        self.draft = Draft.of(told, self.saved)
+        self.run = told.get("run", "")
+        self.steps = told.get("steps", "")
+
+    @property
+    def changed(self) -> bool:
+        return not self.draft.says_the_same(self.saved)
+
+    def address(self, draft: Draft | None = None) -> str:
+        """This page with another draft; without one where it says what is saved."""
+        draft = draft or self.draft
+        kept = [("project", self.project.slug), ("plan", self.plan if self.plan != DEFAULT else "")]
+        kept += [("run", self.run), ("steps", self.steps)]
+        query = urlencode([(name, value) for name, value in kept if value])
+        same = draft.base == self.saved.base and draft.says_the_same(self.saved)
+        return f"{reverse('pins')}?{query}" + ("" if same else f"&{draft.query()}")
+
+
+def context(request: HttpRequest, project: Project) -> dict[str, Any]:
+    page = Page(request.GET, project)
+    role = project.role_of(request.user)
+    targets: dict[int, list[int]] = {}
+    for pin, step in page.saved.entries:
+        targets.setdefault(pin, []).append(step)
+    rows = pinned.rows(project, targets)
+    shown = {
+        "project": project,
+        "projects": list(listed(request)),
+        "plan_name": page.plan,
+        "plan_names": plan_names(project, page.plan),
+        "role": role,
+        "may_pin": opened.may(role, "maintainer"),
+        "rows_of_pins": rows,
+        "newest_run": project.runs.filter(deleted_at=None).order_by("-seen_at").first(),
+        "trainer": TRAINERS[0],
+        "back": page.address(),
+        "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
+    }
+    return shown if panels.target(request) == "pins" else shown | planned(request, page, rows)
+
+
+def plan_names(project: Project, shown: str) -> list[str]:
+    named = set(project.plans.values_list("name", flat=True)) | {DEFAULT, shown}
+    return sorted(named, key=lambda name: (name != DEFAULT, name))
+
+
+def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]:
+    """The context of `pins/plan.html`."""
+    draft = page.draft
+    known = {row.pin.pk: row for row in rows} | others(page, rows)
+    names = {pin: pinned.name(row.pin) for pin, row in known.items()}
+    asking = asked(page)
+    found = judged(page, asking)
+    refused = {pin: sum(one.verdict == "refuse" for one in judge.differences) for pin, judge in found.items()}
+    steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
+    result = outcome.outcome(draft, steps, names, refused)
+    lines = [line(page, place, known, found) for place in range(len(draft.lines))]
+    together = outcome.together(draft, found)
+    return {
+        "draft": draft,
+        "said": page.said,
+        "changed": page.changed,
+        "problems": not draft.whole,
+        "next_number": page.saved.base + 1,
+        "newest_number": page.saved.base,
+        "plan_link": page.address(page.saved),
+        "actions": ACTIONS,
+        "lines": [one for one in lines if one],
+        "asking": asking,
+        "runs": list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MOST_RUNS]),
+        "steps": steps,
+        "outcome": result.track,
+        "strip_said": f"The run {result.said}.",
+        "replays": result.replays,
+        "generates": result.generates,
+        "refuses": result.refuses,
+        "differences": together,
+        "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
+        "loosened": sorted(page.project.loosened.items()),
+        "commands": usage.commands(page.project, page.plan, page.newest, steps),
+        "history": history(page),
+        "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
+        **conflict(page, names),
+    }
+
+
+def others(page: Page, rows: list[Row]) -> dict[int, Row]:
+    """Pins that the draft or the plan names and that are no longer in the list."""
+    there = {row.pin.pk for row in rows}
+    wanted = {pin for draft in (page.draft, page.saved) for pin, _ in draft.entries} - there
+    found = Pin.objects.filter(pk__in=wanted, project=page.project).select_related("run__project", "attempt", "user")
+    return {row.pin.pk: row for row in pinned.shown(list(found), {})} if wanted else {}
+
+
+def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
+    """Each pin of the draft beside the run that asks."""
+    wanted = {pin for pin, _ in page.draft.entries}
+    found = Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run")
+    facts = plans.facts_of(asking) if asking else {}
+    return {pin.pk: plans.judged(Entry(pin=pin), facts, page.project.loosened) for pin in found}
+
+
+def last_step(run: Run | None) -> int | None:
+    steps = run.steps.filter(split="train", superseded=False) if run else None
+    return steps.aggregate(last=Max("step"))["last"] if steps is not None else None
+
+
+def asked(page: Page) -> Run | None:
+    """The run that the plan is held against: the one that the address names, else the project's last."""
+    runs = page.project.runs.filter(deleted_at=None).order_by("-created_at")
+    named = runs.filter(uid=page.run).first() if page.run and "\0" not in page.run else None
+    return named or runs.first()
+
+
+def line(page: Page, place: int, known: dict[int, Row], found: dict[int, Judged]) -> dict[str, Any] | None:
+    """A row of the plan's table; None for a pin that is not the project's."""
+    told = page.draft.lines[place]
+    row = known.get(told.pin)
+    if row is None:
+        return None
+    differences = found[told.pin].differences if told.pin in found else ()
+    refused = sum(one.verdict == "refuse" for one in differences)
+    return {
+        "pin": row.pin, "name": pinned.name(row.pin), "link": row.link, "state": row.state, "target": told.target,
+        "problem": page.draft.problem(place), "refused": refused, "warned": len(differences) - refused,
+    }  # fmt: skip
+
+
+def conflict(page: Page, names: dict[int, str]) -> dict[str, Any]:
+    """What somebody saved since the draft was begun, and what the draft changes."""
+    if page.newest is None or page.draft.base == page.newest.number or not page.changed:
+        return {}
+    base = Draft.saved(plans.revisions(page.project, page.plan).filter(number=page.draft.base).first())
+    return {
+        "conflict": page.newest,
+        "theirs": drafts.changes(base, page.saved, names),
+        "mine": drafts.changes(base, page.draft, names),
+        "keep_link": page.address(page.draft.on_top_of(page.newest.number)),
+    }
+
+
+def history(page: Page) -> list[dict[str, Any]]:
+    """The revisions, newest first, with what each changed and the runs that are bound to it."""
+    if page.newest is None:
+        return []
+    every = plans.revisions(page.project, page.plan).order_by("number")
+    found = list(every.prefetch_related("entries__pin__run", "bindings__run"))
+    names = {entry.pin_id: pinned.name(entry.pin) for one in found for entry in one.entries.all()}
+    states = [Draft(), *map(Draft.saved, found)]
+    lines = [
+        past(page, one, drafts.changes(before, after, names), after)
+        for one, before, after in zip(found, states, states[1:], strict=False)
+    ]
+    return lines[::-1]
+
+
+def past(page: Page, one: Revision, changes: list[str], state: Draft) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "user": one.user.get_username(),
+        "at": one.created_at,
+        "action": one.action,
+        "entries": f"{len(state.lines)} step{'s' * (len(state.lines) != 1)}",
+        "changes": " · ".join(changes) or "nothing",
+        "runs": [binding.run for binding in one.bindings.all() if binding.run.deleted_at is None],
+        "link": page.address(state.on_top_of(page.saved.base)),
+    }

@@ -1,0 +1,68 @@
+"""Saving a plan, and loosening what it refuses. Both answer with a redirect to the page that says what came of it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_POST
+
+from dashboard import access
+from dashboard.pages import opened
+from dashboard.pages.back import back
+from dashboard.pages.pinning import seen_other
+from dashboard.pages.pins import Page
+from rollouts import loosen as loosening
+from rollouts import plans
+from rollouts.errors import Outdated, RolloutError
+from rollouts.models import Pin
+
+
+@login_required
+@require_POST
+def save(request: HttpRequest) -> HttpResponse:
+    """With `do=save` the draft becomes the next revision; any other button of the form leads to the draft's address,
+    which is how the form works without script. Where somebody saved meanwhile the draft's own page tells of it."""
+    project = access.project_or_404(request, request.POST.get("project", ""))
+    access.require_role(request, project, "maintainer")
+    page = Page(request.POST, project)
+    draft = page.draft
+    if request.POST.get("do") != "save" or not draft.whole:
+        return seen_other(page.address())
+    pins = {pin.pk: pin for pin in Pin.objects.filter(project=project, pk__in=[pin for pin, _ in draft.entries])}
+    try:
+        saved = plans.save(
+            project,
+            page.plan,
+            opened.person(request),
+            if_match=draft.base,
+            action=draft.action,
+            on_mismatch=draft.on_mismatch,
+            exclude_flagged=draft.exclude_flagged,
+            entries=[(pins[pin], step) for pin, step in draft.entries if pin in pins],
+        )
+    except Outdated:
+        return seen_other(page.address())
+    except RolloutError as error:
+        messages.error(request, str(error))
+        return seen_other(page.address())
+    messages.success(request, f"Saved as revision {saved.number}. Runs that have begun keep what they began with.")
+    fresh = Page(request.POST, project)
+    return seen_other(fresh.address(fresh.saved))
+
+
+@login_required
+@require_POST
+def loosen(request: HttpRequest, slug: str) -> HttpResponse:
+    """A refusal becomes a warning for `note`'s reason; without the field `note` it refuses again."""
+    project = access.project_or_404(request, slug)
+    access.require_role(request, project, "maintainer")
+    fact, by = request.POST.get("fact", ""), opened.person(request)
+    try:
+        if "note" in request.POST:
+            loosening.loosen(project, fact, by, request.POST["note"])
+        else:
+            loosening.tighten(project, fact, by)
+    except RolloutError as error:
+        messages.error(request, str(error))
+    return seen_other(back(request, "pins"))

@@ -1,0 +1,117 @@
+"""What a run reused, step by step, on its overview; and beside it the engine's own cache, which is another thing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from dashboard.pages import cells, pinned
+from dashboard.pages.sparks import polyline
+from rollouts import replays, series
+from rollouts.models import Binding, Run
+from rollouts.replays import Cell, Strip
+
+# How a state is drawn, see `cells.HEIGHTS`, and its colour class in the table.
+WORDS = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
+GRADES = {"replayed": "reused", "generated": "plain", "refused": "bad", "planned": "partial"}
+MOST_EVENTS = 300
+MOST_POINTS = 200
+PREFIX_CACHE = re.compile(r"(prefix|kv|radix)[^/]*cache[^/]*hit|cache_hit_rate", re.IGNORECASE)
+
+
+def shown(run: Run) -> dict[str, Any]:
+    """The context of `run/reuse.html`; `reuse` only where a plan or a report speaks of the run."""
+    return {"reuse": reuse(run), "prefix_cache": prefix_cache(run)}
+
+
+def reuse(run: Run) -> dict[str, Any] | None:
+    binding = Binding.objects.filter(run=run).select_related("revision__plan").first()
+    revision = binding.revision if binding else None
+    if revision is None and not run.replays.exists():
+        return None
+    strip = replays.strip(run)
+    if not strip.cells:
+        return None
+    has = set(run.steps.filter(split="train").values_list("step_kind", "step"))
+    drawn = [cell(run, one, (one.step_kind, one.step) in has) for one in strip.cells]
+    counts = strip.counts
+    return {
+        "plan": str(revision) if revision else "",
+        "plan_link": f"{reverse('pins')}?{urlencode({'project': run.project.slug, 'plan': revision.plan.name})}"
+        if revision
+        else "",
+        "track": cells.track(drawn),
+        "steps": len(strip.cells),
+        "counts": counts,
+        "said": ", ".join(f"{counts[state]} {said(state)}" for state in WORDS if counts[state]),
+        "rows": strip.rows,
+        "loading": duration(strip.seconds) if strip.seconds else "",
+        "saved": duration(strip.saved) if strip.estimated else "",
+        "unknown": counts["replayed"] - strip.estimated,
+        **events(strip),
+    }
+
+
+def said(state: str) -> str:
+    return {"none": "not under the plan", "planned": "planned, nothing reported"}.get(state, state)
+
+
+def cell(run: Run, one: Cell, has_page: bool) -> cells.Cell:
+    """A replayed step leads to its source, any other to itself where it has a page."""
+    source = f" {pinned.name(one.pin)}" if one.pin else ""
+    title = f"step {one.step}: {said(one.state)}{source if one.state != 'generated' else ''}"
+    title += f": {one.reason[:200]}" if one.reason else ""
+    link = pinned.link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
+    own = reverse("step", args=[run.uid, str(one.step)]) if has_page else ""
+    return cells.Cell(one.step, one.step, WORDS[one.state], title, link or own)
+
+
+def events(strip: Strip) -> dict[str, Any]:
+    """The steps that something was reported of, newest first."""
+    told = [one for one in strip.cells if one.state in ("replayed", "generated", "refused")]
+    return {
+        "events": [event(one) for one in told[::-1][:MOST_EVENTS]],
+        "more_events": len(told) > MOST_EVENTS,
+    }
+
+
+def event(one: Cell) -> dict[str, Any]:
+    return {
+        "step": one.step,
+        "said": one.state,
+        "grade": GRADES[one.state],
+        "source": pinned.name(one.pin) if one.pin else "",
+        "source_link": pinned.link(one.pin, None) if one.pin else "",
+        "rows": one.rows,
+        "seconds": "" if one.seconds is None else duration(one.seconds),
+        "saved": "" if one.saved is None else duration(one.saved),
+        "reason": one.reason,
+    }
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `52 s`, `12 min`, `3.4 h`."""
+    if seconds < 99.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:,.1f} h"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    name: str
+    points: str
+    last: float
+
+
+def prefix_cache(run: Run) -> PrefixCache | None:
+    """The KV prefix cache's hit rate, where a metric of the run is called like one."""
+    name = next((name for name in series.names(run) if PREFIX_CACHE.search(name)), None)
+    if name is None:
+        return None
+    curves = series.read(run, [name], max_points=MOST_POINTS)[run.uid][name]
+    values = [value for curve in curves for value in curve["values"] if value is not None]
+    return PrefixCache(name, polyline(values), values[-1]) if values else None

@@ -1,0 +1,49 @@
+"""How the next run comes to use a plan: the lines to paste, for a trainer as it is and for one with the plug-in."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from rolloutdeck import trainers
+from rollouts.models import Project, Revision
+from rollouts.plans import DEFAULT
+
+NEXT = "NEXT-RUN"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    said: str
+    lines: str
+
+
+def commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[Command]:
+    """For the newest revision; none before there is one."""
+    if revision is None:
+        return []
+    ref = f"{plan}@{revision.number}"
+    return [
+        Command(
+            "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them and "
+            "prints the settings to start it with.",
+            pull(project, plan, ref, steps),
+        ),
+        Command(
+            "A trainer with the plug-in fetches each step when it comes to it. It needs in its environment:",
+            "\n".join(environment(project, ref)),
+        ),
+    ]
+
+
+def pull(project: Project, plan: str, ref: str, steps: int) -> str:
+    named = "" if plan == DEFAULT else f"ROLLOUTDECK_PLAN={shlex.quote(ref)} "
+    words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT, "--into", "replay"]
+    return named + shlex.join([*words, "--trainer", trainers.TRAINERS[0], "--steps", str(steps)])
+
+
+def environment(project: Project, ref: str) -> list[str]:
+    told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
+    return [f"export {name}={shlex.quote(value)}" for name, value in told.items()]

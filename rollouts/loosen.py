@@ -1,0 +1,54 @@
+"""A project may replay in spite of a refusal of the compatibility check: said per fact, in writing, by a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.utils import timezone
+
+from rolloutdeck import compat
+from rollouts import audit, live
+from rollouts.errors import BadInput
+from rollouts.models import Project
+from rollouts.words import one_of, text
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_NOTE = 500
+
+
+@transaction.atomic
+def loosen(project: Project, fact: str, by: User, note: str) -> Project:
+    """A difference in `fact` is only a warning from now on; `note` says why. Raises BadInput without one."""
+    fact = one_of(fact, "fact", compat.REFUSE, default="")
+    note = text(note, "note", most=MOST_NOTE).strip()
+    if not fact:
+        raise BadInput(f"`fact` must be one of {', '.join(compat.REFUSE)}.", "fact")
+    if not note:
+        raise BadInput("Say why: whoever replays in spite of a difference should be able to read it later.", "note")
+    told = {"note": note, "user": by.get_username(), "at": timezone.now().isoformat()}
+    return kept(project, {**locked(project).loosened, fact: told}, by, "plan.loosen", fact=fact, note=note)
+
+
+@transaction.atomic
+def tighten(project: Project, fact: str, by: User) -> Project:
+    """A difference in `fact` is a refusal again; so it was if it had not been loosened."""
+    before = locked(project).loosened
+    if fact not in before:
+        return project
+    left = {name: told for name, told in before.items() if name != fact}
+    return kept(project, left, by, "plan.tighten", fact=fact)
+
+
+def locked(project: Project) -> Project:
+    return Project.objects.select_for_update().get(pk=project.pk)
+
+
+def kept(project: Project, loosened: dict[str, dict[str, str]], by: User, verb: str, **detail: str) -> Project:
+    project.loosened = loosened
+    project.save(update_fields=["loosened"])
+    audit.note(by, verb, project.slug, project=project, **detail)
+    live.rung("pins")
+    return project

@@ -6,17 +6,31 @@ Read from verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_b
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
-from rolloutdeck.trainers.verl_check import TREE, check, environment, recommended
-from rolloutdeck.trainers.verl_skip import described, spots
 
-__all__ = ["KINDS", "OTHERS", "TREE", "check", "described", "environment", "guess_split", "recommended", "spots"]
+# Where the rest of what a trainer's module offers lies: found when it is asked for, since verl's own processes import
+# this module (see the end) and need none of it.
+ELSEWHERE = {
+    "verl_check": ("TREE", "check", "environment", "recommended"),
+    "verl_layout": ("asking",),
+    "verl_skip": ("described", "spots"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in ELSEWHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 
@@ -72,3 +86,9 @@ def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     if gaps and any(head.has("reward") for head in heads):
         return "eval", "its rows have the key reward and its steps have gaps"
     return "train", "it has no file of step 0"
+
+
+if "verl" in sys.modules:  # verl imports us as its plug-in; the command line does not know verl
+    from rolloutdeck.trainers import verl_plugin
+
+    verl_plugin.install()

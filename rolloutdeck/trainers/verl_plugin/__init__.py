@@ -1,0 +1,41 @@
+"""What Rolloutdeck does inside verl 0.9 and newer; installed by `rolloutdeck.trainers.verl`, which verl imports.
+
+verl imports it at the end of `import verl`, in every process: by the entry point group `verl.plugins`, by
+VERL_USE_EXTERNAL_MODULES or by `actor_rollout_ref.model.external_lib`. It hides errors of plug-ins, so this one says by
+itself what it could not hook. Nothing is recorded unless `trainer.logger` names `rolloutdeck`; nothing raises into the
+training, except where a replay plan asks to stop. Names of verl's are those of 0.9.1.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.voice import log
+
+# verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
+PATCHES = {
+    "verl.utils.tracking": "metrics",
+    "verl.trainer.ppo.ray_trainer": "legacy",
+    "verl.experimental.separation.ray_trainer": "separate",
+    "verl.experimental.fully_async_policy.fully_async_rollouter": "feeding",
+    "verl.trainer.ppo.v1.trainer_base": "queued",
+    "verl.trainer.ppo.v1.replay_buffer": "evictions",
+}
+
+_installed = False
+
+
+def install() -> None:
+    """Hooks into what verl has imported and will import. May be called again; takes no time; never raises."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    try:
+        for theirs, ours in PATCHES.items():
+            hooks.when_imported(theirs, f"{__name__}.{ours}")
+    except Exception as error:
+        log.warning("Rolloutdeck's verl plug-in could not be installed, nothing will be recorded: %s", error)
+        return
+    log.debug("Rolloutdeck's verl plug-in is installed in process %d.", os.getpid())

@@ -1,0 +1,65 @@
+"""V1's replay buffer: the trajectories that were generated and never trained on, counted by reason before they go.
+
+verl counts prompts, and only evicted ones; here a session counts, as it does in the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from rolloutdeck.trainers.verl_plugin import hooks
+
+COUNTS, REASON = "_rolloutdeck_left_out", "_rolloutdeck_reasons"
+REASONS = ("stale", "filtered", "failed")  # the order of `_terminal_eviction_reasons`
+SURPLUS = "surplus"
+
+
+def patch(module: ModuleType) -> None:
+    buffer: Any = module.ReplayBuffer
+    hooks.wrap(buffer, "_evict_terminal_groups", evict)
+    hooks.wrap(buffer, "_clear_groups", clear)
+
+
+def evict(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _evict_terminal_groups(self: Any, global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
+        setattr(self, REASON, eviction_reasons[: len(REASONS)])
+        try:
+            return original(self, global_steps, partition_id, eviction_reasons)
+        finally:
+            setattr(self, REASON, ())
+
+    return _evict_terminal_groups
+
+
+def clear(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _clear_groups(self: Any, partition_id: str, uids: Any) -> Any:
+        if partition_id == "train":
+            add(self, self.partitions[partition_id], uids)
+        return original(self, partition_id, uids)
+
+    return _clear_groups
+
+
+@hooks.harmless
+def add(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
+    """Counts the sessions of these prompts. What is cleared without a reason was one more than the step needed."""
+    reasons = dict(zip(REASONS, getattr(buffer, REASON, ()), strict=False))
+    gone = set(uids)
+    sessions = {key.rpartition("_")[0] for key in keys if key.split("_")[0] in gone}
+    found = getattr(buffer, COUNTS, None)
+    if found is None:
+        found = Counter()
+        setattr(buffer, COUNTS, found)
+    for session in sessions:
+        uid = session.split("_")[0]
+        found[next((reason for reason, those in reasons.items() if uid in those), SURPLUS)] += 1
+
+
+def taken(buffer: Any) -> dict[str, int]:
+    """What was counted since the last step, by reason."""
+    found: Counter[str] = getattr(buffer, COUNTS, None) or Counter()
+    setattr(buffer, COUNTS, Counter())
+    return dict(found)

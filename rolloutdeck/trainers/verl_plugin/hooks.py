@@ -1,0 +1,95 @@
+"""How to get between the lines of a library that has no hook there, without hurting it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+from rolloutdeck.voice import Voice
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+voice = Voice()
+MARK = "_rolloutdeck"
+
+
+def when_imported(name: str, patcher: str) -> None:
+    """Calls `patch(module)` of the module `patcher` once `name` is imported: now if it is, else right after."""
+    if name in sys.modules:
+        patch(sys.modules[name], patcher)
+        return
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
+    Finder.waiting[name] = patcher
+
+
+class Finder:
+    """Lets Python's own finder find a module, and patches it after it has run. Only those that are waited for."""
+
+    waiting: dict[str, str] = {}
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in cls.waiting:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            if patcher := cls.waiting.pop(name, None):
+                patch(module, patcher)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def patch(module: ModuleType, patcher: str) -> None:
+    try:
+        importlib.import_module(patcher).patch(module)
+    except Exception as error:
+        voice.once(f"patch {patcher}", "Rolloutdeck can't record all of verl: %s: %s", module.__name__, error)
+
+
+def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces `owner.name` by `make(original)`, once. Says so when this version has no such name."""
+    original = getattr(owner, name, None)
+    if original is None:
+        where = getattr(owner, "__name__", owner)
+        voice.once(
+            f"no {where}.{name}", "This verl has no %s.%s: what Rolloutdeck takes from it is missing.", where, name
+        )
+        return
+    if getattr(original, MARK, False):
+        return
+    made = functools.wraps(original)(make(original))
+    setattr(made, MARK, True)
+    setattr(owner, name, made)
+
+
+def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
+    """An error of ours costs what the call would have recorded, and one warning; the caller gets None."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+            what = f"{type(error).__name__}: {error}"
+            voice.once(f"{name} {what}", "Training goes on, but Rolloutdeck lost something in %s: %s", name, what)
+            return None
+
+    return call

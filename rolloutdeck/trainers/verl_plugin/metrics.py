@@ -1,0 +1,65 @@
+"""`trainer.logger=[console,rolloutdeck]`: every metric that verl logs, its configuration, and how the run ended.
+
+verl's `Tracking` has a closed list of backends, made of class attributes: ours joins the list, and an object with
+`log(data=, step=)` joins the loggers of each instance. `Tracking.finish` ends only those that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin.session import NAME, Session, loggers, session_named
+
+
+class Backend:
+    """What `Tracking` calls. Fully async runs log by parameter version, all others by global step."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.step_kind = "policy_version" if session.is_fully_async else "global_step"
+
+    @hooks.harmless
+    def log(self, data: Mapping[str, Any], step: int) -> None:
+        self.session.run.log(data, step=step, step_kind=self.step_kind)
+
+    @hooks.harmless
+    def finish(self, exit_code: int = 0) -> None:
+        self.session.finish("failed" if exit_code else "finished")
+
+
+def patch(module: ModuleType) -> None:
+    tracking: Any = module.Tracking
+    if NAME not in tracking.supported_backend:
+        tracking.supported_backend.append(NAME)
+    hooks.wrap(tracking, "__init__", join)
+    hooks.wrap(tracking, "finish", finish)
+
+
+def join(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(
+        self: Any, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None
+    ) -> None:
+        original(self, project_name, experiment_name, default_backend, config)
+        if NAME in loggers(default_backend):
+            add(self, project_name, experiment_name, config)
+
+    return __init__
+
+
+@hooks.harmless
+def add(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
+    """The names given to `Tracking` hold, whatever its config says; a config may be left out."""
+    tracking.logger[NAME] = Backend(session_named(str(project_name), str(experiment_name), config or {}))
+
+
+def finish(original: Callable[..., Any]) -> Callable[..., Any]:
+    def finish(self: Any, exit_code: int = 0) -> None:
+        backend = getattr(self, "logger", {}).pop(NAME, None)  # once, though `__del__` calls again
+        original(self, exit_code)
+        if backend is not None:
+            backend.finish(exit_code)
+
+    return finish

@@ -1,0 +1,27 @@
+"""The trainers with a step of their own, one step off and fully async: every trained batch, by the trainer's process.
+
+Fully async counts updates here, while its rollouter counts the prompts that it fed: both processes have a name, so
+that what they tell of equally numbered steps stays apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from rolloutdeck.trainers.verl_plugin import hooks, legacy
+from rolloutdeck.trainers.verl_plugin.session import is_fully_async
+
+
+def patch(module: ModuleType) -> None:
+    hooks.wrap(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
+
+
+def collected(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _fit_collect_metrics(self: Any, batch: Any) -> Any:
+        producer = "trainer" if is_fully_async(self.config) else ""
+        legacy.take(self, batch, self.reward_extra_infos_dict, producer)
+        return original(self, batch)
+
+    return _fit_collect_metrics

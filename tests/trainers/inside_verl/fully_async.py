@@ -1,0 +1,113 @@
+"""Real methods of verl's `FullyAsyncRollouter` and `FullyAsyncTrainer`, each in the process that argv[2] names.
+
+The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts for
+the trainer, which takes two batches at one update. What travels between them lies below argv[1].
+"""
+
+import asyncio
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import ray
+from stand_ins import TOKENIZER, Model, config, log_probs, prompts
+from verl import DataProto
+from verl.experimental.fully_async_policy.detach_utils import RolloutSample, assemble_batch_from_rollout_samples
+from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncAgentLoopManager, FullyAsyncRollouter
+from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
+
+into, who = Path(sys.argv[1]), sys.argv[2]
+told = config(validation_data_dir=str(into / "val"), rollout_data_dir=str(into / "rollout"))
+told.async_training = {"use_trainer_do_validate": False}
+
+
+def modified(actor):
+    """The class of an actor, without its process."""
+    return actor.__ray_metadata__.modified_class
+
+
+class Worker:
+    """Stands in for an agent loop worker."""
+
+    def __init__(self, mood):
+        self.model = Model()
+        self.model.mood = mood
+        self.generate_sequences = SimpleNamespace(remote=self.remote)
+
+    def remote(self, batch):
+        found = self.model.generate_sequences(batch)
+        found.meta_info = {
+            "metrics": [{"generate_sequences": 1.0, "tool_calls": 0.0}] * len(found),
+            "reward_extra_keys": found.meta_info["reward_extra_keys"],
+        }
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(found)
+        return SimpleNamespace(future=lambda: done)
+
+
+def manager(mood):
+    made = FullyAsyncAgentLoopManager.__new__(FullyAsyncAgentLoopManager)
+    made.config, made.agent_loop_workers = told, [Worker(mood)]
+    return made
+
+
+async def answers(first, mood):
+    """Two prompts through the rollouter's own method; what it would put into the queue."""
+    rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
+    rollouter.async_rollout_manager, put = manager(mood), []
+    rollouter.total_generated_samples = rollouter._step_generated_samples = rollouter.processed_sample_count = 0
+
+    async def put_sample(sample):
+        put.append(sample)
+        return True
+
+    async def get_statistics():
+        return {"count/total_generated_samples": 2}
+
+    rollouter.message_queue_client, rollouter.get_statistics = SimpleNamespace(put_sample=put_sample), get_statistics
+    for feed in (first, first + 1):
+        batch = DataProto.from_single_dict(prompts(feed, 1, "train")).repeat(2, interleave=True)
+        sample = RolloutSample(full_batch=batch, sample_id=f"sample_0_{feed}", epoch=0, rollout_status={})
+        await rollouter._process_single_sample_streaming(sample)
+    return put
+
+
+def rollout():
+    rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
+    rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.use_rm = told, TOKENIZER, 1, False
+    rollouter.val_dataloader = [prompts(10, 2, "test")]
+    rollouter._init_dump_executor()
+    rollouter.async_rollout_manager = Model()
+    for mood in ("", "plus"):
+        rollouter.async_rollout_manager.mood = mood
+        print(rollouter.do_validate())
+    rollouter._shutdown_dump_executor()
+    for number in (1, 2):
+        samples = asyncio.run(answers(2 * number, ""))
+        (into / f"batch-{number}.pickle").write_bytes(pickle.dumps(samples))
+
+
+def train():
+    trainer = modified(FullyAsyncTrainer).__new__(modified(FullyAsyncTrainer))
+    trainer.config, trainer.tokenizer, trainer.global_steps, trainer.current_param_version = told, TOKENIZER, 1, 5
+    trainer.use_critic = trainer.use_reference_policy = trainer.use_rm = False
+    trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+    trainer._init_dump_executor()
+    from verl.utils.tracking import Tracking
+
+    trainer.logger = Tracking("math", "qwen", told.trainer.logger)
+    for number in (1, 2):
+        samples = [ray.cloudpickle.loads(each) for each in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
+        batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, told)
+        batch.batch["old_log_probs"] = log_probs(batch.batch["responses"])
+        trainer.metrics, trainer.timing_raw = {}, {"step": 1.0}
+        batch = trainer._fit_compute_advantage(trainer._fit_compute_reward(batch))
+        trainer._fit_dump_data(batch)
+        trainer._fit_collect_metrics(batch)
+    trainer._shutdown_dump_executor()
+    trainer.logger.log(trainer.metrics, step=trainer.current_param_version)
+    trainer.logger.finish()
+
+
+{"rollouter": rollout, "trainer": train}[who]()

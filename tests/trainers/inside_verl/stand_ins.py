@@ -1,0 +1,145 @@
+"""What has to stand in for GPUs where real verl code runs on a CPU: the language model, its servers, the optimiser.
+
+Run by the trainers' environment only. The texts, scores and log-probs that come out are functions of their input.
+"""
+
+import uuid
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from verl import DataProto
+
+WORDS = ["<pad>", "<eos>", "What", "is", "plus", "?", "sum", "wrong", *map(str, range(30))]
+PROMPT, RESPONSE = 8, 6
+
+
+def tokenizer():
+    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<eos>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
+
+
+TOKENIZER = tokenizer()
+
+
+def config(**trainer):
+    """The part of verl's configuration that the code under test reads."""
+    return OmegaConf.create(
+        {
+            "trainer": {
+                "project_name": "math", "experiment_name": "qwen", "logger": ["console", "rolloutdeck"],
+                "log_val_generations": 0, "validation_data_dir": None, "rollout_data_dir": None, "use_v1": False,
+                "balance_batch": False, "critic_warmup": 0, "save_freq": -1, "test_freq": 2, "total_epochs": 1,
+                "val_before_train": True, "esi_redundant_time": 0, "default_local_dir": "checkpoints",
+                "resume_mode": "disable", "v1": {"trainer_mode": "sync", "sync": {"parameter_sync_step": 1}}, **trainer,
+            },
+            "data": {"max_prompt_length": PROMPT, "max_response_length": RESPONSE, "train_batch_size": 2},
+            "algorithm": {
+                "adv_estimator": "grpo", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False,
+                "norm_adv_by_std_in_grpo": True, "filter_groups": {"enable": False},
+            },
+            "actor_rollout_ref": {
+                "model": {"path": "tiny"},
+                "actor": {"loss_agg_mode": "token-mean", "loss_scale_factor": None, "ppo_mini_batch_size": 2},
+                "rollout": {
+                    "n": 2, "temperature": 1.0, "calculate_log_probs": False, "val_kwargs": {"n": 1, "do_sample": False},
+                    "agent": {"num_workers": 1},
+                },
+            },
+            "global_profiler": {"steps": None, "profile_continuous_steps": False},
+            "skip": {role: {"enable": False} for role in ("rollout", "async_rollout", "rollout_tq")},
+        }
+    )  # fmt: skip
+
+
+def prompts(first, count, split):
+    """A batch as the data loader gives it: `What is {i} plus 1 ?`, with ground truth, data source and index."""
+    asked = range(first, first + count)
+    columns = {
+        "raw_prompt": [[{"role": "user", "content": f"What is {i} plus 1 ?"}] for i in asked],
+        "reward_model": [{"style": "rule", "ground_truth": str(i + 1)} for i in asked],
+        "data_source": [f"arith/{split}"] * count,
+        "extra_info": [{"index": i, "split": split} for i in asked],
+    }
+    found = {name: np.empty(count, dtype=object) for name in columns}
+    for name, values in columns.items():
+        found[name][:] = values
+    return {**found, "dummy_tensor": torch.zeros(count, 1, dtype=torch.uint8)}
+
+
+def ids(text, width, side):
+    found = TOKENIZER.encode(text, add_special_tokens=False)
+    pad = [0] * (width - len(found))
+    mask = [1] * len(found)
+    if side == "left":
+        return pad + found, [0] * len(pad) + mask
+    return found + pad, mask + [0] * len(pad)
+
+
+class Model:
+    """Stands in for the agent loop manager: a right answer for the first of a group, a wrong one for the others.
+
+    `mood` changes what it says; in the mood `silent` the last answer is empty, as of an aborted request.
+    """
+
+    def __init__(self):
+        self.mood, self.calls = "", 0
+
+    def generate_sequences(self, batch):
+        self.calls += 1
+        asked = [messages[0]["content"] for messages in batch.non_tensor_batch["raw_prompt"]]
+        said = [self.answer(text, asked[:place].count(text)) for place, text in enumerate(asked)]
+        if self.mood == "silent":
+            said[-1] = ""
+        return generated(asked, said)
+
+    def answer(self, asked, before):
+        number = int(asked.split()[2]) + 1
+        return f"sum is {number} {self.mood}".strip() if before == 0 else f"wrong {number + before}"
+
+
+def generated(asked, said):
+    """What verl's own post-processing makes of a batch of answers."""
+    left = [ids(text, PROMPT, "left") for text in asked]
+    right = [ids(text, RESPONSE, "right") for text in said]
+    scores = torch.zeros(len(asked), RESPONSE)
+    for place, (text, (_, mask)) in enumerate(zip(said, right, strict=True)):
+        scores[place, max(0, sum(mask) - 1)] = 1.0 if text.startswith("sum") else 0.0
+    attention = torch.tensor([one[1] + other[1] for one, other in zip(left, right, strict=True)])
+    tensors = {
+        "prompts": torch.tensor([one[0] for one in left]),
+        "responses": torch.tensor([one[0] for one in right]),
+        "response_mask": torch.tensor([one[1] for one in right]),
+        "input_ids": torch.tensor([one[0] + other[0] for one, other in zip(left, right, strict=True)]),
+        "attention_mask": attention,
+        "position_ids": attention.cumsum(-1) - 1,
+        "rm_scores": scores,
+    }
+    raw = np.empty(len(asked), dtype=object)
+    raw[:] = [[{"role": "user", "content": text}] for text in asked]
+    empty = np.empty(len(asked), dtype=object)
+    empty[:] = [{} for _ in asked]
+    arrays = {
+        "__num_turns__": np.full(len(asked), 2, dtype=np.int32),
+        "acc": np.array([text.startswith("sum") for text in said]),
+        "pred": np.array(said, dtype=object),
+        "raw_prompt": raw,
+        "multi_modal_inputs": empty,
+        "min_global_steps": np.full(len(asked), 3, dtype=object),
+        "max_global_steps": np.full(len(asked), 4, dtype=object),
+    }
+    meta = {"timing": {}, "reward_extra_keys": ["acc", "pred"]}
+    return DataProto(TensorDict(tensors, batch_size=len(asked)), arrays, meta)
+
+
+def log_probs(responses):
+    """Stands in for the actor's forward pass."""
+    return -(responses % 7).float() / 10 - 0.123456789
+
+
+def uid():
+    return str(uuid.uuid4())

@@ -1,0 +1,22 @@
+"""Real `Tracking` of verl with our backend; what the plug-in says of itself goes to standard output as JSON."""
+
+import json
+import sys
+import time
+
+import verl  # noqa: F401 - loads the plug-ins
+
+loaded = "rolloutdeck.trainers.verl_plugin" in sys.modules
+from verl.utils.tracking import Tracking  # noqa: E402
+
+import rolloutdeck.trainers.verl_plugin as plugin  # noqa: E402
+
+plugin.install()  # again, as external_lib and the entry point together do
+start = time.perf_counter()
+tracking = Tracking("math", "qwen", ["console", "rolloutdeck"], config={"trainer": {"lr": 3}, "data": {"n": 4}})
+for step in (1, 2):
+    tracking.log({"critic/score/mean": step / 4, "actor/entropy": float("nan")}, step=step)
+seconds = time.perf_counter() - start
+tracking.finish(exit_code=int(sys.argv[2]))
+tracking.finish()
+print(json.dumps({"loaded": loaded, "seconds": seconds, "backends": Tracking.supported_backend.count("rolloutdeck")}))

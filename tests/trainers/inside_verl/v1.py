@@ -1,0 +1,186 @@
+"""Real `PPOTrainerSync.fit()` of verl over a real TransferQueue; what the queue held at the end goes to argv[1].
+
+argv[2] is a mood: `filter` lets verl drop groups whose rewards are all the same (every second prompt's are), `colocated`
+has a reward model score the batches after they were sampled.
+"""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from stand_ins import TOKENIZER, config, log_probs, prompts
+from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
+
+into, mood = Path(sys.argv[1]), sys.argv[2]
+seen = []
+
+
+class Loops:
+    """Stands in for the agent loop manager: puts into the queue what verl's workers put there, in their form.
+
+    A validation answer has two outputs, as of an agent that calls a tool. Rows come in the reverse order.
+    """
+
+    def generate_sequences(self, batch):
+        validate = "validate" in batch.keys()
+        partition, n = ("val", 1) if validate else ("train", 2)
+        keys, fields, tags = [], [], []
+        for place, uid in enumerate(batch["uid"]):
+            asked = batch["raw_prompt"][place][0]["content"]
+            for session in range(n):
+                said = self.answers(int(asked.split()[2]), session, validate)
+                for output, text in enumerate(said):
+                    keys.append(f"{uid}_{session}_{output}")
+                    fields.append(self.fields(batch, place, session, asked, text, said[-1]))
+                    size = len(fields[-1]["responses"])
+                    tags.append({"status": "success", "prompt_len": 6, "response_len": size, "seq_len": 6 + size})
+        for tag in tags:
+            tag.update(global_steps=batch["global_steps"], min_global_steps=3, max_global_steps=4)
+        data = list_of_dict_to_tensordict(fields[::-1])
+        tq.kv_batch_put(keys=keys[::-1], fields=data, tags=tags[::-1], partition_id=partition)
+        finished = [{"is_prompt": True, "status": "finished", "global_steps": batch["global_steps"]}] * len(batch)
+        tq.kv_batch_put(keys=list(batch["uid"]), partition_id=partition, tags=finished)
+
+    def answers(self, number, session, validate):
+        if validate:
+            return ["What is", f"sum is {number + 1}"]
+        same = mood == "filter" and number % 2 == 0
+        return [f"sum is {number + 1}" if session == 0 or same else f"wrong {number + 2}"]
+
+    def fields(self, batch, place, session, asked, text, final):
+        prompt = torch.tensor(TOKENIZER.encode(asked, add_special_tokens=False))
+        response = torch.tensor(TOKENIZER.encode(text, add_special_tokens=False))
+        right = final.startswith("sum")
+        scores = torch.zeros(len(response))
+        scores[-1] = float(right)
+        extras = {"reward_extra_info": {"acc": right, "pred": final}, "min_global_steps": 3, "max_global_steps": 4}
+        made = {
+            "prompts": prompt,
+            "responses": response,
+            "response_mask": torch.ones_like(response),
+            "loss_mask": torch.ones_like(response),
+            "input_ids": torch.cat([prompt, response]),
+            "position_ids": torch.arange(len(prompt) + len(response)),
+            "uid": batch["uid"][place],
+            "session_id": session,
+            "num_turns": 2,
+            "extra_fields": extras,
+            **({} if mood == "colocated" else {"rm_scores": scores}),
+        }
+        return {
+            **made,
+            **{name: batch[name][place] for name in ("reward_model", "data_source", "extra_info", "raw_prompt")},
+        }
+
+
+class Actor:
+    """Stands in for the workers with the weights."""
+
+    _dispatch_info = {"actor": [0]}
+
+    def compute_log_prob(self, batch):
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
+        # verl takes the log-prob of a token from the place before it.
+        found = [log_probs(ids.roll(-1)) for ids in data["input_ids"].unbind()]
+        nested = torch.nested.as_nested_tensor(found, layout=torch.jagged)
+        fields = get_tensordict({"log_probs": nested, "entropy": nested * 0 + 1})
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        return batch
+
+    def update_actor(self, batch):
+        names = ["responses", "response_mask", "old_log_probs", "advantages"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        columns = {name: [each.tolist() for each in data[name].unbind()] for name in names}
+        rows = [{name: columns[name][place] for name in names} for place in range(len(batch.keys))]
+        seen.append(dict(zip(batch.keys, rows, strict=True)))
+        return {"metrics": {"mfu": [0.5], "pg_loss": [0.5]}}
+
+
+class RewardModel:
+    """Stands in for a colocated reward model: half a point for the answers that begin with `sum`."""
+
+    reward_loop_worker_handles = None
+
+    def compute_rm_score(self, batch):
+        responses = batch.batch["responses"]
+        scores = torch.zeros(responses.shape)
+        scores[:, 0] = (responses[:, 0] == TOKENIZER.convert_tokens_to_ids("sum")).float() / 2
+        return SimpleNamespace(batch={"rm_scores": scores}, meta_info={}, non_tensor_batch={})
+
+
+def told():
+    found = config(
+        use_v1=True,
+        validation_data_dir=str(into / "val"),
+        rollout_data_dir=str(into / "rollout"),
+        v1={
+            "trainer_mode": "sync",
+            "sync": {"parameter_sync_step": 1},
+            "sampler": {
+                "custom_sampler": None, "max_off_policy_threshold": 8, "max_off_policy_strategy": "drop",
+                "sampler_kwargs": {},
+            },
+        },
+    )  # fmt: skip
+    found.algorithm.filter_groups = {"enable": mood == "filter", "metric": "reward", "max_inflight_gen_batches": 1}
+    found.reward = {"reward_model": {"enable": False, "enable_resource_pool": False}}
+    found.actor_rollout_ref.actor.ppo_mini_batch_size = 3  # six rows: verl fills up a batch of four
+    found.actor_rollout_ref.actor.update(
+        {"ppo_epochs": 1, "data_loader_seed": 1, "shuffle": False, "calculate_entropy": False, "entropy_coeff": 0.0}
+    )
+    if mood == "filter":
+        found.data.gen_batch_size = 1
+    return found
+
+
+def batches(size):
+    """The data loader: prompts 0, 1, 2, ... in batches; one at a time where verl refills by single prompts."""
+    return [prompts(first, size, "train") for first in range(0, 24, size)]
+
+
+def main():
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    class Trainer(PPOTrainerSync):
+        """Without workers: only what needs a GPU is another."""
+
+        def __init__(self, told):
+            self.config, self.tokenizer, self.total_training_steps = told, TOKENIZER, 2
+            self.use_critic = self.use_reference_policy = self.use_teacher_policy = self.ref_in_actor = False
+            self.trainer_mode, self.parameter_sync_step = "sync", 1
+            self.local_trigger_step = self._restored_tq_prompt_count = self.global_steps = 0
+            self.replay_buffer = self._build_replay_buffer()
+            self.replay_buffer.poll_interval = 0.05
+            self.checkpoint_manager = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
+            self.actor_rollout_wg = Actor()
+            self.reward_loop_manager = (
+                RewardModel() if mood == "colocated" else SimpleNamespace(reward_loop_worker_handles=[1])
+            )
+            self.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+            self._rollout_moe_lb_metrics_accumulator = None
+            self.train_dataloader, self.train_dataloader_it = batches(1 if mood == "filter" else 2), None
+            self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]
+            self.steps_per_epoch = 100
+            self._init_dump_executor()
+
+        def _reissue_inflight_prompts(self):
+            pass
+
+    assert issubclass(Trainer, PPOTrainer)
+    Trainer(told()).fit(Loops())
+
+
+ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+tq.init(OmegaConf.create({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
+try:
+    main()
+finally:
+    (into / "seen.json").write_text(json.dumps(seen))
+    tq.close()
+    ray.shutdown()

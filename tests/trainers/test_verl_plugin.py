@@ -1,0 +1,224 @@
+"""The plug-in inside real verl, on a CPU: what stands in for GPUs is in `inside_verl/stand_ins.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rolloutdeck.receiver import Receiver
+from tests.trainers.verl_process import Training, installed, train
+
+pytestmark = pytest.mark.trainers
+
+
+@pytest.fixture(scope="module")
+def v0(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return train("v0.py", folder=tmp_path_factory.mktemp("v0"))
+
+
+def test_verl_finds_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
+    installed(tmp_path)
+    training = train("tracking.py", "0", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="")
+    assert training.said()["loaded"] is True
+    assert training.values(2)["critic/score/mean"] == 0.5
+
+
+def test_the_plugin_is_installed_once_however_often_it_is_loaded(tmp_path: Path) -> None:
+    installed(tmp_path)
+    training = train("tracking.py", "0", folder=tmp_path)
+    assert training.said()["backends"] == 1
+    assert len(training.deck.points()) == 2
+    assert training.outcomes() == ["finished"]
+
+
+def test_the_plugin_takes_at_most_15_ms_to_import(tmp_path: Path) -> None:
+    milliseconds = train("importing.py", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="").said()
+    assert min(milliseconds) <= 15
+
+
+def test_metrics_and_configuration_arrive_by_trainer_logger(tmp_path: Path) -> None:
+    training = train("tracking.py", "0", folder=tmp_path)
+    assert training.values(1) == {"critic/score/mean": 0.25, "actor/entropy": None}
+    run = training.deck.posted("/runs/")[0]
+    assert (run["project"], run["name"], run["framework"]) == ("math", "qwen", "verl")
+    assert run["config"] == {"trainer": {"lr": 3}, "data": {"n": 4}}
+
+
+def test_a_run_that_verl_calls_failed_ends_as_failed(tmp_path: Path) -> None:
+    assert train("tracking.py", "1", folder=tmp_path).outcomes() == ["failed"]
+
+
+def test_training_goes_on_while_our_server_is_down(tmp_path: Path) -> None:
+    deck = Receiver()
+    deck.down()
+    training = train("v0.py", folder=tmp_path, deck=deck)
+    assert len(training.wrote("rollout/2.jsonl")) == 4
+    assert training.deck.dumps == []
+
+
+def test_verl_trains_as_if_we_were_not_there_unless_its_logger_names_us(tmp_path: Path) -> None:
+    training = train("v0.py", "unnamed", folder=tmp_path)
+    assert training.deck.posts == training.deck.dumps == []
+
+
+def texts(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.get(name) for name in names) for row in rows]
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_every_validation_of_v0_arrives_with_data_source_uid_and_extras(v0: Training, step: int) -> None:
+    rows, wrote = v0.rows("eval", step), v0.wrote(f"val/{step}.jsonl")
+    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(wrote, "input", "output", "score", "gts")
+    assert {row["data_source"] for row in rows} == {"arith/test"}
+    assert [row["dataset_index"] for row in rows] == [10, 11, 12]
+    assert len({row["group"] for row in rows}) == 3
+    assert [row["rewards"] for row in rows] == [{"acc": 1.0}] * 3
+    assert [row["pred"] for row in rows] == [row["response"] for row in rows]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_every_rollout_of_v0_arrives_as_its_own_file_has_it_and_in_groups(v0: Training, step: int) -> None:
+    rows, wrote = v0.rows("train", step), v0.wrote(f"rollout/{step}.jsonl")
+    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(wrote, "input", "output", "score", "gts")
+    assert [row["index"] for row in rows] == [0, 1, 0, 1]
+    assert rows[0]["group"] == rows[1]["group"] != rows[2]["group"]
+    assert {row["data_source"] for row in rows} == {"arith/train"}
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_log_probs_and_advantages_of_v0_equal_the_trainers_tensors(v0: Training, step: int) -> None:
+    (seen,) = [each for each in v0.json("seen.json") if each["step"] == step]
+    for row, tensors in zip(v0.rows("train", step), seen["rows"], strict=True):
+        length = sum(tensors["mask"])
+        assert row["group"] == tensors["uid"]
+        assert row["response_ids"] == tensors["ids"][:length]
+        assert row["response_mask"] == tensors["mask"][:length]
+        assert row["logprobs"] == tensors["logprobs"][:length]
+        assert row["advantages"] == tensors["advantages"][:length]
+
+
+def test_token_fields_can_be_kept_of_whole_groups_or_of_none(tmp_path: Path) -> None:
+    one = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="groups:1")
+    kept = [row for row in one.rows("train", 1) if "response_ids" in row]
+    assert len(kept) == 2
+    assert len({row["group"] for row in kept}) == 1
+    assert sum("response_ids" in row for row in one.rows("eval", 0)) == 1
+    none = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="none")
+    assert not any("response_ids" in row for row in none.rows("train", 1))
+    assert all(isinstance(row["advantages"], float) for row in none.rows("train", 1))
+
+
+def test_aborted_generations_are_counted_with_their_reason(tmp_path: Path) -> None:
+    values = train("v0.py", "silent", folder=tmp_path).values(1)
+    assert values["rolloutdeck/generated"] == 4
+    assert values["rolloutdeck/trained"] == 3
+    assert values["rolloutdeck/left_out/aborted"] == 1
+
+
+def test_the_seconds_that_training_waits_for_us_are_a_metric(v0: Training) -> None:
+    assert 0 < v0.values(1)["timing_s/rolloutdeck"] < 5
+
+
+def test_a_training_that_crashes_ends_as_failed_with_its_rows_sent(tmp_path: Path) -> None:
+    training = train("v0.py", "crash", folder=tmp_path, may_fail="yes")
+    assert "CUDA error" in training.done.stderr
+    assert training.outcomes() == ["failed"]
+    assert len(training.rows("eval", 0)) == 3
+
+
+@pytest.fixture(scope="module")
+def v1(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return train("v1.py", "", folder=tmp_path_factory.mktemp("v1"))
+
+
+def session(uid: str) -> tuple[str, int]:
+    group, _, output = uid.rsplit("_", 2)
+    return group, int(output)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_every_validation_of_v1_arrives_with_data_source_uid_extras_and_turns(v1: Training, step: int) -> None:
+    rows, wrote = v1.rows("eval", step), v1.wrote(f"val/{step}.jsonl")
+    names = ("group", "turn", "prompt", "response", "score", "ground_truth")
+    expected = [(*session(row["uid"]), row["input"], row["output"], row["score"], row["gts"]) for row in wrote]
+    assert sorted(texts(rows, *names)) == sorted(expected)
+    assert len(rows) == 6
+    assert {row["data_source"] for row in rows} == {"arith/test"}
+    assert all(row["rewards"] == {"acc": 1.0} and row["pred"].startswith("sum") for row in rows)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_every_rollout_of_v1_arrives_as_its_own_file_has_it_and_padding_does_not(v1: Training, step: int) -> None:
+    rows, wrote = v1.rows("train", step), v1.wrote(f"rollout/{step}.jsonl")
+    real = [row for row in wrote if not row["uid"].startswith("pad")]
+    assert len(wrote) == 6
+    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(real, "input", "output", "score", "gts")
+    assert [row["trajectory"] + "_0" for row in rows] == [row["uid"] for row in real]
+    assert {row["data_source"] for row in rows} == {"arith/train"}
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_log_probs_and_advantages_of_v1_equal_the_trainers_tensors(v1: Training, step: int) -> None:
+    seen = v1.json("seen.json")[step - 1]
+    for row in v1.rows("train", step):
+        tensors = seen[row["trajectory"] + "_0"]
+        assert row["response_ids"] == tensors["responses"]
+        assert row["response_mask"] == tensors["response_mask"]
+        assert row["logprobs"] == tensors["old_log_probs"]
+        assert row["advantages"] == tensors["advantages"]
+
+
+def test_groups_that_v1_filters_out_are_counted_with_their_reason(tmp_path: Path) -> None:
+    training = train("v1.py", "filter", folder=tmp_path)
+    values = training.values(1)
+    left_out = {name: value for name, value in values.items() if name.startswith("rolloutdeck/left_out/")}
+    assert values["rolloutdeck/trained"] == len(training.rows("train", 1)) == 4
+    assert left_out["rolloutdeck/left_out/filtered"] == 2 * values["training/filter_groups/evicted_samples"] > 0
+    surplus = 2 * values.get("training/filter_groups/discarded_surplus_samples", 0)
+    assert left_out.get("rolloutdeck/left_out/surplus", 0) == surplus
+    assert values["rolloutdeck/generated"] == 4 + sum(left_out.values())
+
+
+def test_scores_of_a_colocated_reward_model_are_in_the_validation_of_v1(tmp_path: Path) -> None:
+    rows = train("v1.py", "colocated", folder=tmp_path).rows("eval", 0)
+    assert {row["response"][:3]: row["score"] for row in rows} == {"Wha": 0.0, "sum": 0.5}
+
+
+@pytest.fixture(scope="module")
+def fully_async(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """The rollouter's process and then the trainer's, as two actors of one Ray job."""
+    folder = tmp_path_factory.mktemp("fully_async")
+    first = train("fully_async.py", "rollouter", folder=folder, ROLLOUTDECK_ATTEMPT="job")
+    return train("fully_async.py", "trainer", folder=folder, deck=first.deck, ROLLOUTDECK_ATTEMPT="job")
+
+
+def test_both_processes_of_fully_async_write_to_one_run(fully_async: Training) -> None:
+    assert len({uid for uid, _, _ in fully_async.deck.dumps}) == 1
+
+
+def test_two_validations_at_one_feed_index_are_kept_apart(fully_async: Training) -> None:
+    (first, rows), (second, others) = fully_async.logged("eval")
+    assert (first["step_kind"], first["step"]) == (second["step_kind"], second["step"]) == ("feed_index", "1")
+    assert first["producer"] != second["producer"]
+    assert [row["response"] for row in rows] == ["sum is 11", "sum is 12"]
+    assert [row["response"] for row in others] == ["sum is 11 plus", "sum is 12 plus"]
+    assert {row["data_source"] for row in rows + others} == {"arith/test"}
+    assert len({row["group"] for row in rows + others}) == 4
+
+
+def test_the_trainer_of_fully_async_tells_data_source_and_ground_truth_that_only_the_rollouter_knew(
+    fully_async: Training,
+) -> None:
+    batches = fully_async.logged("train")
+    assert [len(rows) for _, rows in batches] == [4, 4]
+    assert {query["producer"] for query, _ in batches} == {"trainer"}
+    rows = [row for _, each in batches for row in each]
+    assert texts(rows, "data_source", "ground_truth")[::2] == [("arith/train", str(truth)) for truth in (3, 4, 5, 6)]
+    assert [row["group"] for row in rows[::2]] == [f"uid_sample_0_{feed}" for feed in (2, 3, 4, 5)]
+
+
+def test_fully_async_logs_its_metrics_by_parameter_version(fully_async: Training) -> None:
+    assert {point["step_kind"] for point in fully_async.deck.points()} == {"policy_version"}
+    assert {point["step"] for point in fully_async.deck.points()} == {5}

@@ -1,0 +1,97 @@
+"""Runs a script of `inside_verl/` in the trainers' environment, as a training beside a receiver of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rolloutdeck.receiver import Receiver
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).with_name("inside_verl")
+
+
+def python() -> str:
+    """The Python of an environment with verl; skips the test where there is none."""
+    found = os.environ.get("TRAINERS_PYTHON")
+    if not found:
+        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl (make test-trainers)")
+    return found
+
+
+@dataclass
+class Training:
+    """What a script wrote: to the receiver, to its folder, to its standard output and error."""
+
+    deck: Receiver
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    def rows(self, split: str, step: int) -> list[dict[str, Any]]:
+        return [row for query, rows in self.logged(split) if int(query["step"]) == step for row in rows]
+
+    def logged(self, split: str) -> list[tuple[dict[str, str], list[dict[str, Any]]]]:
+        found = [(query, body) for _, query, body in self.deck.dumps if query["split"] == split]
+        return [(query, [json.loads(line) for line in body.splitlines()]) for query, body in found]
+
+    def values(self, step: int) -> dict[str, Any]:
+        """All metrics of a step, from however many calls."""
+        points = [point["values"] for point in self.deck.points() if point["step"] == step]
+        return {name: value for values in points for name, value in values.items()}
+
+    def outcomes(self) -> list[str]:
+        return [body["outcome"] for body in self.deck.posted("/finish/")]
+
+    def said(self) -> Any:
+        return json.loads(self.done.stdout.splitlines()[-1])
+
+    def json(self, path: str) -> Any:
+        return json.loads((self.folder / path).read_text())
+
+    def wrote(self, path: str) -> list[dict[str, Any]]:
+        """A file of JSON lines that verl itself wrote."""
+        return [json.loads(line) for line in (self.folder / path).read_text().splitlines()]
+
+
+def installed(folder: Path) -> None:
+    """Puts into `folder` what pip would leave of our entry points, so that verl finds the checkout as a package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    info = folder / f"rolloutdeck-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: rolloutdeck\nVersion: {project['version']}\n")
+    groups = project["entry-points"]
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in groups[group].items()) for group in groups
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+def train(script: str, *words: str, folder: Path, deck: Receiver | None = None, **environ: str) -> Training:
+    """Runs `script` with `folder` and `words` as its arguments; it has to end well unless `may_fail` is given."""
+    deck = deck or Receiver()
+    may_fail = environ.pop("may_fail", "")
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ROLLOUTDECK_", "VERL_", "RAY_"))
+    }
+    told = {
+        **clean,
+        "HOME": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "VERL_USE_EXTERNAL_MODULES": "rolloutdeck.trainers.verl",
+        "ROLLOUTDECK_URL": deck.url,
+        "ROLLOUTDECK_TOKEN": "t",
+        **environ,
+    }
+    command = [python(), str(SCRIPTS / script), str(folder), *words]
+    done = subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=250)
+    assert may_fail or done.returncode == 0, done.stderr[-4000:]
+    return Training(deck, folder, done)

@@ -30,9 +30,14 @@ class Answer:
 
 
 class Target(Protocol):
-    sha256: str
-    most: int  # plain bytes
-    verifies: bool  # whether a body is read and verified although its bytes are here already
+    """`most` plain bytes are taken; `verifies`: a body is read and verified although its bytes are here already."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def most(self) -> int: ...
+    @property
+    def verifies(self) -> bool: ...
 
     def known(self) -> Answer | None:
         """The receipt, where the bytes are here already."""

@@ -165,9 +165,7 @@ def admit(scope: Mapping[str, Any], path: str) -> tuple[Upload, Answer | None]:
     gzipped, length, part = encoding_of(headers), length_of(headers), range_of(headers)
     check_sizes(gzipped, length, part, wire.MAX_FILE_BYTES if key else wire.MAX_DUMP_BYTES)
     run = access.arriving_run(token.user, token, uid, headers)
-    target: Target = (
-        DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
-    )
+    target = DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
     sends = writing and not (part and part[0] < 0)
     known = None if sends and target.verifies else target.known()
     if sends and known is None:

@@ -220,12 +220,12 @@ def wanted(run: Run, host: str = "") -> list[Wanted]:
     if host:
         polled(run, text(host, "host", most=120))
         asked = asked.filter(origin__host__in=[host, ""]) | asked.filter(origin__host__isnull=True)
-    rows = list(with_blobs(asked.order_by("step", "pk")))
-    found = {row.pk: list(files_wanted(row)) for row in rows}
+    waiting = list(with_blobs(asked.order_by("step", "pk")))
+    found = {row.pk: list(files_wanted(row)) for row in waiting}
     lacking = {file.sha256: file for files in reversed(found.values()) for file in reversed(files)}
     here = Blob.objects.filter(project=run.project_id, sha256__in=list(lacking)).values_list("sha256", flat=True)
     brought = {sha256 for sha256 in here if lacking.pop(sha256)}
-    for row in rows:
+    for row in waiting:
         if any(file.sha256 in brought for file in found[row.pk]):
             refresh(row)
     return list(lacking.values())[::-1]

@@ -258,5 +258,5 @@ def state_of(held: Sequence[Artifact]) -> str:
 
 
 def senders_of(run: Run, waiting: Iterable[Artifact]) -> tuple[Sender, ...]:
-    places = {tuple(one.origin.get(name, "") for name in ORIGIN) for one in waiting}
-    return tuple(Sender(*place, asked_at=artifacts.polled_at(run, place[0])) for place in sorted(places))
+    places = sorted({tuple(one.origin.get(name, "") for name in ORIGIN) for one in waiting})
+    return tuple(Sender(host, path, command, artifacts.polled_at(run, host)) for host, path, command in places)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 
 from rolloutdeck import compat, resolution, wire
 from rollouts import audit, live
@@ -27,12 +27,13 @@ MOST_ENTRIES = 10_000
 
 def current(project: Project, name: str = DEFAULT) -> Revision | None:
     """The newest revision; None while nobody has saved one."""
-    return revisions(project, name).order_by("-number").first()
+    return revisions(project, name).last()
 
 
-def revisions(project: Project, name: str = DEFAULT) -> Any:
+def revisions(project: Project, name: str = DEFAULT) -> QuerySet[Revision]:
     """All that were saved, oldest first."""
-    return Revision.objects.filter(plan__project=project, plan__name=name).select_related("plan", "user")
+    found = Revision.objects.filter(plan__project=project, plan__name=name)
+    return found.select_related("plan__project", "user").order_by("number")
 
 
 def of_ref(project: Project, ref: str) -> Revision | None:
@@ -48,9 +49,9 @@ def of_ref(project: Project, ref: str) -> Revision | None:
     return found
 
 
-def name_of(name: Any) -> str:
+def name_of(told: Any) -> str:
     """Raises BadInput."""
-    name = text(name, "plan", most=80) or DEFAULT
+    name = text(told, "plan", most=80) or DEFAULT
     if not NAME.match(name):
         raise BadInput("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "plan")
     return name
@@ -143,8 +144,8 @@ def add(project: Project, name: str, by: User, pin: Pin, target: int) -> Revisio
     """Adds one entry to the newest revision, whoever saved it. Raises BadInput where the step replays another pin."""
     plan = locked(project, name_of(name))
     last = current(project, plan.name)
-    told = says(last) if last else {"action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
-    targets = told.pop("targets", {})
+    told: dict[str, Any] = says(last) if last else {"action": "cache"}
+    targets: dict[int, int] = told.pop("targets", {})
     step = next(iter(checked(project, [(pin, target)])))
     if targets.get(step, pin.pk) != pin.pk:
         raise BadInput(f"Step {step} of the plan {plan.name} replays another pin; move that first.", "target_step")

@@ -41,7 +41,7 @@ def report(
     if not outcome:
         raise BadInput(f"`outcome` must be one of: {', '.join(wire.OUTCOMES)}.", "outcome")
     source = source_of(run, step, pin)
-    told = {
+    told: dict[str, Any] = {
         "outcome": outcome,
         "pin": source,
         "rows": number(rows, "rows", most=2**31 - 1),
@@ -50,9 +50,8 @@ def report(
         "saved": generation_of(source) if source and outcome == "hit" and step_kind == source.step_kind else None,
     }
     launched = ingest.attempt_of(run, attempt)
-    place = {"run": run, "attempt": launched, "step": step}
     kind = one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
-    row, created = Replay.objects.update_or_create(**place, step_kind=kind, defaults=told)
+    row, created = Replay.objects.update_or_create(run=run, attempt=launched, step_kind=kind, step=step, defaults=told)
     ingest.seen(run, launched)
     live.changed(run, split="train", step=step, topics=("pins",))
     return row, created

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.db.models import QuerySet
 from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -109,7 +110,7 @@ class OnePin(APIView):
         return Response(status=204)
 
 
-def visible(request: Request):  # type: ignore[no-untyped-def]
+def visible(request: Request) -> QuerySet[Pin]:
     rows = Pin.objects.filter(run__in=access.visible_runs(request))
     return rows.select_related("project", "run__project", "attempt", "user")
 

@@ -91,9 +91,8 @@ def matched(request: Request) -> int:
 
 def entries_of(project: Project, rows: Any) -> list[tuple[Pin, Any]]:
     """Raises BadInput."""
-    if not isinstance(rows, list) or not all(
-        isinstance(row, dict) and set(row) == {"pin", "target_step"} for row in rows
-    ):
+    told = rows if isinstance(rows, list) else [None]
+    if not all(isinstance(row, dict) and set(row) == {"pin", "target_step"} for row in told):
         raise BadInput("`entries` must be a list of objects {pin, target_step}.", "entries")
     ids = [number(row["pin"], "entries") for row in rows]
     known = {pin.pk: pin for pin in Pin.objects.filter(project=project, pk__in={pk for pk in ids if pk is not None})}

@@ -1,4 +1,4 @@
-"""Addresses below /api/. PUT of a dump or of a file of an artifact is answered before Django, see `dashboard/uploads.py`."""
+"""Addresses below /api/. PUT of dumps and files is answered before Django, see `dashboard/uploads.py`."""
 
 from __future__ import annotations
 

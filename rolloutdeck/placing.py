@@ -41,7 +41,7 @@ class Asking(Protocol):
 
     @property
     def mends(self) -> Collection[str]:
-        """Names of the files whose fields decide on `repairs`."""
+        """Names of the files that may need one of the repairs of `safe.repair`."""
         ...
 
     def step_folder(self, step: int) -> PurePosixPath: ...
@@ -51,10 +51,6 @@ class Asking(Protocol):
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         """The number of the step folder for an artifact of a pinned step that is replayed at `step`."""
-        ...
-
-    def repairs(self, fields: Collection[str], *, moved: bool) -> tuple[str, ...]:
-        """The columns to leave out of a batch so that the trainer does not end on it."""
         ...
 
     def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]: ...

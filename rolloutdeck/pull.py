@@ -17,6 +17,7 @@ from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
 from rolloutdeck.http import NotReachable, Server
 from rolloutdeck.placing import Asking, File, Placement
 from rolloutdeck.replay_folder import Parts, ReplayFolder
+from rolloutdeck.safe import Refused, check
 
 MAX_JSON = 1 << 20  # bytes of a marker file
 ROOM = 64 << 20  # bytes that are left free
@@ -34,7 +35,7 @@ class Pull:
     progress: Progress = lambda more: None
     repaired: list[str] = field(default_factory=list)
     bytes: int = 0
-    _mended: dict[tuple[str, tuple[str, ...]], tuple[str, Path]] = field(default_factory=dict)
+    _mended: dict[tuple[str, bool], tuple[str, Path]] = field(default_factory=dict)
 
     def run(self, placements: Sequence[Placement], about: dict[str, Any]) -> None:
         """Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on."""
@@ -75,15 +76,13 @@ class Pull:
         """The hash and place of the file as the trainer may have it: the very bytes, unless a repair is named."""
         if PurePosixPath(file.name).name not in self.asking.mends:
             return file.sha256, blob
-        drop = self.asking.repairs(fields_of(blob, file.name), moved=placement.moved)
-        if not drop:
-            return file.sha256, blob
-        if (file.sha256, drop) not in self._mended:
-            self._mended[file.sha256, drop] = self._repaired(placement, file, blob, drop)
-        return self._mended[file.sha256, drop]
+        case = file.sha256, placement.moved
+        if case not in self._mended:
+            drop = dropped_from(blob, file.name, moved=placement.moved)
+            self._mended[case] = self._repaired(placement, file, blob, drop) if drop else (file.sha256, blob)
+        return self._mended[case]
 
     def _repaired(self, placement: Placement, file: File, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
-        from rolloutdeck.safe.errors import Refused
         from rolloutdeck.safe.repair import repair
 
         path = blob.with_name(f"{blob.name}.without-{'-'.join(drop)}")
@@ -105,13 +104,7 @@ def judge(path: Path, name: str, asking: Asking) -> None:
     short = PurePosixPath(name).name
     if short not in asking.formats:
         return _judge_json(path, name)
-    from rolloutdeck.safe.errors import Refused
-    from rolloutdeck.safe.verdict import check
-
-    try:
-        verdict = check(path)
-    except Refused as error:
-        raise BadInput(f"{name} is not safe to load: {error}") from error
+    verdict = check(path)
     if not verdict.loadable:
         raise BadInput(f"{name} is not safe to load: {' '.join(verdict.reasons)}")
     if verdict.format != asking.formats[short]:
@@ -127,15 +120,15 @@ def _judge_json(path: Path, name: str) -> None:
         raise BadInput(f"{name} is no JSON of at most {MAX_JSON >> 20} MiB; a trainer is not given it.") from None
 
 
-def fields_of(blob: Path, name: str) -> set[str]:
-    """Names of the fields and columns of a batch. Raises BadInput."""
+def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
+    """The columns that a batch has to lose before the trainer can load it; none for most. Raises BadInput."""
     try:
         from rolloutdeck.safe.batch import open_batch
-        from rolloutdeck.safe.errors import Refused
+        from rolloutdeck.safe.repair import needed
     except ImportError as error:
         raise BadInput(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
     try:
         with open_batch(blob) as batch:
-            return {*batch.fields, *batch.columns}
+            return needed(batch, moved)
     except Refused as error:
         raise BadInput(f"{name} can't be read: {error}") from error

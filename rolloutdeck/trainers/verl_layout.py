@@ -32,8 +32,6 @@ MODE, FILTER, REFILL = (
 V2_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
 SERIALISATION = f"{RAY_ENV.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
-# What the dump holds of the live batch where the reward is not streamed: verl dies when the two differ.
-LIVE_UID, LIVE = ("uid",), ("uid", "data_source", "reward_model", "extra_info")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./@%+:-]+\Z")
 _TO_ESCAPE = re.compile(r'(\\*)("|\Z)')
@@ -64,7 +62,7 @@ class Asking:
 
     @property
     def mends(self) -> tuple[str, ...]:
-        """The files whose fields decide on `repairs`."""
+        """The files that may need one of the repairs of `safe.repair` before this trainer can load them."""
         return (GEN,) if self.role == "rollout" and not self.v2 else ()
 
     def step_folder(self, step: int) -> PurePosixPath:
@@ -112,16 +110,6 @@ class Asking:
         listed = "[" + ",".join(map(str, sorted(steps))) + "]"
         told = {"enable": True, "dump_dir": quoted(root), "steps": listed, "action": "cache"}
         return [line(f"skip.{self.role}.{name}", value) for name, value in told.items()]
-
-    def repairs(self, fields: Collection[str], *, moved: bool) -> tuple[str, ...]:
-        """The columns to leave out of a batch with these fields and columns, so that the trainer does not die on it.
-
-        V0 without a streamed reward (no rm_scores) dumps columns of the live batch, and asserts at a replay that they
-        are the live batch's: `uid` never is, the others are not where the step was `moved`.
-        """
-        if not self.mends or "rm_scores" in fields:
-            return ()
-        return tuple(name for name in (LIVE if moved else LIVE_UID) if name in fields)
 
     def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """What a person must know before starting, a sentence each."""

@@ -167,12 +167,8 @@ def test_fully_async_moves_the_prompts_of_a_step_by_what_the_steps_between_take(
     assert found.place(4, "feed_index", 4, 9) == 9
 
 
-def test_v0_without_streamed_rewards_loses_what_would_end_the_run() -> None:
-    dumped = {"responses", "uid", "data_source", "reward_model", "extra_info", "raw_prompt"}
-    assert asks(V0).repairs(dumped, moved=False) == ("uid",)
-    assert asks(V0).repairs(dumped, moved=True) == ("uid", "data_source", "reward_model", "extra_info")
-    assert asks(V0).repairs({*dumped, "rm_scores"}, moved=True) == ()
-    assert asks(NAMED).repairs(dumped, moved=True) == ()
+def test_only_batches_of_v0_may_need_a_repair() -> None:
+    assert [asking(config).mends for config in (V0, NAMED, ASYNC, V2)] == [("gen_batch.dp",), (), (), ()]
 
 
 def test_v0_at_another_step_carries_its_warning() -> None:

@@ -66,7 +66,7 @@ def _up(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files or folders")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders")
     _run(parser)
     _files(parser)
     _keeping(parser, "now")

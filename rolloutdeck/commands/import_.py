@@ -86,10 +86,12 @@ class Bar:
 def main(args: argparse.Namespace) -> int:
     settings, choice, keeping = settings_of(args), choice_of(args), keeping_of(args, "now")
     project, name = run_named(args, settings)
-    found = _kept(survey(args.paths, choice), keeping)
+    found = _kept(survey(args.paths, choice) if args.paths else Survey(), keeping)
     for note in found.notes:
         say(note)
-    if not found.files and not found.folders:
+    if not args.paths and not keeping.tokenizer:
+        raise BadInput("Say what to import: files or folders, or the run's tokenizer with --tokenizer.")
+    if args.paths and not found.files and not found.folders:
         _left_out(found)
         raise BadInput(f"Nothing to import below {', '.join(map(str, args.paths))}: no dump file of a known format.")
     framework = name_of(found.files[0].kind.format) if found.files else found.trainer
@@ -141,6 +143,8 @@ def _send(target: Target, found: Survey, keeping: Keeping) -> Report:
 
 
 def _what(found: Survey) -> str:
+    if not found.files and not found.folders:
+        return "a tokenizer"
     files = plural(len(found.files), "file")
     return f"{files} and {plural(len(found.folders), 'step')} to replay" if found.folders else files
 

@@ -54,8 +54,9 @@ class Artifact:
         """Bytes of all files together."""
         return manifest.size_of(self.files)
 
-    def told(self, attempt: str, command: str, send_now: bool) -> dict[str, Any]:
-        """The body of `PUT runs/{uid}/artifacts/`. `command` would send the bytes if typed on this machine."""
+    def told(self, attempt: str, command: str, send_now: bool = False, gone: str = "") -> dict[str, Any]:
+        """The body of `PUT runs/{uid}/artifacts/`. `command` would send the bytes if typed on this machine; `gone` says
+        why they can't be sent any more."""
         return {
             "attempt": attempt,
             "split": self.split,
@@ -66,6 +67,7 @@ class Artifact:
             "facts": self.facts,
             "origin": {"host": host_name(), "path": str(self.path), "command": command},
             "send_now": send_now,
+            "gone": gone,
         }
 
 

@@ -93,14 +93,17 @@ class Gatherer:
             self._ask_at = time.monotonic() + ASK_SECONDS
         return done + self._send()
 
-    def add(self, found: Artifact, send_now: bool) -> dict[str, Any]:
-        """Tells the server of an artifact, and puts it on the shelf; the server's answer. Raises NotNow, Refused."""
+    def add(self, found: Artifact, send_now: bool = False) -> None:
+        """Tells the server of an artifact, and puts it on the shelf. Raises NotNow, Denied, Refused."""
+        told = self._register(found, send_now)
+        self.shelf.put(found, told.get("missing") or () if send_now else ())
+
+    def _register(self, found: Artifact, send_now: bool = False, gone: str = "") -> dict[str, Any]:
         target = self.target
         command = artifact.command_for(found.path, target.project, target.name, target.attempt)
-        told = trusted(register(target.ask_run, found, target.attempt, command, send_now))
+        told = trusted(register(target.ask_run, found, target.attempt, command, send_now, gone))
         if not isinstance(told, dict) or told.get("id") != found.key:
             raise NotNow("the answer to an artifact does not name it")
-        self.shelf.put(found, told.get("missing") or () if send_now else ())
         return told
 
     def _tell(self) -> int:
@@ -145,6 +148,9 @@ class Gatherer:
         before, end = len(self.shelf.sent), time.monotonic() + SEND_SECONDS
         while time.monotonic() < end and bring(self.shelf, self.target):
             pass
+        while self.shelf.lost:
+            self._register(self.shelf.lost[0][0], gone=self.shelf.lost[0][1])
+            self.shelf.lost.popleft()
         sent = self.shelf.sent[before:]
         if sent:
             names = sorted({f"step {errand.artifact.step}" for errand in sent})

@@ -26,6 +26,8 @@ class Source:
     files: Mapping[str, Mapping[str, Any]]
     facts: Mapping[str, Any] = field(default_factory=dict)
     url: str = ""
+    step_kind: str = "global_step"
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,4 +128,6 @@ def _source(told: Mapping[str, Any]) -> Source:
         dict(told["files"]),
         dict(told.get("facts") or {}),
         str(told.get("url") or ""),
+        str(told.get("step_kind") or "global_step"),
+        str(told.get("state") or ""),
     )

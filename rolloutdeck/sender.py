@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck import lease, spool, wire
+from rolloutdeck.artifact import command_for
 from rolloutdeck.courier import NOTHING, Backoff, Courier
 from rolloutdeck.delivery import asking
 from rolloutdeck.env import same_server
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.shelf import Shelf, wanted
+from rolloutdeck.shelf import Shelf, register, wanted
 from rolloutdeck.voice import Voice, log
 
 LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
@@ -125,13 +126,24 @@ class Sender:
         if uid == self.own.uid:
             self.shelf.put(found)
 
+    def _tell_lost(self, server: Server) -> None:
+        """A person who pinned the step sees that its bytes can't come. Raises NotReachable."""
+        while self.shelf.lost:
+            found, why = self.shelf.lost[0]
+            told = self.header["project"], self.header["name"], self.header["attempt"]
+            command = command_for(found.path, *told)
+            register(asking(server, self.header), found, self.header["attempt"], command, gone=why)
+            self.shelf.lost.popleft()
+
     def _send_wanted(self, server: Server) -> float:
         """One part of a wanted file, while nothing waits in the spool; seconds until the next is worth it."""
         now = time.monotonic()
-        if not self.shelf.busy or now < self._artifact_due:
-            return self._artifact_due - now if self.shelf.busy else NOTHING
+        waits = self.shelf.busy or self.shelf.lost
+        if not waits or now < self._artifact_due:
+            return self._artifact_due - now if waits else NOTHING
         try:
             answer = self.shelf.send(asking(server, self.header))
+            self._tell_lost(server)
         except NotReachable as error:
             log.debug("A wanted file waits: %s", error)
             answer = None

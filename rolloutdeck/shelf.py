@@ -52,9 +52,11 @@ class Errand:
             return False
 
 
-def register(ask: Ask, artifact: Artifact, attempt: str, command: str, send_now: bool) -> Answer:
+def register(
+    ask: Ask, artifact: Artifact, attempt: str, command: str, send_now: bool = False, gone: str = ""
+) -> Answer:
     """Tells the server of an artifact; a good answer has `id state missing`."""
-    body = json.dumps(artifact.told(attempt, command, send_now)).encode()
+    body = json.dumps(artifact.told(attempt, command, send_now, gone)).encode()
     return ask("PUT", "artifacts/", body=body, headers={"Content-Type": "application/json"})
 
 
@@ -73,6 +75,7 @@ class Shelf:
         self.memory, self.say = memory, say
         self.artifacts: dict[str, Artifact] = {}
         self.sent: list[Errand] = []
+        self.lost: deque[tuple[Artifact, str]] = deque()  # and why; their owner tells the server
         self._stamps: dict[tuple[Path, frozenset[str]], dict[str, Stamp]] = {}
         self._queue: deque[Errand] = deque()
         self._refused: set[tuple[str, str]] = set()
@@ -122,13 +125,13 @@ class Shelf:
             return None
         if self._requests is None:
             if not errand.is_there():
-                self._give_up(errand, f"{errand.path} is gone or has changed since it was registered")
+                self._lose(errand, f"{errand.path} is gone or has changed since it was registered")
                 return self.send(ask)
             self._requests = _requests(ask, errand)
         try:
             answer = next(self._requests)
         except OSError as error:
-            self._give_up(errand, f"{errand.path} can't be read ({error.strerror or error})")
+            self._lose(errand, f"{errand.path} can't be read ({error.strerror or error})")
             return self.send(ask)
         except BaseException:
             self._requests = None
@@ -152,6 +155,10 @@ class Shelf:
         with self._lock:
             self._queue.popleft()
 
+    def _lose(self, errand: Errand, why: str) -> None:
+        self.lost.append((errand.artifact, why))
+        self._give_up(errand, why)
+
     def _give_up(self, errand: Errand, why: str) -> None:
         self._refused.add((errand.key, errand.name))
         self._done()
@@ -174,7 +181,7 @@ class Shelf:
                 kept = json.loads(line)
                 stamps = {name: tuple(stamp) for name, stamp in kept.pop("stamps").items()}
                 key, path = kept.pop("key"), Path(kept.pop("path"))
-                self._hold(key, Artifact(path=path, stamps=stamps, **kept))  # type: ignore[arg-type]
+                self._hold(key, Artifact(path=path, stamps=stamps, **kept))
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
 

@@ -61,11 +61,11 @@ def _print(told: Row, run: Row | None, steps: int) -> None:
 
 
 def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
-    rows = [("step", "pin", "replays", "bytes are", *(["verdict"] if judged else []))]
+    rows = [("step", "pin", "replays", "bytes", *(["verdict"] if judged else []))]
     for entry in entries:
         source = entry.get("source") or {}
         place = f"step {source.get('step')} of {printable(str(source.get('name', '')), lines=False)}"
-        state = str(entry.get("state") or "")
+        state = _state([str(one.get("state") or "") for one in entry.get("artifacts") or ()])
         verdict = [VERDICTS[_refused(entry)]] if judged else []
         rows.append((str(entry["target_step"]), str(entry["pin"]), place, state, *verdict))
     used = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
@@ -88,6 +88,11 @@ def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
         )
     if generated := [step for step, target in cells if target is None]:
         print(f"{'steps' if len(generated) > 1 else 'step'} {ranges(generated)} generate")
+
+
+def _state(states: Sequence[str]) -> str:
+    """That of the artifact that is furthest from being ready; `none` of a pin that has none."""
+    return next((state for state in ("unsafe", "gone", "waiting", "uploading", "ready") if state in states), "none")
 
 
 def _refused(entry: Row) -> bool:

@@ -110,13 +110,10 @@ def _single(path: Path) -> Spot:
 
 
 def _gen_spot(folder: Path) -> Spot:
-    if _GENSTEP.match(folder.name):
-        layout, files = "v2", (GEN, META, NEW)
-    else:
-        layout, files = "skip", (GEN, META)
-        if not _STEP.match(folder.name):
-            return Spot("verl", folder, layout, files, NO_STEP)
-    return Spot("verl", folder, layout, files, "" if _sizes(folder / file for file in files) else NOT_WHOLE)
+    layout, files = ("v2", [GEN, META, NEW]) if _GENSTEP.match(folder.name) else ("skip", [GEN, META])
+    if layout == "skip" and not _STEP.match(folder.name):
+        return Spot("verl", folder, layout, tuple(files), NO_STEP)
+    return Spot("verl", folder, layout, tuple(files), "" if _sizes(folder / file for file in files) else NOT_WHOLE)
 
 
 def _is_inner(folder: Path) -> bool:
@@ -183,17 +180,20 @@ def _facts(shape: Mapping[str, int], batches: Iterable[Path], role: str) -> dict
 
 def _counted(batches: Iterable[Path]) -> dict[str, Any]:
     """Rows and prompts of all batches together, and what the bytes are; {} where one can't be read."""
-    rows, uids, kinds = 0, set(), set()
+    rows = 0
+    uids: set[str] = set()
+    kinds: set[tuple[str, str]] = set()
     try:
         from rolloutdeck.safe.batch import open_batch
 
         for path in batches:
             with open_batch(path) as batch:
                 rows += batch.rows
-                uids.update(str(key).rsplit("_", 2)[0] for key in batch.keys or ())
+                uids.update(key.rsplit("_", 2)[0] for key in batch.keys)
                 kinds.add((batch.format, batch.serialisation))
     except Exception:
         return {}
-    (form, serialisation), *other = kinds
-    found = {"rows": rows, "format": form, "serialisation": serialisation} if not other else {"rows": rows}
-    return found | ({"prompts": len(uids)} if uids else {})
+    found: dict[str, Any] = {"rows": rows, **({"prompts": len(uids)} if uids else {})}
+    if len(kinds) == 1:
+        found["format"], found["serialisation"] = kinds.pop()
+    return found

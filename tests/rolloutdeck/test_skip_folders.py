@@ -1,0 +1,228 @@
+"""verl's skip folders, as the real trees of `tests/data` and small copies of them with one thing wrong."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rolloutdeck import trainers
+from rolloutdeck.trainers import SkipFolder
+from rolloutdeck.trainers.verl_skip import (
+    FROM_PULL,
+    NO_STEP,
+    NOT_WHOLE,
+    PULLED,
+    UNREAD,
+    VALIDATION,
+    described,
+    spots,
+    step_folders,
+)
+
+DATA = Path(__file__).parents[1] / "data"
+SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256, "parameter_sync_step": 1}
+
+
+def step_of(tree: str, step: str = "1") -> Path:
+    (found,) = (DATA / tree).glob(f"*/GBS*/{step}")
+    return found
+
+
+def tree_of(tmp_path: Path, shape: str = "GBS8_N4_in128_out256") -> Path:
+    folder = tmp_path / "exp_proj" / shape
+    folder.mkdir(parents=True)
+    return folder
+
+
+def copied(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    return target
+
+
+def reasons(root: Path) -> dict[str, str]:
+    return {spot.path.name: spot.reason for spot in spots(root)}
+
+
+@pytest.mark.parametrize(
+    ("tree", "step", "expected", "files", "facts"),
+    [
+        (
+            "verl_skip/main",
+            "1",
+            ("rollout", 1, "global_step", "skip"),
+            ("gen_batch.dp", "meta.json"),
+            {"rows": 32, "prompts": 8, "format": "gen_batch", "serialisation": "torch"},
+        ),
+        (
+            "verl_skip/numpy_ser",
+            "1",
+            ("rollout", 1, "global_step", "skip"),
+            ("gen_batch.dp", "meta.json"),
+            {"rows": 32, "prompts": 8, "format": "gen_batch", "serialisation": "numpy"},
+        ),
+        (
+            "verl_skip/async",
+            "1",
+            ("async_rollout", 1, "feed_index", "skip"),
+            ("gen_batch.dp", "meta.json"),
+            {"rows": 4, "prompts": 1, "format": "gen_batch", "serialisation": "torch"},
+        ),
+        (
+            "verl_tq/sync",
+            "1",
+            ("rollout_tq", 1, "global_step", "tq"),
+            ("0/meta.json", "0/tq_batch.pt"),
+            {"rows": 32, "prompts": 8, "format": "tq_batch", "serialisation": "torch"},
+        ),
+        (
+            "verl_v2/main",
+            "genstep_000001",
+            ("rollout", 1, "global_step", "v2"),
+            ("gen_batch.dp", "meta.json", "new_batch.dp"),
+            {"rows": 32, "prompts": 8, "format": "gen_batch", "serialisation": "torch"},
+        ),
+    ],
+)
+def test_every_layout_is_recognised_with_its_role_step_and_facts(
+    tree: str, step: str, expected: tuple[str, int, str, str], files: tuple[str, ...], facts: dict[str, Any]
+) -> None:
+    [found] = step_folders(DATA / tree)
+    assert (found.role, found.step, found.step_kind, found.layout) == expected
+    assert (found.path, found.files) == (step_of(tree, step), files)
+    assert found.facts == {"role": found.role, **SHAPE, **facts}
+
+
+def test_the_folder_of_one_step_may_be_named(tmp_path: Path) -> None:
+    assert step_folders(step_of("verl_tq/sync")) == step_folders(DATA / "verl_tq/sync")
+    assert step_folders(step_of("verl_skip/main")) == step_folders(DATA / "verl_skip/main")
+
+
+def test_steps_come_in_their_order_and_deeper_experiment_names_are_found(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path / "team" / "exp")
+    for step in ("10", "2", "9"):
+        copied(step_of("verl_skip/main"), tree / step)
+    assert [found.step for found in step_folders(tmp_path)] == [2, 9, 10]
+
+
+@pytest.mark.parametrize("name", ["gen_batch.dp", "meta.json"])
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_step_that_verl_did_not_finish_is_not_taken(tmp_path: Path, name: str, how: str) -> None:
+    step = copied(step_of("verl_skip/main"), tree_of(tmp_path) / "3")
+    (step / name).unlink()
+    if how == "empty":
+        (step / name).touch()
+    assert reasons(tmp_path) == {"3": NOT_WHOLE} and step_folders(tmp_path) == []
+
+
+def test_folders_that_verl_would_not_find_again_are_no_steps(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path)
+    for name in ("07", "latest", "-1", "1e3"):
+        copied(step_of("verl_skip/main"), tree / name)
+    assert set(reasons(tmp_path).values()) == {NO_STEP} and len(reasons(tmp_path)) == 4
+
+
+def test_a_step_of_v1_is_whole_when_it_has_every_inner_folder(tmp_path: Path) -> None:
+    tree, inner = tree_of(tmp_path, "GBS1_N4_in128_out256"), step_of("verl_tq/sync") / "0"
+    for place in ("1/0", "1/1", "2/0", "3/0", "3/2", "4/0", "4/1"):
+        copied(inner, tree / place)
+    (tree / "4/1/meta.json").unlink()
+    assert reasons(tmp_path) == {"1": "", "2": NOT_WHOLE, "3": NOT_WHOLE, "4": NOT_WHOLE}
+    [found] = step_folders(tmp_path)
+    assert found.files == ("0/meta.json", "0/tq_batch.pt", "1/meta.json", "1/tq_batch.pt")
+    # The same 32 trajectories twice: rows are added up, prompts are counted by their uid.
+    assert found.facts["parameter_sync_step"] == 2
+    assert (found.facts["rows"], found.facts["prompts"]) == (64, 8)
+
+
+def test_the_first_step_of_an_async_v1_run_may_still_get_inner_folders(tmp_path: Path) -> None:
+    inner = step_of("verl_tq/sync") / "0"
+    sync, several = tree_of(tmp_path / "a"), tree_of(tmp_path / "b", "GBS1_N4_in128_out256")
+    copied(inner, sync / "1/0")
+    copied(inner, several / "1/0")
+    assert [spot.open for spot in spots(tmp_path / "a")] == [False]
+    assert [spot.open for spot in spots(tmp_path / "b")] == [True]
+    copied(inner, several / "2/0")
+    assert [spot.open for spot in spots(tmp_path / "b")] == [False, False]
+
+
+def test_a_batch_of_one_prompt_is_fully_async_only_if_it_says_so(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path, "GBS1_N4_in128_out256")
+    copied(step_of("verl_skip/main"), tree / "1")
+    copied(step_of("verl_skip/async"), tree / "2")
+    assert [(found.step, found.role, found.step_kind) for found in step_folders(tmp_path)] == [
+        (1, "rollout", "global_step"),
+        (2, "async_rollout", "feed_index"),
+    ]
+
+
+def new_batch(monkeypatch: pytest.MonkeyPatch, meta: dict[str, Any]) -> bytes:
+    """A `new_batch.dp` without rows, as verl 0.8 pickles one."""
+
+    class DataProto:
+        __module__, __qualname__ = "verl.protocol", "DataProto"
+
+        def __getstate__(self) -> tuple[Any, ...]:
+            return None, {}, meta
+
+    module = ModuleType("verl.protocol")
+    module.DataProto = DataProto  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verl", ModuleType("verl"))
+    monkeypatch.setitem(sys.modules, "verl.protocol", module)
+    return pickle.dumps(DataProto(), protocol=4)
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        ({"global_steps": 7}, 7),
+        ({"global_steps": 7, "validate": True}, VALIDATION),
+        ({}, UNREAD),
+        ({"global_steps": "7"}, UNREAD),
+    ],
+)
+def test_a_genstep_is_of_the_step_that_its_batch_says_and_validation_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meta: dict[str, Any], expected: Any
+) -> None:
+    step = copied(step_of("verl_v2/main", "genstep_000001"), tree_of(tmp_path) / "genstep_000012")
+    (step / "new_batch.dp").write_bytes(new_batch(monkeypatch, meta))
+    [spot] = spots(tmp_path)
+    found = described(spot)
+    assert (found.step if isinstance(found, SkipFolder) else found) == expected
+
+
+def test_the_single_file_of_old_versions_is_kept_for_reading_only(tmp_path: Path) -> None:
+    name = "exp_proj_GBS8__N4"
+    shutil.copy(step_of("verl_skip/main") / "gen_batch.dp", tmp_path / name)
+    [found] = step_folders(tmp_path)
+    assert (found.path, found.files, found.step, found.layout) == (tmp_path, (name,), 0, "single")
+    assert found.facts["format"] == "single_file"  # which no run asks for
+    assert step_folders(tmp_path / name) == [found]
+
+
+def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
+    copied(step_of("verl_skip/main"), tree_of(tmp_path) / "3")
+    (tmp_path / PULLED).write_text("{}")
+    assert reasons(tmp_path) == {"3": FROM_PULL}
+
+
+@pytest.mark.parametrize("damage", ["cut", "hostile"])
+def test_a_batch_that_can_not_be_read_has_the_facts_of_its_path(tmp_path: Path, damage: str) -> None:
+    step = copied(step_of("verl_skip/main"), tree_of(tmp_path) / "5")
+    batch = step / "gen_batch.dp"
+    hostile = step_of("verl_skip/broken", "5") / "gen_batch.dp"
+    batch.write_bytes(hostile.read_bytes() if damage == "hostile" else batch.read_bytes()[:5000])
+    [found] = step_folders(tmp_path)
+    assert found.facts == {"role": "rollout", **SHAPE, "prompts": 8}
+
+
+def test_no_other_folder_looks_like_a_step(tmp_path: Path) -> None:
+    for name in ("checkpoints/global_step_4/meta.json", "notes/3/data.json", "1.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert trainers.spots(tmp_path) == []

@@ -107,12 +107,15 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
     if len(entries) > MOST_ENTRIES:
         raise BadInput(f"A plan may have {MOST_ENTRIES:,} entries.", "entries")
     found: dict[int, int] = {}
-    for pin, target in entries:
+    ids = [pin.pk for pin, _ in entries]
+    known = {pin.pk: pin for pin in Pin.objects.select_for_update().filter(pk__in=ids, project=project)}
+    for told, target in entries:
         step = number(target, "target_step", least=1)
         if step is None:
             raise BadInput("Every entry needs the step at which its pin is replayed.", "target_step")
-        if pin.project_id != project.pk:
-            raise NotThere(f"There is no pin {pin.pk} in {project.slug}.", "entries")
+        pin = known.get(told.pk)
+        if pin is None:
+            raise NotThere(f"There is no pin {told.pk} in {project.slug}.", "entries")
         if pin.removed_at is not None:
             raise BadInput(f"Pin {pin.pk} was removed; pin {pin} again to replay it.", "entries")
         if step in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,7 +16,7 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rollouts import projects, search
+from rollouts import loosen, projects, search
 from rollouts.errors import BadInput
 from rollouts.models import Project
 from rollouts.words import text
@@ -55,7 +56,11 @@ class OneProject(APIView):
 
     scopes = {"PATCH": "admin"}
     takes: ClassVar[Takes] = {
-        "PATCH": {"reasons": "[{key, name}] that a flag may have.", "correct": "The rule for Correct, a query."}
+        "PATCH": {
+            "reasons": "[{key, name}] that a flag may have.",
+            "correct": "The rule for Correct, a query.",
+            "loosened": "{fact: why}: differences that refuse a replay and shall only warn; null takes one back.",
+        }
     }
 
     def get(self, request: Request, slug: str) -> Response:
@@ -63,7 +68,7 @@ class OneProject(APIView):
         return Response(whole(request, access.project_or_404(request, slug)))
 
     def patch(self, request: Request, slug: str) -> Response:
-        """Change `reasons` ([{key, name}]) and `correct` (a query)."""
+        """Change `reasons` ([{key, name}]), `correct` (a query) and `loosened` ({fact: why})."""
         data = told(request, self)
         project = access.project_or_404(request, slug, scope="admin")
         if "reasons" in data:
@@ -72,7 +77,20 @@ class OneProject(APIView):
             project.correct = text(data["correct"], "correct", most=200)
             search.parse(project.correct)
         project.save(update_fields=["reasons", "correct"])
+        if "loosened" in data:
+            loosened(project, data["loosened"], access.person(request))
         return Response(whole(request, project))
+
+
+def loosened(project: Project, told: Any, by: User) -> None:
+    """Raises BadInput."""
+    if not isinstance(told, dict):
+        raise BadInput("`loosened` must be an object {fact: why}.", "loosened")
+    for fact, note in told.items():
+        if note is None:
+            loosen.tighten(project, fact, by)
+        else:
+            loosen.loosen(project, fact, by, note)
 
 
 def whole(request: Request, project: Project) -> dict[str, Any]:

@@ -20,6 +20,7 @@ def project(row: Project, role: str) -> dict[str, Any]:
         "role": role,
         "reasons": row.reasons,
         "correct": row.correct,
+        "loosened": row.loosened,
         "created_at": row.created_at,
     }
 

@@ -1,0 +1,216 @@
+"""Pins: made, noted, removed, and how far their bytes are."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts import artifacts, pins, plans
+from rollouts.errors import BadInput, Conflict, NotThere
+from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample, Step
+from tests import make
+from tests.dashboard.ask import dumped, line
+from tests.rollouts.artifacts import brought, meta, registered
+
+pytestmark = pytest.mark.django_db
+
+HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def pinned(run: Run, owner: User, step: int = 3, **more: object) -> Pin:
+    return pins.pin(run, step, owner, **more)[0]  # type: ignore[arg-type]
+
+
+def states(run: Run, *wanted: str) -> None:
+    """Sets the states of the run's artifacts, in the order they were told."""
+    for artifact, state in zip(run.artifacts.order_by("pk"), wanted, strict=True):
+        Artifact.objects.filter(pk=artifact.pk).update(state=state)
+
+
+def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner: User) -> None:
+    one = registered(run, 3)
+    registered(run, 4)
+    registered(run, 3, {"tokenizer.json": b"{}"}, role="tokenizer")
+    row, created = pins.pin(run, 3, owner, note="the good one")
+    assert (created, row.note, row.user, list(row.artifacts.all())) == (True, "the good one", owner, [one])
+
+
+def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: User, mate: User) -> None:
+    registered(run, 3)
+    first = pinned(run, owner, note="a")
+    again, created = pins.pin(run, 3, mate)
+    assert (again.pk, created, again.note, again.user) == (first.pk, False, "a", owner)
+    assert pins.pin(run, 3, mate, note="b")[0].note == "b"
+    assert AuditEntry.objects.filter(verb="pin.create").count() == 1
+
+
+def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mate: User) -> None:
+    registered(run, 3)
+    row = pins.unpin(pinned(run, owner), owner)
+    assert row.removed_at and pins.unpin(row, owner).removed_at == row.removed_at
+    again, new = pins.pin(run, 3, mate)
+    assert (again.pk, new, again.removed_at, again.user) == (row.pk, True, None, mate)
+    assert list(AuditEntry.objects.order_by("pk").values_list("verb", flat=True)) == [
+        "pin.create",
+        "pin.remove",
+        "pin.create",
+    ]
+
+
+def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why(run: Run, owner: User) -> None:
+    with pytest.raises(NotThere, match="nothing of global_step 3"):
+        pinned(run, owner)
+    dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
+    with pytest.raises(NotThere, match="start it with its rollout dump on"):
+        pinned(run, owner)
+    registered(run, 4)
+    with pytest.raises(NotThere, match="no files of step 3"):
+        pinned(run, owner)
+    assert Pin.objects.count() == 0
+
+
+def test_files_that_were_watched_beside_a_launch_belong_to_its_step(run: Run, owner: User) -> None:
+    dumped(run, 3, [line(3, n, 1.0) for n in range(2)], attempt="launch")
+    one = registered(run, 3, attempt="files")
+    row = pinned(run, owner)
+    assert (row.attempt.key, list(row.artifacts.all())) == ("launch", [one])
+
+
+def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_meant(run: Run, owner: User) -> None:
+    old = registered(run, 3, {"meta.json": meta(3), "a.json": b"1"}, attempt="first")
+    new = registered(run, 3, {"meta.json": meta(3), "a.json": b"2"}, attempt="second")
+    shown, before = pinned(run, owner), pinned(run, owner, attempt="first")
+    assert [list(row.artifacts.all()) for row in (shown, before)] == [[new], [old]]
+    with pytest.raises(NotThere, match="no attempt 'third'"):
+        pinned(run, owner, attempt="third")
+
+
+def test_a_pin_keeps_the_files_it_was_made_with_until_they_are_gone(run: Run, owner: User) -> None:
+    old = registered(run, 3, {"a.json": b"1"})
+    row = pinned(run, owner)
+    new = registered(run, 3, {"a.json": b"2"})
+    assert list(pinned(run, owner).artifacts.all()) == [old]
+    registered(run, 3, {"a.json": b"1"}, gone="rewritten")
+    assert list(pinned(run, owner).artifacts.all()) == [new]
+    assert Pin.objects.get() == row
+
+
+def fed(run: Run, *indices: int) -> list[Artifact]:
+    files = {"async_rollout": True}
+    return [
+        registered(run, index, {"meta.json": meta(index)}, role=next(iter(files)), step_kind="feed_index")
+        for index in indices
+    ]
+
+
+def grouped(run: Run, step: int, *groups: str) -> None:
+    dumped(run, step, [line(step, n, 1.0) for n in range(len(groups))])
+    rows = Sample.objects.filter(step__run=run, step__step=step).order_by("ordinal")
+    for row, group in zip(rows, groups, strict=True):
+        Sample.objects.filter(pk=row.pk).update(group=group)
+
+
+def test_where_each_prompt_has_its_own_files_a_step_is_pinned_with_those_it_was_trained_on(
+    run: Run, owner: User
+) -> None:
+    feeds = fed(run, 7, 8, 9)
+    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_7", "uid_sample_0_9", "uid_sample_1_12")
+    row = pinned(run, owner)
+    assert list(row.artifacts.order_by("step")) == [feeds[0], feeds[2]]
+    standing = pins.standing(row)
+    assert (standing.available, standing.prompts, standing.state) == (2, 3, "waiting")
+    late = fed(run, 12)
+    assert list(pinned(run, owner).artifacts.order_by("step")) == [feeds[0], feeds[2], *late]
+
+
+def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> None:
+    fed(run, 7)
+    grouped(run, 3, "uid_sample_0_8", "uid_sample_0_9")
+    with pytest.raises(NotThere, match="None of the 2 prompts of step 3"):
+        pinned(run, owner)
+
+
+def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run: Run, owner: User) -> None:
+    registered(run, 3)
+    row = pinned(run, owner, target_step=5)
+    with pytest.raises(Conflict, match="in the replay plan default; take it out"):
+        pins.unpin(row, owner)
+    plans.save(run.project, "default", owner, if_match=1, action="cache", entries=[])
+    assert pins.unpin(row, owner).removed_at
+
+
+def test_a_note_is_text_and_its_change_is_written_down(run: Run, owner: User) -> None:
+    registered(run, 3)
+    row = pinned(run, owner)
+    assert pins.annotate(row, owner, "line one\nline two").note == "line one\nline two"
+    assert AuditEntry.objects.get(verb="pin.note").detail == {"note": "line one\nline two"}
+    for wrong in ("\x00", "\ud800", "x" * 10_001):
+        with pytest.raises(BadInput):
+            pins.annotate(row, owner, wrong)
+
+
+def test_the_pin_of_a_step_row_is_found_while_it_stands(run: Run, owner: User) -> None:
+    dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
+    registered(run, 3)
+    step = Step.objects.get()
+    assert pins.pin_of(step) is None
+    row = pinned(run, owner)
+    assert pins.pin_of(step) == row
+    pins.unpin(row, owner)
+    assert pins.pin_of(step) is None
+
+
+def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: Run, owner: User) -> None:
+    files = {"a.json": b"1" * 40, "b.json": b"2" * 60}
+    artifact = registered(run, 3, files, origin=HERE)
+    row = pinned(run, owner)
+    before = pins.standing(row)
+    assert (before.state, before.percent, before.bytes) == ("waiting", 0, 100)
+    [sender] = before.senders
+    assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
+    assert sender.quiet and sender.asked_at is None
+    brought(artifact, {"a.json": files["a.json"]})
+    artifacts.wanted(run, "node-1")
+    during = pins.standing(row)
+    assert (during.state, during.percent, during.senders[0].quiet) == ("uploading", 40, False)
+    brought(artifact, {"b.json": files["b.json"]})
+    after = pins.standing(row)
+    assert (after.state, after.percent, after.senders) == ("uploading", 100, ())
+
+
+def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User) -> None:
+    registered(run, 3, origin=HERE)
+    row = pinned(run, owner)
+    asked = timezone.now() - timedelta(seconds=61)
+    Run.objects.update(pollers={"node-1": asked.isoformat()})
+    [sender] = pins.standing(row).senders
+    assert sender.quiet and sender.asked_at == asked
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (("ready", "ready"), "ready"),
+        (("ready", "waiting"), "uploading"),
+        (("ready", "unsafe"), "ready"),
+        (("gone", "unsafe"), "unsafe"),
+        (("gone", "gone"), "gone"),
+        (("gone", "ready"), "ready"),
+    ],
+)
+def test_of_many_prompts_what_can_be_used_counts(run: Run, owner: User, told: tuple[str, str], shown: str) -> None:
+    fed(run, 7, 8)
+    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_8")
+    row = pinned(run, owner)
+    states(run, *told)
+    standing = pins.standing(row)
+    assert standing.state == shown
+    assert standing.available == sum(state in ("ready", "waiting") for state in told)

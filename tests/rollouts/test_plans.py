@@ -1,0 +1,229 @@
+"""Plans: saved as revisions, bound to runs, judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import artifacts, loosen, pins, plans, replays
+from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
+from tests import make
+from tests.dashboard.ask import dumped, line
+from tests.rollouts.artifacts import registered
+
+pytestmark = pytest.mark.django_db
+
+SHAPE = {"serialisation": "torch", "format": "gen_batch", "rows": 32, "prompts": 8, "samples_per_prompt": 4}
+
+
+@pytest.fixture
+def source(project: Project) -> Run:
+    return make.run(project, "source")
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project, "next")
+
+
+@pytest.fixture
+def good(source: Run, owner: User) -> list[Pin]:
+    """Pins of the steps 1 to 3."""
+    for step in (1, 2, 3):
+        registered(source, step, facts=SHAPE)
+    return [pins.pin(source, step, owner)[0] for step in (1, 2, 3)]
+
+
+def saved(project: Project, by: User, if_match: int, *entries: tuple[Pin, int], **more: Any) -> Revision:
+    return plans.save(project, "default", by, if_match=if_match, action=more.pop("action", "cache"), entries=entries)
+
+
+def test_there_is_no_plan_until_somebody_saves_one(project: Project, owner: User, good: list[Pin]) -> None:
+    assert plans.current(project) is None
+    revision = saved(project, owner, 0, (good[0], 1), (good[1], 4), action="repeat")
+    assert (revision.number, revision.action, plans.current(project)) == (1, "repeat", revision)
+    assert list(revision.entries.order_by("target_step").values_list("target_step", "pin")) == [
+        (1, good[0].pk),
+        (4, good[1].pk),
+    ]
+    assert AuditEntry.objects.get(verb="plan.save").detail["entries"] == {"1": good[0].pk, "4": good[1].pk}
+
+
+def test_every_save_is_a_new_revision_and_the_old_one_stays_as_it_was(
+    project: Project, owner: User, good: list[Pin]
+) -> None:
+    first = saved(project, owner, 0, (good[0], 1))
+    second = saved(project, owner, 1, (good[1], 1))
+    assert (second.number, [one.number for one in plans.revisions(project)]) == (2, [1, 2])
+    assert plans.entries_of(first)[0].pin == good[0]
+    assert plans.of_ref(project, "default@1") == first and plans.of_ref(project, "") == second
+
+
+def test_the_second_of_two_people_who_save_at_once_is_told_and_nothing_is_written(
+    project: Project, owner: User, mate: User, good: list[Pin]
+) -> None:
+    saved(project, owner, 0, (good[0], 1))
+    saved(project, owner, 1, (good[1], 1))
+    with pytest.raises(Outdated, match="olga saved revision 2 of default meanwhile, yours began at 1"):
+        saved(project, mate, 1, (good[2], 1))
+    assert Revision.objects.count() == 2 and Entry.objects.count() == 2
+
+
+def test_the_same_save_again_is_the_revision_it_made(project: Project, owner: User, good: list[Pin]) -> None:
+    first = saved(project, owner, 0, (good[0], 1))
+    assert saved(project, owner, 0, (good[0], 1)) == first
+    with pytest.raises(Outdated):
+        saved(project, owner, 0, (good[0], 2))
+
+
+def test_a_revision_that_was_never_there_is_no_base_for_a_save(project: Project, owner: User) -> None:
+    with pytest.raises(Outdated, match="has no revision 7"):
+        saved(project, owner, 7)
+
+
+def test_a_step_replays_one_pin_of_this_project_that_stands(project: Project, owner: User, good: list[Pin]) -> None:
+    with pytest.raises(BadInput, match="Two entries have the target step 2"):
+        saved(project, owner, 0, (good[0], 2), (good[1], 2))
+    for target in (0, -1, None, "x"):
+        with pytest.raises(BadInput):
+            saved(project, owner, 0, (good[0], target))  # type: ignore[arg-type]
+    other = make.project("code")
+    with pytest.raises(NotThere, match="no pin"):
+        saved(other, owner, 0, (good[0], 1))
+    pins.unpin(good[0], owner)
+    with pytest.raises(BadInput, match="was removed"):
+        saved(project, owner, 0, (good[0], 1))
+    assert Revision.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"action": "nearest"}, {"on_mismatch": "crash"}, {"name": "a/b"}, {"name": "@"}, {"name": "x" * 81}]
+)
+def test_words_that_no_plan_knows_are_refused(project: Project, owner: User, wrong: dict[str, str]) -> None:
+    with pytest.raises(BadInput):
+        plans.save(project, wrong.pop("name", "default"), owner, if_match=0, **{"action": "cache", **wrong})  # type: ignore[arg-type]
+
+
+def test_a_pin_with_a_target_enters_the_plan_whoever_saved_it(project: Project, owner: User, good: list[Pin]) -> None:
+    saved(project, owner, 0, (good[0], 1), action="repeat_last")
+    pins.pin(good[1].run, 2, owner, target_step=6)
+    newest = plans.current(project)
+    assert newest and (newest.number, newest.action, plans.says(newest)["targets"]) == (
+        2,
+        "repeat_last",
+        {1: good[0].pk, 6: good[1].pk},
+    )
+    pins.pin(good[1].run, 2, owner, target_step=6)
+    assert plans.current(project) == newest
+    with pytest.raises(BadInput, match="replays another pin"):
+        pins.pin(good[2].run, 3, owner, target_step=6)
+
+
+def test_a_run_that_is_bound_never_sees_later_edits(project: Project, owner: User, run: Run, good: list[Pin]) -> None:
+    first = saved(project, owner, 0, (good[0], 1))
+    assert plans.bind(run).revision == first
+    make.attempt(run, "a")
+    replays.report(run, "a", 1, "hit")
+    saved(project, owner, 1, (good[1], 1))
+    assert plans.bind(run).revision == first
+    assert plans.bind(run, "default@2").revision == first
+    assert Binding.objects.count() == 1
+
+
+def test_until_it_has_begun_a_run_follows_what_it_asked_for_last(
+    project: Project, owner: User, run: Run, good: list[Pin]
+) -> None:
+    saved(project, owner, 0, (good[0], 1))
+    plans.bind(run)
+    second = saved(project, owner, 1, (good[1], 1))
+    assert plans.bind(run).revision == second
+    dumped(run, 0, [line(0, n, 1.0) for n in range(2)], split="eval")
+    assert plans.bind(run, "default@1").revision == plans.of_ref(project, "default@1")
+    dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
+    assert plans.bind(run).revision == plans.of_ref(project, "default@1")
+
+
+def test_a_run_that_began_without_a_plan_goes_on_without_one(
+    project: Project, owner: User, run: Run, good: list[Pin]
+) -> None:
+    assert plans.bind(run).revision is None
+    dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
+    saved(project, owner, 0, (good[0], 2))
+    assert plans.bind(run).revision is None and plans.meant(run) is None
+
+
+def test_a_plan_or_revision_that_is_not_there_is_said(project: Project, run: Run) -> None:
+    for ref in ("nightly", "default@3", "nightly@1"):
+        with pytest.raises(NotThere, match="no replay plan"):
+            plans.bind(run, ref)
+    with pytest.raises(BadInput):
+        plans.bind(run, "default@one")
+    assert not Binding.objects.exists()
+
+
+def test_a_plan_is_judged_entry_by_entry_for_the_run_that_asks(
+    project: Project, owner: User, run: Run, good: list[Pin]
+) -> None:
+    revision = saved(project, owner, 0, (good[0], 2), (good[1], 3), action="repeat")
+    plans.bind(run, "", {**SHAPE, "role": "rollout", "rows": 64, "model": "Qwen3-8B"})
+    run.refresh_from_db()
+    verdict = plans.verdict(revision, plans.facts_of(run), range(1, 7))
+    assert verdict.strip == ((1, None), (2, 2), (3, 3), (4, 2), (5, 3), (6, 2))
+    assert [one.entry.target_step for one in verdict.entries] == [2, 3]
+    strict = [(one.fact, one.pinned, one.asking) for one in verdict.entries[0].differences if one.verdict == "refuse"]
+    assert strict == [("rows", 32, 64)] and verdict.entries[0].refused
+    unknown = {one.fact for one in verdict.entries[0].differences if one.verdict == "warn"}
+    assert {"tokenizer", "model", "dataset", "versions"} <= unknown
+
+
+def test_a_refusal_that_the_project_has_loosened_is_a_warning(
+    project: Project, owner: User, run: Run, good: list[Pin]
+) -> None:
+    saved(project, owner, 0, (good[0], 2))
+    asking = {**SHAPE, "role": "rollout", "rows": 64}
+    loosen.loosen(project, "rows", owner, "half a batch is enough for this test")
+    [entry] = plans.verdict(plans.current(project), asking).entries
+    assert not entry.refused
+    assert [(one.fact, one.verdict) for one in entry.differences if one.loosened] == [("rows", "warn")]
+    loosen.tighten(project, "rows", owner)
+    [entry] = plans.verdict(plans.current(project), asking).entries
+    assert entry.refused
+
+
+def test_an_empty_plan_has_a_verdict_too() -> None:
+    assert plans.verdict(None, {}, range(1, 3)).strip == ((1, None), (2, None))
+
+
+def test_what_a_run_is_compared_by_comes_from_its_own_files_and_its_own_word(run: Run) -> None:
+    assert plans.facts_of(run) == {}
+    registered(run, 1, facts=SHAPE)
+    plans.bind(run, "", {"rows": 64})
+    run.refresh_from_db()
+    assert plans.facts_of(run) == {**SHAPE, "role": "rollout", "rows": 64}
+
+
+def test_past_the_last_target_a_bound_run_generates_and_records(
+    project: Project, owner: User, run: Run, good: list[Pin]
+) -> None:
+    """Where V2 with `cache` neither loaded nor wrote."""
+    revision = saved(project, owner, 0, (good[0], 1))
+    plans.bind(run)
+    assert plans.verdict(revision, {}, range(1, 4)).strip == ((1, 1), (2, None), (3, None))
+    later = registered(run, 3)
+    assert pins.pin(run, 3, owner)[0].artifacts.get() == later
+
+
+def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
+    project: Project, owner: User, run: Run, good: list[Pin]
+) -> None:
+    saved(project, owner, 0, (good[0], 1))
+    plans.bind(run)
+    saved(project, owner, 1)
+    pins.unpin(good[0], owner)
+    one = good[0].artifacts.get()
+    assert one in Artifact.objects.held() and artifacts.wanted(good[0].run)[0].artifact == one.key
+    Run.objects.filter(pk=run.pk).update(outcome="finished")
+    assert one not in Artifact.objects.held()

@@ -1,0 +1,117 @@
+"""Artifacts are checked before anybody is given their bytes."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from rollouts import artifacts, blobs, upkeep, verdicts
+from rollouts.errors import StorageUnavailable
+from rollouts.models import Artifact, Blob, Project, Run
+from tests import make
+from tests.conftest import DATA
+from tests.rollouts.artifacts import brought, manifest_of, meta, registered
+
+pytestmark = pytest.mark.django_db
+
+BATCH = DATA / "verl_skip/main/qwen2-tiny_grpo_rl-acceptance/GBS8_N4_in128_out256/1/gen_batch.dp"
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("this must never run",)
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def checked(run: Run, files: dict[str, bytes]) -> Artifact:
+    artifact = brought(registered(run, 3, files), files)
+    verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    return artifact
+
+
+def test_a_real_batch_with_its_json_is_ready(run: Run) -> None:
+    artifact = checked(run, {"gen_batch.dp": BATCH.read_bytes(), "meta.json": meta(3)})
+    assert (artifact.state, artifact.message) == ("ready", "") and artifact.ready_at
+    assert artifacts.why_not(artifact) == ""
+    batch = Blob.objects.get(sha256=artifact.files["gen_batch.dp"]["sha256"])
+    assert (batch.readable, batch.loadable, batch.reasons) == (True, True, [])
+
+
+def test_a_pickle_that_would_call_a_function_makes_the_artifact_unsafe_with_the_reason(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = checked(run, {"gen_batch.dp": pickle.dumps(Evil()), "meta.json": meta(3)})
+    assert artifact.state == "unsafe" and artifact.message.startswith("gen_batch.dp: ")
+    assert "print" in artifact.message
+    assert "not safe to load" in artifacts.why_not(artifact)
+    assert "never run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, pickle.dumps({"a": 1})])
+def test_a_file_that_is_called_json_must_be_json(run: Run, body: bytes) -> None:
+    artifact = checked(run, {"meta.json": body})
+    assert artifact.state == "unsafe" and "called JSON and is none" in artifact.message
+
+
+def test_a_pickle_is_not_made_data_by_another_artifact_that_calls_it_json(run: Run) -> None:
+    body = pickle.dumps(Evil(), protocol=0)
+    checked(run, {"notes.json": body})
+    assert checked(run, {"gen_batch.dp": body}).state == "unsafe"
+
+
+def test_any_other_file_is_refused_because_a_trainer_might_unpickle_it(run: Run) -> None:
+    assert checked(run, {"notes.txt": b"only text"}).state == "unsafe"
+
+
+def test_checking_again_changes_nothing(run: Run) -> None:
+    artifact = checked(run, {"meta.json": meta(3)})
+    verdicts.check(artifact.pk)
+    assert Artifact.objects.get().ready_at == artifact.ready_at
+    verdicts.check(artifact.pk + 99)
+
+
+def test_one_worker_at_a_time_checks_and_the_sweep_sends_it_again_when_that_one_died(run: Run) -> None:
+    artifact = brought(registered(run, 3), {"meta.json": meta(3)})
+    assert upkeep.artifacts_due() == [artifact.pk]
+    assert artifact.claim() and not artifact.claim()
+    assert upkeep.artifacts_due() == []
+    Artifact.objects.update(due_at=timezone.now() - timedelta(seconds=1))
+    assert upkeep.artifacts_due() == [artifact.pk]
+    verdicts.check(artifact.pk)
+    assert Artifact.objects.get().state == "ready" and upkeep.artifacts_due() == []
+
+
+def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> None:
+    artifact = brought(registered(run, 3), {"meta.json": meta(3)})
+    for _ in range(Artifact.MAX_TRIES):
+        assert artifact.claim()
+        Artifact.objects.update(due_at=timezone.now())
+    verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    assert artifact.state == "unsafe" and "without an answer" in artifact.message
+
+
+def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
+    files = {"gen_batch.dp": BATCH.read_bytes()}
+    artifact = brought(registered(run, 3, files), files)
+    place = blobs.path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
+    aside = Path(f"{place}.aside")
+    place.rename(aside)
+    with pytest.raises(StorageUnavailable):
+        verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    assert artifact.state == "uploading"
+    aside.rename(place)
+    Artifact.objects.update(due_at=timezone.now())
+    verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    assert artifact.state == "ready"

@@ -16,7 +16,7 @@ from rollouts.errors import StorageUnavailable
 from rollouts.formats import Told, of_file
 from rollouts.ingest import FIRST_DUE, DumpHeader
 from rollouts.merging import ARTIFACT
-from rollouts.models import Artifact, Dump, Run
+from rollouts.models import Artifact, Dump, Run, Step
 
 TOKENIZER = "tokenizer"
 
@@ -73,6 +73,15 @@ def read_again(run: Run) -> list[Dump]:
         due_at=timezone.now() + FIRST_DUE,
     )
     return list(made.order_by("step", "pk"))
+
+
+def lacking(step: Step) -> str:
+    """The command that would bring a tokenizer, where a batch of the step can't show its text, or join, without."""
+    if not step.facets.get("no-text") and step.facets.get("tokens", 0) >= step.samples:
+        return ""
+    same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
+    made = Dump.objects.filter(**same, source__startswith=ARTIFACT, state=Dump.State.INDEXED)
+    return decoding.command_for(step.run) if made.exists() else ""
 
 
 def is_one(dump: Dump) -> bool:

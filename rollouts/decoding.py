@@ -7,6 +7,7 @@ is run. Decoded as verl decodes for its JSONL: without special tokens.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -63,6 +64,20 @@ def tokenizer_of(run: Run) -> Decoder | None:
 def is_known(run: Run) -> bool:
     """Whether a tokenizer came with the run, without loading it."""
     return run.artifacts.filter(role="tokenizer", state=Artifact.State.READY).exists()
+
+
+def pieces_of(run: Run, ids: Sequence[int] | None) -> list[str] | None:
+    """The text of each token by itself; None without ids or a tokenizer."""
+    decoder = tokenizer_of(run) if ids else None
+    return decoder.pieces(ids) if decoder and ids else None
+
+
+def command_for(run: Run) -> str:
+    """What brings the run its tokenizer; empty where it has one."""
+    if is_known(run):
+        return ""
+    named = shlex.join(["--project", run.project.slug, "--run", run.name])
+    return f"rolloutdeck import --tokenizer PATH {named}"
 
 
 @lru_cache(maxsize=KEPT)

@@ -17,7 +17,7 @@ from rollouts.models import Sample, SampleQuerySet
 from rollouts.records import Record
 
 BATCH = 256
-BODY = tuple(known.name for known in fields(Record))
+BODY = tuple(known.name for known in fields(Record) if known.name != "textless")
 
 TEXT, NUMBER, WHOLE, YES = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 JSON = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras")
@@ -64,8 +64,9 @@ def slim(sample: Sample) -> dict[str, Any]:
 
 
 def whole(sample: Sample, body: bodies.Body) -> dict[str, Any]:
-    """A sample with everything its dumps tell of it."""
+    """A sample with everything its dumps tell of it; a response of which only the tokens are known is null."""
     told = {name: getattr(body, name) for name in BODY}
+    told["response"] = None if body.textless else body.response
     row = slim(sample)
     del row["tail"], row["expected"]
     return {**told, **row, "group": row["group"] or told["group"]}

@@ -19,7 +19,7 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, counted
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import bodies, exports, flags, history, search
+from rollouts import bodies, decoding, exports, flags, history, search
 from rollouts.errors import BadInput
 from rollouts.models import Sample
 from rollouts.words import number, one_of, text
@@ -145,18 +145,21 @@ class Tokens(APIView):
     }
 
     def get(self, request: Request, pk: str) -> Response:
-        """`count` tokens of the response from `start` on, each array that was recorded, and the prompt's token ids."""
+        """`count` tokens of the response from `start` on, each array that was recorded, and the prompt's token ids.
+
+        `texts` is each token's text by itself, where the run's tokenizer is known.
+        """
         query = asked(request, self)
         start = number(query.get("start"), "start", most=2**31) or 0
         count = counted(query.get("count"), "count", most=MOST_TOKENS, default=1000)
-        body = body_of(access.sample_or_404(request, pk))
+        sample = access.sample_or_404(request, pk)
+        body = body_of(sample)
         arrays: dict[str, list[Any] | None] = {name: getattr(body, name) for name in PER_TOKEN}
         total = max((len(array) for array in arrays.values() if array), default=0)
         cut = {name: None if array is None else array[start : start + count] for name, array in arrays.items()}
         prompt = None if body.prompt_ids is None else body.prompt_ids[:MOST_TOKENS]
-        return Response(
-            {"start": start, "count": max(0, min(count, total - start)), "total": total, "prompt_ids": prompt, **cut}
-        )
+        shown = {"start": start, "count": max(0, min(count, total - start)), "total": total, "prompt_ids": prompt}
+        return Response({**shown, "texts": decoding.pieces_of(sample.step.run, cut["response_ids"]), **cut})
 
 
 FORMATS = {

@@ -19,6 +19,7 @@ MARKS = (
     ("empty", "EMPTY", "bad", "an empty response"),
     ("duplicate", "DUP", "plain", "the same text as another response of its group"),
     ("no-marker", "FMT", "bad", "no answer marker"),
+    ("no-text", "NO TEXT", "plain", "only its tokens were recorded; text needs a tokenizer"),
 )
 
 FIRST, MORE = 50, 200

@@ -54,7 +54,7 @@ def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str
         "others": others(body),
         "words": words_of(ask.q),
         **flagging(request, sample, flags, role),
-        **views.shown(body, ask.view, asking.start_of(request.GET.get("start", ""))),
+        **views.shown(body, ask.view, asking.start_of(request.GET.get("start", "")), sample.step.run),
     }
 
 

@@ -11,6 +11,8 @@ from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 
 from dashboard.pages.text import HALF, shielded
+from rollouts import decoding
+from rollouts.models import Run
 
 MOST_RENDERED = 200_000
 WINDOW = 2000
@@ -33,10 +35,11 @@ def offered(body: Any) -> list[View]:
     """The views that this sample has data for; `t` opens turns, or tokens where there are no turns."""
     turns = [View("turns", "t")] if body.messages else []
     tokens = [View("tokens", "" if turns else "t")] if body.response_ids else []
-    return [View("raw", "r"), View("math", "m"), *turns, *tokens, View("json", "i")]
+    math = [] if body.textless else [View("math", "m")]
+    return [View("raw", "r"), *math, *turns, *tokens, View("json", "i")]
 
 
-def shown(body: Any, wanted: str, start: int) -> dict[str, Any]:
+def shown(body: Any, wanted: str, start: int, run: Run) -> dict[str, Any]:
     """What the template of the wanted view needs; raw where the sample has no data for it."""
     views = offered(body)
     view = wanted if any(one.name == wanted for one in views) else "raw"
@@ -44,12 +47,15 @@ def shown(body: Any, wanted: str, start: int) -> dict[str, Any]:
     if view == "math":
         extra["rendered"] = rendered(body.response)
     elif view == "turns":
-        extra["turns"] = [turn(message) for message in body.messages]
+        extra["turns"] = [turn(message) for message in talk(body)]
     elif view == "tokens":
-        extra["tokens"] = tokens(body, start)
+        extra["tokens"] = tokens(body, start, run)
     elif view == "json":
         extra["whole"] = whole(body)
-    return {"views": views, "view": view, "response_template": f"sample/{view}.html", **extra}
+    template = f"sample/{view}.html"
+    if view == "raw" and body.textless:
+        template, extra["command"] = "sample/textless.html", decoding.command_for(run)
+    return {"views": views, "view": view, "response_template": template, **extra}
 
 
 def rendered(text: str) -> SafeString:
@@ -68,6 +74,13 @@ def kept_math(text: str) -> str:
     for mark in MATH:
         text = text.replace(mark, "\\" + mark)
     return text
+
+
+def talk(body: Any) -> list[dict[str, Any]]:
+    """The messages, and the response where they are only those of the prompt."""
+    messages: list[dict[str, Any]] = body.messages
+    answered = messages[-1].get("role") == "assistant"
+    return messages if answered or not body.response else [*messages, {"role": "assistant", "content": body.response}]
 
 
 def turn(message: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +114,9 @@ def unfolded(arguments: str) -> str:
     return as_json(value)
 
 
-def tokens(body: Any, start: int) -> dict[str, Any]:
-    """A window of `WINDOW` tokens with what was recorded of each: log-probs in nats, mask, advantage."""
+def tokens(body: Any, start: int, run: Run) -> dict[str, Any]:
+    """A window of `WINDOW` tokens with what was recorded of each: log-probs in nats, mask, advantage. `text` is that
+    of the token by itself, where the run's tokenizer is known."""
     count = len(body.response_ids)
     start = min(start, max(count - 1, 0)) // WINDOW * WINDOW
     end = min(start + WINDOW, count)
@@ -113,10 +127,14 @@ def tokens(body: Any, start: int) -> dict[str, Any]:
         "mask": body.response_mask,
     }
     there = {name: values for name, values in columns.items() if values}
+    texts = decoding.pieces_of(run, body.response_ids[start:end]) or []
     return {
+        "texts": bool(texts), "prompt": len(body.prompt_ids or ()),
         "count": count, "start": start, "end": end - 1, "columns": list(there),
         "before": start - WINDOW if start else None, "after": end if end < count else None,
-        "rows": [token(body, at, there) for at in range(start, end)],
+        "rows": [
+            {**token(body, at, there), "text": texts[at - start] if texts else ""} for at in range(start, end)
+        ],
     }  # fmt: skip
 
 
@@ -144,7 +162,7 @@ def surprise(logprob: float | None) -> int:
 
 def whole(body: Any) -> str:
     """Every field that was recorded, as JSON."""
-    names = [name for name in type(body).__dataclass_fields__ if name != "seen_in"]
+    names = [name for name in type(body).__dataclass_fields__ if name not in ("seen_in", "textless")]
     found = {name: getattr(body, name) for name in names}
     return as_json({name: value for name, value in found.items() if value not in (None, {}, [])})
 

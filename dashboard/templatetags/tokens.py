@@ -1,0 +1,27 @@
+"""How many samples of a step have their tokens, and what would bring those that are lacking."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django import template
+
+from rollouts import artifact_dumps
+from rollouts.models import Step
+
+register = template.Library()
+KEPT = 512
+
+
+@register.inclusion_tag("step/tokens.html", takes_context=True)
+def token_figures(context: template.Context, row: Step) -> dict[str, Any]:
+    run = context["run"]
+    return {"row": row, "command": lacking(row, run.created_at, run.version)}
+
+
+@lru_cache(maxsize=KEPT)
+def lacking(step: Step, born: datetime, version: int) -> str:
+    """The run's version names the content, so this is asked once of an unchanged run."""
+    return artifact_dumps.lacking(step)

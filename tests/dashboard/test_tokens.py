@@ -1,0 +1,114 @@
+"""Tokens on pages and in the API: of samples that have text, and of those that have none."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import DUMPS, indexed, rows
+from tests.rollouts.skipped import ASYNC, V0, V1, ready, tokenizer, worked
+
+pytestmark = pytest.mark.django_db
+
+COMMAND = "rolloutdeck import --tokenizer PATH --project math --run grpo"
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+@pytest.fixture
+def signed_in(client: Client, owner: User) -> Client:
+    client.force_login(owner)
+    return client
+
+
+def asked(client: Client, path: str) -> Any:
+    answer = client.get(f"/api/v1/{path}")
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def page(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return html.unescape(answer.content.decode())
+
+
+def joined(run: Run) -> Sample:
+    """A sample of a step that a JSONL file and a batch tell of."""
+    indexed(run, (DUMPS / "v1/rollout/1.jsonl").read_bytes())
+    ready(run, V1, role="rollout_tq")
+    worked(run)
+    return rows(run)[0]
+
+
+def alone(run: Run) -> Sample:
+    """A sample of which only the batch tells."""
+    ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
+    worked(run)
+    return rows(run)[0]
+
+
+def test_the_api_gives_the_tokens_of_a_batch_a_window_at_a_time(run: Run, signed_in: Client) -> None:
+    sample = joined(run)
+    told = asked(signed_in, f"samples/{sample.pk}/tokens/?start=2&count=3")
+    assert (told["start"], told["count"], told["total"]) == (2, 3, sample.tokens)
+    assert all(len(told[name]) == 3 for name in ("response_ids", "response_mask", "logprobs"))
+    assert told["texts"] is None and len(told["prompt_ids"]) > 3
+
+
+def test_each_token_has_its_text_where_the_tokenizer_is_known(run: Run, signed_in: Client) -> None:
+    sample = joined(run)
+    tokenizer(run)
+    told = asked(signed_in, f"samples/{sample.pk}/tokens/")
+    whole = asked(signed_in, f"samples/{sample.pk}/")
+    assert len(told["texts"]) == told["total"]
+    assert "".join(told["texts"]).removesuffix("<|im_end|>").startswith(whole["response"][:20])
+
+
+def test_the_token_view_shows_mask_log_probs_and_text(run: Run, signed_in: Client) -> None:
+    sample = joined(run)
+    shown = page(signed_in, f"/samples/{sample.pk}/?view=tokens")
+    assert all(f">{name}</th>" in shown for name in ("id", "logprob", "mask")) and ">text</th>" not in shown
+    tokenizer(run)
+    assert ">text</th>" in page(signed_in, f"/samples/{sample.pk}/?view=tokens")
+
+
+def test_a_step_says_how_many_of_its_samples_have_tokens(run: Run, signed_in: Client) -> None:
+    joined(run)
+    shown = page(signed_in, f"/runs/{run.uid}/steps/1/")
+    assert '<b>32</b> <span class="muted">of 32</span>' in shown
+    assert COMMAND not in shown
+
+
+def test_a_step_whose_batch_cannot_join_says_what_it_needs(run: Run, signed_in: Client) -> None:
+    indexed(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes())
+    ready(run, V0)
+    worked(run)
+    shown = page(signed_in, f"/runs/{run.uid}/steps/1/")
+    assert '<b>0</b> <span class="muted">of 32</span>' in shown and COMMAND in shown
+
+
+def test_a_response_without_text_says_which_command_brings_it(run: Run, signed_in: Client) -> None:
+    sample = alone(run)
+    shown = page(signed_in, f"/samples/{sample.pk}/")
+    assert "Text needs a tokenizer" in shown and COMMAND in shown
+    assert "<span>0 chars</span>" not in shown and 'data-view="math"' not in shown
+    whole = asked(signed_in, f"samples/{sample.pk}/")
+    assert whole["response"] is None and whole["response_ids"] and whole["messages"]
+    assert whole["facets"] == ["tokens", "no-text"]
+
+
+def test_messages_of_a_prompt_are_followed_by_the_response_in_turns(run: Run, signed_in: Client) -> None:
+    sample = joined(run)
+    shown = page(signed_in, f"/samples/{sample.pk}/?view=turns")
+    roles = [part.split('"')[0] for part in shown.split('<li class="turn ')[1:]]
+    assert roles == ["system", "user", "assistant"]

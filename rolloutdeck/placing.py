@@ -6,7 +6,7 @@ module's word, see `Asking`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Protocol
@@ -68,18 +68,39 @@ class File:
 
 
 @dataclass(frozen=True)
+class Pinned:
+    """An artifact of a pin; fully async has one per prompt. `state` and `message` are the server's."""
+
+    role: str
+    step: int
+    state: str
+    message: str
+    files: Mapping[str, File]
+
+
+@dataclass(frozen=True)
 class Entry:
-    """A target step of the plan, with the pin that is replayed there. `artifacts`: (id, role, step, files)."""
+    """A target step of the plan, with the pin that is replayed there."""
 
     target: int
     pin: Any
     source: Raw
-    artifacts: tuple[tuple[str, str, int, Mapping[str, File]], ...]
+    artifacts: tuple[Pinned, ...]
     differences: tuple[Raw, ...]
 
     @property
     def refused(self) -> bool:
         return any(one.get("verdict") == "refuse" for one in self.differences)
+
+    def check(self) -> None:
+        """Raises Unfit where its bytes will never be given out, BadInput where they are not on the server yet."""
+        for one in self.artifacts:
+            if one.state in ("unsafe", "gone"):
+                raise Unfit(f"its files are {one.state}: {one.message.rstrip('.')}")
+            if one.state != "ready":
+                raise BadInput(
+                    f"The files of {self} are not on the server yet ({one.state}); the page of pins says what sends them."
+                )
 
     def __str__(self) -> str:
         return f"step {self.source.get('step')} of {self.source.get('name')}"
@@ -133,11 +154,14 @@ def plan_of(answer: Any) -> Plan:
 
 def _entry(told: Raw) -> Entry:
     run = str(told["source"]["run"])
-    artifacts = tuple(
-        (str(one["id"]), str(one["role"]), int(one["step"]), _files(run, one)) for one in told["artifacts"]
-    )
+    artifacts = tuple(_pinned(run, one) for one in told["artifacts"])
     differences = tuple(dict(one) for one in told.get("differences", ()))
     return Entry(int(told["target_step"]), told["pin"], dict(told["source"]), artifacts, differences)
+
+
+def _pinned(run: str, told: Raw) -> Pinned:
+    message = str(told.get("message") or "")
+    return Pinned(str(told["role"]), int(told["step"]), str(told["state"]), message, _files(run, told))
 
 
 def _files(run: str, artifact: Raw) -> dict[str, File]:
@@ -188,21 +212,31 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
     return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
 
 
-def _placed(entry: Entry, asking: Asking, step: int) -> Iterator[Placement]:
-    """The folders of an entry at one step. Raises Unfit before the first."""
-    fitting = [artifact for artifact in entry.artifacts if artifact[1] != "tokenizer"]
-    if not fitting:
+def _placed(entry: Entry, asking: Asking, step: int) -> list[Placement]:
+    """The folders of an entry at one step. Raises Unfit, and BadInput where its bytes have not come yet."""
+    if not entry.artifacts:
         raise Unfit("the pin has nothing that can be replayed")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
-    chosen = [(number, files, asking.members(role, files)) for _, role, number, files in fitting]
+    chosen = [(one, asking.members(one.role, one.files)) for one in entry.artifacts]
     if entry.refused:
         raise Unfit("; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse"))
-    for number, files, names in chosen:
-        place = asking.place(source, kind, number, step)
+    entry.check()
+    found = []
+    for one, names in chosen:
+        place = asking.place(source, kind, one.step, step)
         if place < 0:
-            raise Unfit(f"its prompt {number} would lie before the first one")
-        members = tuple(files[name] for name in names)
-        yield Placement(asking.step_folder(place), place, step, entry, members, moved=step != source)
+            raise Unfit(f"its prompt {one.step} would lie before the first one")
+        members = tuple(one.files[name] for name in names)
+        found.append(Placement(asking.step_folder(place), place, step, entry, members, moved=step != source))
+    return found
+
+
+def warnings_of(entry: Entry) -> str:
+    """What differs without being refused, and what is unknown on either side; empty where nothing is."""
+    warned = [one for one in entry.differences if one.get("verdict") != "refuse"]
+    unknown = [str(one.get("fact")) for one in warned if None in (one.get("pinned"), one.get("asking"))]
+    told = [sentence_of(one) for one in warned if str(one.get("fact")) not in unknown]
+    return "; ".join([*told, *([f"not compared, unknown on a side: {', '.join(unknown)}"] if unknown else [])])
 
 
 def sentence_of(difference: Raw) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck import configuration, placing, trainers
+from rolloutdeck.commands.samples import printable
 from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
 from rolloutdeck.commands.watch import ranges
 from rolloutdeck.env import Settings
@@ -33,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
     run = _run(server, project, args, settings)
     asking = _asking(args, run)
     plan = _plan(server, run, args.plan or settings.plan, asking, bind=False)
-    placements = _placements(server, plan, asking, args.steps)
+    placements = _placements(plan, asking, args.steps)
     about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
     pull = Pull(server, asking, folder, _told())
     pull.run(placements, about)
@@ -102,29 +103,38 @@ def _sent(server: Server, path: str, body: dict[str, Any]) -> Any:
     return answer.json()
 
 
-def _placements(server: Server, plan: Plan, asking: Asking, most: int | None) -> list[Placement]:
+def _placements(plan: Plan, asking: Asking, most: int | None) -> list[Placement]:
     """What is laid out, after saying what differs and what is left out. Raises BadInput where nothing is left."""
     if plan.exclude_flagged:
-        _no_flags(server, plan)
-    for entry in plan.entries:
-        for one in entry.differences:
-            if one.get("verdict") != "refuse":
-                say(f"Note, target step {entry.target} ({entry}): {placing.sentence_of(one)}.")
+        _no_flags(plan)
+    _warn(plan)
     placements, left_out = placing.placements(plan, asking, placing.steps_of(plan, asking, most))
     for text in left_out:
-        say(text)
+        _tell(text)
     if not placements:
         raise BadInput(f"Nothing of the plan {plan} can be replayed{'' if left_out else ' in so few steps'}.")
     return placements
 
 
-def _no_flags(server: Server, plan: Plan) -> None:
+def _warn(plan: Plan) -> None:
+    """What differs from the pins without being refused, once for all targets that it holds for."""
+    told: dict[str, list[int]] = {}
+    for entry in plan.entries:
+        if text := placing.warnings_of(entry):
+            told.setdefault(text, []).append(entry.target)
+    for text, targets in told.items():
+        _tell(f"Note, target step {ranges(targets)}: {text}.")
+
+
+def _tell(text: str) -> None:
+    """To the person; names of runs and values of facts are somebody else's text."""
+    say(printable(text, lines=False))
+
+
+def _no_flags(plan: Plan) -> None:
     """A trainer that only loads files wants whole batches, so nothing can be left out of one."""
     for entry in plan.entries:
-        source = entry.source
-        query = {"run": source["run"], "split": "train", "step": source["step"], "label": "bad"}
-        found = asked(server, "GET", "flags/", query=query).json()
-        count = len({flag["sample"] for flag in found["results"]})
+        count = int(entry.source.get("flagged") or 0)
         if count:
             raise BadInput(
                 f"The plan {plan} leaves out flagged samples, and {entry} has {plural(count, 'sample')} flagged bad: "
@@ -150,17 +160,17 @@ def _report(run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequenc
     numbers = [placement.number for placement in placements]
     moved = any(placement.moved for placement in placements)
     for text in pull.repaired:
-        say(text)
+        _tell(text)
     by_source: dict[str, list[int]] = {}
     for placement in placements:
         by_source.setdefault(str(placement.entry), []).append(placement.number)
     for source, own in by_source.items():
-        say(f"Step {ranges(own)} replays {source}.")
+        _tell(f"Step {ranges(own)} replays {source}.")
     for text in asking.notes(numbers, moved=moved):
         say(f"Note: {text}")
     what = f"{plural(len(numbers), 'step')} of plan {plan} for {run['name']}"
-    say(f"{what} in {pull.folder.path}, {pull.bytes:,} bytes fetched.")
-    say("They are found only by a run with these settings: " + " ".join(asking.named_by))
+    _tell(f"{what} in {pull.folder.path}, {pull.bytes:,} bytes fetched.")
+    _tell("They are found only by a run with these settings: " + " ".join(asking.named_by))
     say(f"So that its data joins this run: export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}")
     say("Start it with:")
     for flag in asking.flags(str(pull.folder.path), numbers):

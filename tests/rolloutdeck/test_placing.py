@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.placing import Placement, Plan, placements, plan_of, steps_of
+from rolloutdeck.placing import Placement, Plan, placements, plan_of, steps_of, warnings_of
 from rolloutdeck.trainers.verl_layout import Asking, asking
 
 NAMED = {
@@ -27,7 +27,9 @@ def entry(target: int, source: int, role: str = "rollout", **more: Any) -> dict[
     """An entry of the server's answer: the pin of step `source`, replayed at `target`; its bytes hash to its step."""
     numbers = more.pop("prompts", [source])
     files = {name: {"sha256": f"{source:064x}", "bytes": 9} for name in ("gen_batch.dp", "meta.json")}
-    artifacts = [{"id": f"{number:064x}", "role": role, "step": number, "files": files} for number in numbers]
+    artifacts = [
+        {"id": f"{number:064x}", "role": role, "step": number, "state": "ready", "files": files} for number in numbers
+    ]
     told = {"run": "old", "name": "grpo", "step": source, "step_kind": "global_step"}
     return {"target_step": target, "pin": source, "source": told, "artifacts": artifacts, "differences": [], **more}
 
@@ -113,3 +115,20 @@ def test_a_manifest_that_leads_out_of_a_folder_is_no_plan(path: str) -> None:
     bad["artifacts"][0]["files"] = {path: {"sha256": "0" * 64, "bytes": 1}}
     with pytest.raises(BadInput, match="no replay plan"):
         plan("cache", bad)
+
+
+def test_bytes_that_have_not_come_stop_and_those_that_never_will_leave_their_step_out() -> None:
+    late, unsafe = entry(1, 12), entry(2, 20)
+    late["artifacts"][0]["state"] = "uploading"
+    unsafe["artifacts"][0] |= {"state": "unsafe", "message": "It runs os.system."}
+    with pytest.raises(BadInput, match=r"The files of step 12 of grpo are not on the server yet \(uploading\)"):
+        placements(plan("cache", late), V0, range(1, 2))
+    _, (why,) = placements(plan("cache", unsafe), V0, range(1, 3))
+    assert why.endswith("is left out: its files are unsafe: It runs os.system.")
+
+
+def test_what_is_unknown_is_told_in_one_breath() -> None:
+    known = {"fact": "model", "pinned": "a", "asking": "b", "verdict": "warn"}
+    unknown = [{"fact": fact, "pinned": None, "asking": 1, "verdict": "warn"} for fact in ("dataset", "versions")]
+    (told,) = plan("cache", entry(1, 12, differences=[known, *unknown])).entries
+    assert warnings_of(told) == ("model: a pinned, b asked for; not compared, unknown on a side: dataset, versions")

@@ -184,7 +184,7 @@ class Machine:
     def _charge(self, args: tuple[Any, ...]) -> None:
         """A long argument that is remembered can be handed over again and again, for a byte or two each time."""
         self.work += sum(len(arg) for arg in args if isinstance(arg, str | bytes | list))
-        if self.work > FREE_WORK + 8 * self.source.size:
+        if self.work > FREE_WORK + 2 * self.source.size:
             raise Refused("it hands the same long values over again and again")
 
     def build(self, op: Op) -> None:

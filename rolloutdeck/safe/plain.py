@@ -29,7 +29,7 @@ from rolloutdeck.safe.standins import (
     cut,
 )
 
-MAX_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
+MAX_VALUES = 4_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
 MAX_DEPTH = 64
 INLINE_VALUES = 4096  # a longer array inside a value is named, not listed
 FORMS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
@@ -37,7 +37,7 @@ FORMS |= {"f2": "e", "f4": "f", "f8": "d"}
 
 
 def plain(value: Any) -> Any:
-    """Raises Refused for more than 8 million values."""
+    """Raises Refused for more than MAX_VALUES values."""
     return _Walk().plain(value, 0)
 
 

@@ -1,0 +1,270 @@
+"""The reader meets what no trainer wrote: it refuses, or shows inert values; it runs nothing and it stays small."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck.safe import machine
+from rolloutdeck.safe.batch import open_batch
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.plain import plain
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Unreadable
+from tests.rolloutdeck.safe import assembler as asm
+from tests.rolloutdeck.safe.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW
+
+
+def read_all(path: Path) -> None:
+    """Everything that there is to read."""
+    with open_batch(path) as batch:
+        for name in batch.columns:
+            batch.column(name)
+        for name in batch.fields:
+            for row in range(min(batch.rows, 3)):
+                batch.tensor(name, row)
+        for row in range(min(batch.rows, 3)):
+            batch.tokens(row) if "prompts" in batch.fields and "responses" in batch.fields else None
+        assert (batch.meta, batch.keys, batch.tags) is not None
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[bytes], Path]:
+    def write(data: bytes) -> Path:
+        path = tmp_path / "gen_batch.dp"
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def offsets(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def jagged(*bounds: int) -> bytes:
+    """A queue's batch of one jagged field with eight values and these bounds."""
+    values = asm.tensor(asm.storage(8, "0", "Long"), 8)
+    told = asm.tensor(asm.storage(len(bounds), "1", "Long"), len(bounds))
+    content = asm.tensordict(prompts=asm.jagged(values, told))
+    return asm.archive(asm.members(asm.queue(content), bytes(64), offsets(*bounds)))
+
+
+def column(body: bytes) -> bytes:
+    return asm.proto(asm.NONE, asm.mapped(c=body))
+
+
+def leaf(*parts: bytes) -> bytes:
+    inside = asm.consolidated(asm.tensor(asm.storage(16), 16), prompts=asm.row(*parts))
+    return asm.proto(asm.data(asm.saved(inside, bytes(16))))
+
+
+I64, TWO = asm.text("torch.int64"), asm.listed(asm.number(2))
+HUGE = asm.number(1 << 62)
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "a field beyond its bytes": (leaf(I64, TWO, asm.number(8), asm.number(24), asm.number(0)), "beyond its bytes"),
+    "a field before its bytes": (leaf(I64, TWO, asm.number(-16), asm.number(0), asm.number(0)), "beyond its bytes"),
+    "a field larger than its part": (
+        leaf(I64, asm.listed(asm.number(3)), asm.number(0), asm.number(16), asm.number(0)),
+        "beyond its bytes",
+    ),
+    "a field of other rows": (
+        leaf(I64, asm.listed(asm.number(1)), asm.number(0), asm.number(8), asm.number(0)),
+        "has 1 rows of 2",
+    ),
+    "a field of negative size": (
+        leaf(I64, asm.listed(asm.number(-2)), asm.number(0), asm.number(16), asm.number(0)),
+        "shape is none",
+    ),
+    "a field of a size that overflows": (
+        leaf(I64, asm.listed(asm.number(2), HUGE, HUGE), asm.number(0), asm.number(16), asm.number(0)),
+        "shape is none",
+    ),
+    "a field of an unknown type": (
+        leaf(asm.text("torch.quint8"), TWO, asm.number(0), asm.number(16), asm.number(0)),
+        "type quint8",
+    ),
+    "a storage that says more than it has": (
+        asm.proto(asm.data(asm.saved(asm.consolidated(asm.tensor(asm.storage(17), 16), **asm.FIELDS), bytes(16)))),
+        "does not hold",
+    ),
+    "a storage that is not there": (
+        asm.proto(asm.data(asm.saved(asm.consolidated(asm.tensor(asm.storage(16, "9"), 16), **asm.FIELDS), bytes(16)))),
+        "does not hold",
+    ),
+    "a storage outside of an archive": (asm.proto(asm.NONE, asm.mapped(c=asm.storage(1))), "no torch storage"),
+    "rows that end beyond the values": (jagged(0, 3, 9), "beyond its values"),
+    "rows that begin before the values": (jagged(-1, 3, 8), "beyond its values"),
+    "rows of negative length": (jagged(0, 5, 3), "beyond its values"),
+    "more rows than the batch": (jagged(0, 2, 4), "`keys` per row"),
+    "an array of another length": (column(asm.array(asm.data(bytes(8)), 2)), "holds 8, not 16"),
+    "an object array of another length": (
+        column(asm.array(asm.listed(asm.NONE), 2, asm.dtype("O8", asm.OBJECTS))),
+        "holds 1, not 2",
+    ),
+    "an object array over bytes": (
+        column(asm.array(asm.data(bytes(16)), 2, asm.dtype("O8", asm.OBJECTS))),
+        "without its values",
+    ),
+    "numbers over a list": (column(asm.array(asm.listed(asm.NONE, asm.NONE), 2)), "without its values"),
+    "a column that is a list": (column(asm.listed(asm.NONE)), "no array"),
+    "a state for a list": (asm.pickled(asm.EMPTY_LIST + asm.EMPTY_DICT + b"b"), "has none, a list"),
+    "a call of a number": (asm.pickled(asm.number(1) + asm.EMPTY_TUPLE + b"R"), "no name"),
+    "a name that is a number": (asm.pickled(asm.number(1) + asm.text("x") + b"\x93"), "name is no string"),
+    "a known name called otherwise": (asm.pickled(asm.call("torch.Size", asm.number(3))), "no dump has"),
+    "nothing on the stack": (asm.pickled(b"0"), "too little"),
+    "a dict of odd length": (asm.pickled(b"}(" + asm.text("a") + b"u"), "no value"),
+    "two values at the end": (asm.pickled(asm.NONE + asm.NONE), "one value"),
+    "a mark left open": (asm.pickled(asm.NONE + b"(" + asm.NONE), "one value"),
+    "something else than a batch": (asm.pickled(asm.listed()), "a list, not verl's DataProto"),
+    "a torch file of something else": (asm.saved(asm.listed()), "a list, not the batch"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_batch_that_contradicts_itself_is_refused_with_its_reason(case: str, file: Callable[[bytes], Path]) -> None:
+    data, reason = REFUSED[case]
+    with pytest.raises(Refused, match=reason):
+        read_all(file(data))
+
+
+def test_what_runs_something_becomes_an_inert_name(file: Callable[[bytes], Path], tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    run = asm.call("os.system", asm.text(f"touch {mark}"))
+    chain = asm.call(asm.call("builtins.getattr", asm.named("os.path"), asm.text("join")), asm.text("x"))
+    built = asm.given(asm.new("subprocess.Popen"), asm.mapped(args=asm.text("touch")))
+    rows = (run, chain, built, b"\x82\x07", asm.call("torch.storage._load_from_bytes", asm.data(b"\x80\x02.")))
+    with open_batch(file(column(asm.objects(*rows)))) as batch:
+        found = batch.column("c")
+    assert all(isinstance(value, Unreadable) for value in found)
+    names = [value.name for value in found]
+    assert names == [
+        "os.system",
+        "builtins.getattr",
+        "subprocess.Popen",
+        "extension 7",
+        "torch.storage._load_from_bytes",
+    ]
+    assert not mark.exists()
+
+
+def test_the_hostile_dump_is_refused_by_its_name_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refused, match="not verl's DataProto"):
+        read_all(HOSTILE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_keys_whose_hashes_could_be_forged_become_inert() -> None:
+    many = (
+        b"".join(asm.row(asm.number(n)) + asm.NONE for n in range(3)) + b"\x8a\x0a" + b"\xff" * 9 + b"\x7f" + asm.NONE
+    )
+    found = machine.load(Source.of(asm.pickled(b"}(" + many + b"u")))
+    assert [str(key) for key in found] == ["unreadable: a key of type tuple"] * 3 + ["unreadable: a key of type int"]
+
+
+def test_a_value_that_contains_itself_ten_times_over_is_refused_not_spelled_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rolloutdeck.safe.plain.MAX_VALUES", 100_000)
+    level = asm.listed(asm.text("x"))
+    for _ in range(12):
+        level = b"](" + level + b"2" * 9 + b"e"  # DUP
+    with pytest.raises(Refused, match="100,000"):
+        plain(machine.load(Source.of(asm.pickled(level))))
+
+
+@pytest.mark.parametrize("opened", [b"]", b"}N"])
+def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_one(opened: bytes) -> None:
+    closed = b"a" if opened == b"]" else b"s"
+    found = plain(machine.load(Source.of(asm.pickled(opened * 100_000 + b"N" + closed * 100_000))))
+    for _ in range(65):
+        found = found[0] if isinstance(found, list) else found[None]
+    assert str(found) == "unreadable: values nested too deep"
+
+
+def test_a_list_that_holds_itself_ends_in_an_inert_value() -> None:
+    found = plain(machine.load(Source.of(asm.pickled(b"]\x94h\x00a"))))
+    for _ in range(65):
+        (found,) = found
+    assert isinstance(found, Unreadable)
+
+
+@pytest.mark.parametrize("name", ["builtins.set", "_codecs.encode"])
+def test_a_long_argument_handed_over_again_and_again_is_refused(name: str) -> None:
+    long = asm.listed(*[asm.NONE] * 100_000) if name == "builtins.set" else asm.text("x" * 100_000)
+    args = long + (b"\x85" if name == "builtins.set" else asm.text("latin1") + b"\x86") + b"\x94"
+    again = b"0" + asm.named(name) + b"\x94" + args + b"0" + b"h\x00h\x01R0" * 50_000 + asm.NONE
+    program = asm.pickled(asm.NONE + again)
+    with pytest.raises(Refused, match="again and again"):
+        machine.load(Source.of(program))
+
+
+def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], Path]) -> None:
+    settings = asm.mapped(device=asm.NONE, names=asm.NONE, batch_size=asm.listed(asm.number(10**12)))
+    told = {"cls": asm.text("TensorDict"), "non_tensors": asm.EMPTY_DICT, "leaves": asm.EMPTY_DICT}
+    name = "tensordict._reductions._rebuild_tensordict_files_consolidated"
+    inside = asm.call(name, asm.mapped(**told, cls_metadata=settings), asm.tensor(asm.storage(16), 16))
+    with pytest.raises(Refused, match="how many rows"):
+        read_all(file(asm.proto(asm.data(asm.saved(inside, bytes(16))))))
+
+
+def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(file: Callable[[bytes], Path]) -> None:
+    state = (asm.number(1), asm.row(asm.number(1), asm.number(1 << 39), asm.number(0)), asm.dtype(), asm.FALSE)
+    rows = asm.given(asm.blank(), asm.row(*state, asm.data(b"")))
+    with pytest.raises(Refused, match="4,000,000"):
+        read_all(file(column(rows)))
+
+
+@pytest.mark.parametrize("path", [ASYNC, QUEUE, V2_NEW], ids=lambda path: path.name)
+def test_a_file_cut_short_anywhere_is_refused(path: Path, file: Callable[[bytes], Path]) -> None:
+    data = path.read_bytes()
+    for length in range(0, len(data), 997):
+        with pytest.raises(Refused):
+            read_all(file(data[:length]))
+
+
+def damaged(data: bytes, rounds: int, seed: int) -> Iterator[bytes]:
+    """Copies with a few bytes changed, most of them where the opcodes are."""
+    chance = random.Random(seed)
+    for _ in range(rounds):
+        changed = bytearray(data)
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            at = chance.randrange(len(data)) if chance.random() < 0.2 else len(data) - 1 - chance.randrange(2000)
+            changed[at] = chance.choice((chance.randrange(256), *b"(.0Rbtu}]\x81\x85\x93\x94"))
+        yield bytes(changed)
+
+
+@pytest.mark.parametrize("path", [ASYNC, V2_NEW], ids=lambda path: path.name)
+def test_a_damaged_file_is_refused_or_read_but_never_breaks_the_reader(
+    path: Path, file: Callable[[bytes], Path]
+) -> None:
+    refused = 0
+    for data in damaged(path.read_bytes(), 150, seed=7):
+        try:
+            read_all(file(data))
+        except Refused:
+            refused += 1
+    assert 30 < refused < 150
+
+
+def test_reading_a_hostile_pickle_keeps_memory_small(file: Callable[[bytes], Path]) -> None:
+    path = file(asm.pickled(b"\x8e" + struct.pack("<Q", 1 << 28)))
+    with path.open("r+b") as opened:
+        opened.truncate(11 + (1 << 28))
+        opened.seek(0, 2)
+        opened.write(b".")
+    tracemalloc.start()
+    with pytest.raises(Refused):
+        read_all(path)
+    peak: Any = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20

@@ -1,0 +1,127 @@
+"""A V0 batch without streamed rewards is written again without the columns that would end the run that replays it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rolloutdeck.safe.batch import open_batch
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Size, Span
+from rolloutdeck.safe.verdict import check
+from rolloutdeck.safe.write import write
+from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, pickled
+from tests.rolloutdeck.safe.summary import summary
+
+__all__ = ["pickled"]
+BOTH = (*ALWAYS, *ELSEWHERE)
+
+
+def objects(*values: Any) -> np.ndarray:
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+@pytest.mark.parametrize("drop", [ALWAYS, BOTH], ids=["at its own step", "moved"])
+def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...], tmp_path: Path) -> None:
+    target = tmp_path / "gen_batch.dp"
+    assert repair(WITHOUT_SCORES, target, drop) == Difference(drop, 4)
+    before, after = summary(WITHOUT_SCORES), summary(target)
+    assert set(before["columns"]) - set(after["columns"]) == set(drop)
+    before["columns"] = {name: text for name, text in before["columns"].items() if name not in drop}
+    assert after == before
+    assert (check(target).loadable, list(tmp_path.iterdir())) == (True, [target])
+
+
+def test_what_is_needed_depends_on_the_scores_and_on_whether_the_step_moves() -> None:
+    with open_batch(WITHOUT_SCORES) as batch:
+        assert (needed(batch, moved=False), needed(batch, moved=True)) == (ALWAYS, BOTH)
+    for path in (MAIN, NUMPY, QUEUE, V2_NEW):
+        with open_batch(path) as batch:
+            assert needed(batch, moved=True) == ()
+
+
+@pytest.mark.parametrize("path", [MAIN, NUMPY, QUEUE], ids=["with scores", "raw arrays with scores", "queue"])
+def test_a_batch_that_replays_as_it_is_is_not_touched(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        repair(path, tmp_path / "out", BOTH)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_other_column_can_be_dropped(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="raw_prompt"):
+        repair(WITHOUT_SCORES, tmp_path / "out", ("uid", "raw_prompt"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
+    code = "import sys; from rolloutdeck.safe.repair import repair; repair(sys.argv[1], sys.argv[2], ['uid'])"
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", code, str(WITHOUT_SCORES), str(tmp_path / seed)]
+        subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
+    repair(WITHOUT_SCORES, tmp_path / "3", ["uid"])
+    assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
+
+
+def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path) -> None:
+    shared = {"deep": (1, (2.5, None), b"x", "x" * 300, -(1 << 70), [True, 70_000, -5])}
+    rows = objects(shared, shared, {})
+    columns = {"uid": objects("a", "b", "c"), "extras": rows, "pred": np.array(["", "中", "three"]), "n": np.arange(3)}
+    source = pickled(None, columns, {"m": np.float64(0.5), "b": np.bool_(True)})
+    repair(source, tmp_path / "out", ["uid"])
+    with open_batch(source) as one, open_batch(tmp_path / "out") as other:
+        assert [other.column(name) for name in other.columns] == [
+            one.column(name) for name in one.columns if name != "uid"
+        ]
+        assert other.meta == one.meta == {"m": 0.5, "b": True}
+
+
+def test_what_is_shared_is_written_once(pickled: Any, tmp_path: Path) -> None:
+    long = ["x" * 100_000]
+    source = pickled(None, {"uid": objects(*"ab"), "raw_prompt": objects(*[long] * 2)})
+    repair(source, tmp_path / "out", ["uid"])
+    assert (tmp_path / "out").stat().st_size < 101_000
+
+
+def test_a_batch_that_we_can_t_read_wholly_is_not_written_again(pickled: Any, tmp_path: Path) -> None:
+    source = pickled(None, {"uid": objects("a"), "extras": objects(Decimal(1))})
+    target = tmp_path / "into" / "gen_batch.dp"
+    target.parent.mkdir()
+    target.write_bytes(b"older")
+    with pytest.raises(Refused, match=r"decimal\.Decimal"):
+        repair(source, target, ["uid"])
+    assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
+
+
+def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
+    size = 64 << 20
+    raw, source, target = tmp_path / "raw", tmp_path / "gen_batch.dp", tmp_path / "out"
+    with raw.open("wb") as file:
+        file.truncate(size)
+    core = Name("numpy._core.multiarray", "_reconstruct")
+    with Source.open(raw) as opened, source.open("wb") as file:
+        text, bytes_ = (
+            Dtype("O8", (3, "|", None, None, None, -1, -1, 63)),
+            Dtype("u1", (3, "|", None, None, None, -1, -1, 0)),
+        )
+        flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
+        tensors = ((2,), None, {"prompts": ("int64", Size((2, size // 16)), flat)})
+        write(
+            Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": Array(core, text, (2,), ["a", "b"])}, {})), file
+        )
+    tracemalloc.start()
+    assert repair(source, target, ["uid"]).dropped == ("uid",)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert target.stat().st_size > size and peak < 8 << 20

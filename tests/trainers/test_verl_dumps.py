@@ -1,0 +1,67 @@
+"""What our reader takes from a dump, and what our repair leaves of it, beside what a real verl makes of the bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, repair
+from tests.rolloutdeck.safe.dumps import ALL, WITHOUT_SCORES, name_of
+from tests.rolloutdeck.safe.summary import summary
+
+pytestmark = pytest.mark.trainers
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    found = os.environ.get("TRAINERS_PYTHON")
+    if not found:
+        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
+    return found
+
+
+def run(python: str, script: str, *words: object) -> str:
+    command = [python, str(Path(__file__).with_name(script)), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_every_field_and_column_of_a_dump_is_what_verl_loads(python: str) -> None:
+    loaded = json.loads(run(python, "load_as_verl.py", *ALL))
+    assert {name_of(path): summary(path) for path in ALL} == {name_of(Path(path)): loaded[path] for path in loaded}
+
+
+@pytest.fixture
+def repaired(tmp_path: Path) -> dict[str, Path]:
+    """The dump without its uid, and without all that another step would contradict."""
+    paths = {"same": tmp_path / "same.dp", "moved": tmp_path / "moved.dp"}
+    repair(WITHOUT_SCORES, paths["same"], ALWAYS)
+    repair(WITHOUT_SCORES, paths["moved"], ALWAYS + ELSEWHERE)
+    return paths
+
+
+def test_verl_loads_a_repaired_dump_with_all_its_other_values(python: str, repaired: dict[str, Path]) -> None:
+    loaded = json.loads(run(python, "load_as_verl.py", WITHOUT_SCORES, *repaired.values()))
+    for when, drop in (("same", ALWAYS), ("moved", ALWAYS + ELSEWHERE)):
+        whole = dict(loaded[str(WITHOUT_SCORES)])
+        whole["columns"] = {name: told for name, told in whole["columns"].items() if name not in drop}
+        assert loaded[str(repaired[when])] == whole
+
+
+def test_a_run_ends_on_the_dump_as_it_is_and_goes_on_with_the_repaired_one(
+    python: str, repaired: dict[str, Path]
+) -> None:
+    same, moved = repaired["same"], repaired["moved"]
+    words = (f"same:{WITHOUT_SCORES}", f"moved:{same}", f"same:{same}", f"moved:{moved}")
+    lines = run(python, "join_as_verl.py", *words).splitlines()
+    assert [line.partition("` in ")[0] for line in lines] == [
+        "`uid",
+        "`data_source",
+        "joined True True",
+        "joined True True",
+    ]

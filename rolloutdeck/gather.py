@@ -8,7 +8,6 @@ restart in a file beside the watch's own memory, so that nothing is hashed twice
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,19 +106,19 @@ class Gatherer:
         return told
 
     def _tell(self) -> int:
-        started, steps = time.monotonic(), Counter[str]()
+        started = time.monotonic()
+        told: list[str] = []
         try:
             for spot, stamps in self.look():
                 if self._take(spot, stamps):
-                    steps[spot.path.name] += 1
+                    told.append(spot.path.name)
         finally:
             self._look_at = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - started))
-            if steps:
+            if told:
                 self._ask_at = 0.0
-                self.say(
-                    f"{self.target.name}: {sum(steps.values()):,} steps can be pinned: {', '.join(sorted(steps)[:8])}"
-                )
-        return sum(steps.values())
+                names = ", ".join(told[:8]) + (", …" if len(told) > 8 else "")
+                self.say(f"{self.target.name}: step{'s' if len(told) > 1 else ''} {names} can be pinned.")
+        return len(told)
 
     def _take(self, spot: Spot, stamps: Stamps) -> bool:
         found = trainers.described(spot)

@@ -140,8 +140,7 @@ def refresh(artifact: Artifact) -> Artifact:
         row.blobs.set(here)
         there = {blob.sha256 for blob in here}
         row.missing = sum(file["sha256"] not in there for file in row.files.values())
-        row.state = State.UPLOADING if here else row.state
-        row.save(update_fields=["missing", "state"])
+        row.save(update_fields=["missing"])
     artifact.state, artifact.missing = row.state, row.missing
     return artifact
 
@@ -191,8 +190,8 @@ def arrived(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
     """
     blob = blobs.keep(artifact.run.project_id, sha256, plain, size)
     row = Artifact.objects.select_for_update().get(pk=artifact.pk)
-    if row.state == State.GONE:
-        Artifact.objects.filter(pk=row.pk).update(state=State.WAITING, message="")
+    if row.state in (State.WAITING, State.GONE):
+        Artifact.objects.filter(pk=row.pk).update(state=State.UPLOADING, message="")
     row.blobs.add(blob)
     refresh(artifact)
     live.changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))

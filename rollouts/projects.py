@@ -12,7 +12,7 @@ from django.utils.text import slugify
 
 from rolloutdeck import wire
 from rollouts import audit, live
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.models import Membership, Project, Run, Token
 from rollouts.words import text
 
@@ -87,8 +87,14 @@ def revoke_token(token: Token, by: User) -> Token:
     return token
 
 
-def bin_run(run: Run, by: User) -> Run:
-    """Puts a run into the bin, from which it goes for good after `BIN`."""
+def bin_run(run: Run, by: User, *, force: bool = False) -> Run:
+    """Puts a run into the bin, from which it goes for good after `BIN`, with its pins where that is said with `force`.
+
+    Raises Conflict while pins stand on it.
+    """
+    pinned = run.pins.filter(removed_at=None).count()
+    if pinned and not force and run.deleted_at is None:
+        raise Conflict(f"{pinned} of its steps are pinned; remove the pins first, or delete it with `?force`.")
     if run.deleted_at is None:
         run.deleted_at = timezone.now()
         run.save(update_fields=["deleted_at"])

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
-from rollouts import live, storage
-from rollouts.models import Artifact, Dump, DumpQuerySet, MetricRow, Run, Segment
+from rollouts import blobs, live, storage
+from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Pin, Run, Segment
 from rollouts.processes import is_gone
 from rollouts.projects import BIN
 
@@ -104,24 +105,74 @@ def older(paths: Iterator[Path], seconds: float) -> Iterator[Path]:
 
 
 def empty_bin() -> int:
-    """Removes the runs that have been in the bin for a week: rows, bodies and raw bytes; returns how many."""
-    gone = list(Run.objects.filter(deleted_at__lt=timezone.now() - BIN)[:10])
+    """Removes the runs that have been in the bin for a week: rows, bodies and raw bytes; returns how many.
+
+    One whose steps are replayed by a run that is bound to them stays until that run has ended.
+    """
+    replayed = Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())
+    gone = list(Run.objects.filter(deleted_at__lt=timezone.now() - BIN).exclude(pins__in=replayed)[:10])
     for run in gone:
         purge(run)
     return len(gone)
 
 
 def purge(run: Run) -> None:
-    """Removes a run for good. Rows first: a file without a row is litter, a row without its file is a wound."""
+    """Removes a run for good. Rows first: a file without a row is litter, a row without its file is a wound.
+
+    Plans that replayed its steps lose those lines, in old revisions too: nothing could be replayed of them.
+    """
+    own = list(Blob.objects.filter(artifacts__run=run).distinct())
+    Entry.objects.filter(pin__run=run).delete()
     bodies = [storage.body_path(path) for path in run.segments.values_list("path", flat=True)]
     hashes = set(run.dumps.values_list("sha256", flat=True))
     project = run.project_id
     run.delete()
     shared = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
+    blobs.drop(own)
     for path in bodies:
         path.unlink(missing_ok=True)
     for path in older((storage.raw_path(project, sha256) for sha256 in hashes - shared), 60):
         path.unlink(missing_ok=True)
+
+
+def drop_unpinned() -> int:
+    """Removes bytes that came for pins which were all removed a week ago; returns how many artifacts wait again.
+
+    What was sent without a pin asking for it stays with its run.
+    """
+    state = Artifact.State
+    fetched = Artifact.objects.filter(send_now=False, state__in=(state.UPLOADING, state.READY, state.UNSAFE))
+    young = fetched.filter(pins__removed_at__gt=timezone.now() - BIN)
+    left = fetched.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.held()).exclude(pk__in=young)
+    rows = list(left.distinct().select_related("run")[:MOST])
+    for row in rows:
+        own = list(row.blobs.all())
+        with transaction.atomic():
+            row.blobs.clear()
+            Artifact.objects.filter(pk=row.pk).update(
+                state=state.WAITING,
+                message="",
+                missing=len(row.files),
+                ready_at=None,
+                tries=0,
+                due_at=timezone.now(),
+            )
+            live.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+        blobs.drop(own)
+    return len(rows)
+
+
+def drop_orphan_blobs() -> int:
+    """Removes bytes of artifacts that no row names (a process died between file and row), and rows that no artifact
+    names; returns how many."""
+    old = list(older((storage.root() / "blobs").rglob("*"), LEFTOVERS_LIVE))
+    rows = Blob.objects.filter(sha256__in={path.name for path in old}) if old else Blob.objects.none()
+    known = {blobs.path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
+    nobodys = [path for path in old if path not in known]
+    for path in nobodys:
+        path.unlink(missing_ok=True)
+    before = timezone.now() - timedelta(seconds=LEFTOVERS_LIVE)
+    return len(nobodys) + blobs.drop(Blob.objects.filter(artifacts=None, created_at__lt=before))
 
 
 def drop_orphans() -> int:

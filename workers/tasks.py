@@ -97,10 +97,10 @@ def sweep() -> None:
 
 @shared_task
 def tidy() -> None:
-    """The slow part of upkeep, once an hour: looks at every file below bodies/."""
-    from rollouts import segments
-
+    """The slow part of upkeep, once an hour: looks at every file below bodies/ and blobs/."""
     segments.sweep_orphans()
+    upkeep.drop_unpinned()
+    upkeep.drop_orphan_blobs()
 
 
 @worker_process_init.connect

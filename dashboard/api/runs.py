@@ -141,10 +141,10 @@ class OneRun(APIView):
         return Response(shown.run_whole(run))
 
     def delete(self, request: Request, uid: str) -> Response:
-        """Put a run into the bin, from which it goes for good after seven days."""
-        asked(request, self)
+        """Put a run into the bin, from which it goes for good after a week; 409 while it has pins, unless `force`."""
+        query = asked(request, self)
         run = access.run_or_404(request, uid, scope="admin")
-        projects.bin_run(run, access.person(request))
+        projects.bin_run(run, access.person(request), force=yes(query.get("force", "false"), "force"))
         return Response(status=204)
 
 

@@ -44,7 +44,7 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
 
     def held(self) -> ArtifactQuerySet:
         """Those whose bytes are to be kept and fetched: pinned, or planned for a run that is bound and not ended."""
-        bound = Q(pins__entries__revision__bindings__run__outcome=Run.Outcome.OPEN)
+        bound = Q(pins__entries__revision__bindings__run__in=Run.objects.going_on())
         pinned = Q(pins__isnull=False, pins__removed_at=None)
         return self.filter(pk__in=Artifact.objects.filter(pinned | bound).values("pk"))
 

@@ -20,6 +20,10 @@ class RunQuerySet(models.QuerySet["Run"]):
         """The one permission sentence: runs of the user's projects that are not in the bin."""
         return self.filter(project__in=Project.objects.visible_to(user), deleted_at=None)
 
+    def going_on(self) -> RunQuerySet:
+        """Runs that have not ended, as far as anybody has said, and are not in the bin."""
+        return self.filter(outcome="", deleted_at=None)
+
     def by_uid(self, uid: str) -> Run | None:
         """The run with this uid, or the one that an offline client's uid was joined to."""
         return self.filter(Q(uid=uid) | Q(aliases__uid=uid)).first()

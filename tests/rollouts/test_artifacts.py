@@ -145,3 +145,9 @@ def test_secrets_in_the_command_are_not_stored(run: Run) -> None:
     command = "ROLLOUTDECK_TOKEN=rd_abcdefghijklmnopqrstuvwxyz rolloutdeck watch"
     artifact = registered(run, 3, FILES, origin={**HERE, "command": command})
     assert "abcdefgh" not in json.dumps(artifact.origin)
+
+
+def test_files_that_many_steps_share_do_not_make_it_look_as_if_it_were_being_sent(run: Run) -> None:
+    brought(registered(run, 3, FILES), {"meta.json": FILES["meta.json"]})
+    other = registered(make.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
+    assert (other.state, other.missing) == ("waiting", 1)

@@ -1,0 +1,151 @@
+"""How long the bytes of artifacts are kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts import artifacts, blobs, pins, plans, projects, upkeep, verdicts
+from rollouts.errors import Conflict
+from rollouts.models import Artifact, Blob, Pin, Project, Run
+from tests import make
+from tests.rollouts.artifacts import brought, registered
+
+pytestmark = pytest.mark.django_db
+
+FILES = {"meta.json": b"{}"}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project, "source")
+
+
+def here(run: Run, step: int = 3, **more: object) -> Artifact:
+    artifact = brought(registered(run, step, FILES, **more), FILES)
+    verdicts.check(artifact.pk)
+    artifact.refresh_from_db()
+    return artifact
+
+
+def files(data_dir: Path) -> list[Path]:
+    return [path for path in (data_dir / "blobs").rglob("*") if path.is_file()]
+
+
+def removed(row: Pin, owner: User, days: int) -> None:
+    pins.unpin(row, owner)
+    Pin.objects.filter(pk=row.pk).update(removed_at=timezone.now() - timedelta(days=days))
+
+
+def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Run, owner: User, data_dir: Path) -> None:
+    artifact, row = here(run), pins.pin(run, 3, owner)[0]
+    assert upkeep.drop_unpinned() == 0
+    removed(row, owner, days=6)
+    assert upkeep.drop_unpinned() == 0 and len(files(data_dir)) == 1
+    removed(row, owner, days=8)
+    assert upkeep.drop_unpinned() == 1 and files(data_dir) == []
+    artifact.refresh_from_db()
+    assert (artifact.state, artifact.missing, Blob.objects.count()) == ("waiting", 1, 0)
+    assert artifacts.wanted(run) == []
+    pins.pin(run, 3, owner)
+    assert [file.artifact for file in artifacts.wanted(run)] == [artifact.key]
+    assert here(run).state == "ready"
+
+
+def test_bytes_that_were_sent_without_a_pin_stay(run: Run, owner: User, data_dir: Path) -> None:
+    here(run, send_now=True)
+    removed(pins.pin(run, 3, owner)[0], owner, days=8)
+    assert upkeep.drop_unpinned() == 0 and len(files(data_dir)) == 1
+
+
+def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
+    here(run)
+    other = here(make.run(run.project, "other"))
+    removed(pins.pin(run, 3, owner)[0], owner, days=8)
+    assert upkeep.drop_unpinned() == 1 and len(files(data_dir)) == 1
+    assert artifacts.missing(other) == []
+
+
+def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, owner: User, data_dir: Path) -> None:
+    here(run)
+    bound = make.run(run.project, "next")
+    row, _ = pins.pin(run, 3, owner, target_step=1)
+    plans.bind(bound)
+    plans.save(run.project, "default", owner, if_match=1, action="cache")
+    removed(row, owner, days=8)
+    assert upkeep.drop_unpinned() == 0
+    Run.objects.filter(pk=bound.pk).update(outcome="finished")
+    assert upkeep.drop_unpinned() == 1 and files(data_dir) == []
+
+
+def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) -> None:
+    registered(run, 3)
+    row, _ = pins.pin(run, 3, owner)
+    with pytest.raises(Conflict, match="1 of its steps are pinned"):
+        projects.bin_run(run, owner)
+    pins.unpin(row, owner)
+    assert projects.bin_run(run, owner).deleted_at
+    projects.restore_run(run, owner)
+    pins.pin(run, 3, owner)
+    assert projects.bin_run(run, owner, force=True).deleted_at
+
+
+def binned(run: Run, owner: User) -> None:
+    projects.bin_run(run, owner, force=True)
+    Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
+
+
+def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_plans(
+    run: Run, owner: User, data_dir: Path
+) -> None:
+    here(run)
+    kept = make.run(run.project, "kept")
+    registered(kept, 4)
+    pins.pin(run, 3, owner, target_step=1)
+    pins.pin(kept, 4, owner, target_step=2)
+    binned(run, owner)
+    assert upkeep.empty_bin() == 1
+    assert (Artifact.objects.count(), Blob.objects.count(), files(data_dir)) == (1, 0, [])
+    assert [entry.target_step for entry in plans.entries_of(plans.current(run.project))] == [2]
+
+
+def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run, owner: User) -> None:
+    here(run)
+    bound = make.run(run.project, "next")
+    pins.pin(run, 3, owner, target_step=1)
+    plans.bind(bound)
+    binned(run, owner)
+    assert upkeep.empty_bin() == 0
+    Run.objects.filter(pk=bound.pk).update(outcome="failed")
+    assert upkeep.empty_bin() == 1
+
+
+def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
+    registered(run, 3)
+    pins.pin(run, 3, owner, target_step=1)
+    plans.bind(run)
+    binned(run, owner)
+    assert upkeep.empty_bin() == 1
+
+
+def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_are_old(run: Run, data_dir: Path) -> None:
+    here(run)
+    [mine] = files(data_dir)
+    orphan = blobs.path(run.project_id, "ab" * 32)
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"x")
+    assert upkeep.drop_orphan_blobs() == 0
+    for path in (mine, orphan):
+        os.utime(path, (time.time() - upkeep.LEFTOVERS_LIVE - 9,) * 2)
+    assert upkeep.drop_orphan_blobs() == 1
+    assert files(data_dir) == [mine]
+    Artifact.objects.all().delete()
+    Blob.objects.update(created_at=timezone.now() - timedelta(hours=2))
+    assert upkeep.drop_orphan_blobs() == 1
+    assert files(data_dir) == []

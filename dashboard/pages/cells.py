@@ -12,6 +12,8 @@ MOST = 400
 # Word, and how high its cell is in per cent: the form tells them apart without colour. Neighbours that share a cell
 # are drawn as the first of these words that one of them has.
 HEIGHTS = {"refused": 100, "hit": 100, "planned": 70, "miss": 46, "none": 14}
+# What was refused is as high as what was replayed, so it has a break.
+GAP = '<rect class="cell-gap" width="100%" y="60%" height="12%"/>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,6 @@ def one(cell: Cell, x: float, width: float) -> str:
         f"<title>{escape(cell.title)}</title>"
         f'<rect class="hit-area" {place} height="30"/><svg {place} height="30">'
         f'<rect class="cell-{cell.word}" width="{94 if width > 0.5 else 100}%" y="{100 - height}%" height="{height}%"/>'
-        "</svg>"
+        f"{GAP if cell.word == 'refused' else ''}</svg>"
     )
     return f'<a href="{escape(cell.link)}">{mark}</a>' if cell.link else f"<g>{mark}</g>"

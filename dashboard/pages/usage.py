@@ -32,18 +32,22 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
             pull(project, plan, ref, steps),
         ),
         Command(
-            "A trainer with the plug-in fetches each step when it comes to it. It needs in its environment:",
-            "\n".join(environment(project, ref)),
+            "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, and a "
+            "token from the settings:",
+            environment(project, ref),
         ),
     ]
 
 
 def pull(project: Project, plan: str, ref: str, steps: int) -> str:
-    named = "" if plan == DEFAULT else f"ROLLOUTDECK_PLAN={shlex.quote(ref)} "
     words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT, "--into", "replay"]
-    return named + shlex.join([*words, "--trainer", trainers.TRAINERS[0], "--steps", str(steps)])
+    words += ["--trainer", trainers.TRAINERS[0], "--steps", str(steps)]
+    return shlex.join([*words, *([] if plan == DEFAULT else ["--plan", ref])])
 
 
-def environment(project: Project, ref: str) -> list[str]:
+def environment(project: Project, ref: str) -> str:
+    """As a shell takes it, and as the trainer hands it to its workers on other machines."""
     told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
-    return [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
+    handed = trainers.load(trainers.TRAINERS[0]).environment(told)
+    return "\n".join([*exports, "# for workers on other machines, as settings of the trainer:", *handed])

@@ -3,13 +3,11 @@ import { onEscape } from "./keys.js";
 
 const box = () => document.getElementById("pin-box");
 
-document.addEventListener(
-  "toggle",
-  (event) => {
-    if (event.target.id === "pin-box" && event.target.open) event.target.querySelector("#pin-note")?.focus();
-  },
-  true,
-);
+// At once, not after the browser's own toggle: who is quick has pressed the next key by then.
+function toggle(found) {
+  found.open = !found.open;
+  if (found.open) (found.querySelector("#pin-note") ?? found.querySelector("summary")).focus();
+}
 
 function close() {
   const found = box();
@@ -21,6 +19,10 @@ function close() {
 
 onEscape(close);
 document.addEventListener("click", (event) => {
-  if (event.target.closest("[data-pin-close]")) close();
-  else if (box()?.open && !event.target.closest("#pin-box")) box().open = false;
+  const found = box();
+  if (event.target.closest("#pin-box > summary")) {
+    event.preventDefault();
+    toggle(found);
+  } else if (event.target.closest("[data-pin-close]")) close();
+  else if (found?.open && !event.target.closest("#pin")) found.open = false;
 });

@@ -1,0 +1,178 @@
+"""Pinning a step by one key, planning where it is replayed, and two people who plan at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import sign_in
+from tests.browser.test_reading import HOSTILE
+from tests.browser.training import PROJECT, Training
+from tests.browser.visit import Site, Visit, overflow
+
+HOST = "node7"
+
+
+def kept(training: Training, step: int, **origin: str) -> None:
+    """The trainer's machine tells that it keeps what the step generated."""
+    told = {
+        "attempt": "a",
+        "step": step,
+        "role": "rollout",
+        "files": {"gen_batch.dp": {"sha256": f"{step:064x}", "bytes": 1000}},
+        "facts": {"rows": 4, "max_response_length": 64},
+        "origin": {"host": HOST, "path": f"/dumps/{step}", "command": f"rolloutdeck import /dumps/{step}", **origin},
+    }
+    said = training.server.send_json("PUT", f"runs/{training.uid}/artifacts/", told)
+    assert said.ok, said.error
+
+
+@pytest.fixture
+def stepped(training: Training) -> Training:
+    training.pushed(1, 4)
+    training.pushed(2, 4)
+    kept(training, 1)
+    kept(training, 2)
+    return training
+
+
+@pytest.fixture(scope="session")
+def planner(site: Site, browser: Browser) -> Any:
+    """The cookies of a maintainer whom the admin let into the project."""
+    Training(site.product, "first")
+    context = browser.new_context(storage_state=site.signed_in)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(f"{site.url}/settings/{PROJECT}/")
+    page.fill("#new-member", "pat")
+    page.select_option("#new-role", "maintainer")
+    page.get_by_role("button", name="Add").click()
+    link = page.locator(".secret pre").inner_text()
+    context.close()
+    return sign_in(browser, link)
+
+
+def plan_of(name: str) -> str:
+    return f"/pins/?project={PROJECT}&plan={name}"
+
+
+def add(page: Page, training: Training, step: int) -> None:
+    row = (
+        page.locator("#pins tr")
+        .filter(has_text=training.name)
+        .filter(has=page.get_by_role("link", name=str(step), exact=True))
+    )
+    row.locator("a", has_text="Add").click()
+
+
+def cells(page: Page, word: str) -> Any:
+    return page.locator(f"#plan-strip g rect.cell-{word}, #plan-strip a rect.cell-{word}")
+
+
+def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit: Visit, stepped: Training) -> None:
+    page = visit.go(f"/runs/{stepped.uid}/steps/2/")
+    page.keyboard.press("p")
+    expect(page.locator("#pin-note")).to_be_focused()
+    page.keyboard.type("keep this")
+    page.keyboard.press("Enter")
+    expect(page.locator("#pin summary")).to_contain_text("pinned waiting")
+    page.keyboard.press("p")
+    page.get_by_role("link", name="To the pins and the plan").click()
+    expect(page.locator("#pins")).to_contain_text("keep this")
+    expect(page.locator("#pins")).to_contain_text(f"Nobody on {HOST} has asked for 60 s")
+    expect(page.locator("#pins pre").first).to_contain_text("rolloutdeck import /dumps/2")
+    page.goto(visit.site.url + plan_of("by-key"))
+    page.evaluate("window.notReloaded = true")
+    add(page, stepped, 2)
+    expect(cells(page, "hit")).to_have_count(1)
+    page.locator("#plan input[name=target]").fill("3")
+    page.keyboard.press("Tab")
+    expect(page.locator("#plan-strip")).to_contain_text(f"step 3: replays {stepped.name} step 2")
+    expect(cells(page, "none")).to_have_count(11)
+    page.get_by_label("repeat_last").check()
+    expect(cells(page, "hit")).to_have_count(10)
+    assert page.evaluate("window.notReloaded")
+    assert "target=3" in page.url and "csrf" not in page.url
+    page.reload()
+    expect(cells(page, "hit")).to_have_count(10)
+    page.get_by_role("button", name="Save as revision 1").click()
+    expect(page.locator("main")).to_contain_text("Saved as revision 1")
+    assert "base=" not in page.url
+    expect(page.locator(".commands")).to_contain_text("--plan by-key@1")
+    expect(page.get_by_role("button", name="Save as revision 2")).to_be_disabled()
+
+
+def test_of_two_people_who_plan_at_once_the_second_is_told_and_keeps_what_they_did(
+    person: Callable[..., Visit], visit: Visit, planner: Any, stepped: Training
+) -> None:
+    page = visit.go(f"/runs/{stepped.uid}/steps/1/")
+    page.keyboard.press("p")
+    page.keyboard.press("Enter")
+    expect(page.locator("#pin summary")).to_contain_text("pinned")
+    mine, theirs = visit.go(plan_of("at-once")), person(planner).go(plan_of("at-once"))
+    for one, target in ((mine, "4"), (theirs, "7")):
+        add(one, stepped, 1)
+        one.locator("#plan input[name=target]").fill(target)
+        one.keyboard.press("Tab")
+        expect(one.locator("#plan-strip")).to_contain_text(f"step {target}: replays")
+    mine.get_by_role("button", name="Save as revision 1").click()
+    expect(mine.locator("main")).to_contain_text("Saved as revision 1")
+    expect(theirs.locator(".conflict")).to_contain_text("admin saved revision 1")
+    expect(theirs.locator(".conflict")).to_contain_text(f"Theirs: step 4 now replays {stepped.name} step 1")
+    expect(theirs.locator("#plan input[name=target]")).to_have_value("7")
+    expect(theirs.locator("#plan button.primary")).to_be_disabled()
+    theirs.get_by_role("link", name="Go on with mine").click()
+    theirs.get_by_role("button", name="Save as revision 2").click()
+    expect(theirs.locator("main")).to_contain_text("Saved as revision 2")
+    expect(mine.locator(".history")).to_contain_text("step 7 now replays")
+    expect(mine.locator("#plan input[name=target]")).to_have_value("7")
+
+
+def test_what_a_person_types_survives_what_others_do(
+    person: Callable[..., Visit], visit: Visit, planner: Any, stepped: Training
+) -> None:
+    page = visit.go(f"/runs/{stepped.uid}/steps/latest/")
+    page.keyboard.press("p")
+    page.keyboard.type("half a no")
+    stepped.pushed(3, 4)
+    expect(page.locator("#strip .strip-name")).to_contain_text("of 3")
+    expect(page.locator("#pin summary")).to_contain_text("step 2")
+    page.keyboard.type("te")
+    expect(page.locator("#pin-note")).to_have_value("half a note")
+    page.keyboard.press("Enter")
+    other = person(planner).go(f"/runs/{stepped.uid}/steps/2/")
+    expect(other.locator("#pin summary")).to_contain_text("pinned")
+    other.keyboard.press("p")
+    expect(other.locator("#pin-box")).to_contain_text("half a note")
+
+
+def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped: Training) -> None:
+    trap = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
+    told = stepped.server.send_json("POST", "runs/", {"project": PROJECT, "name": trap[:190], "attempt": "a"})
+    assert told.ok, told.error
+    hostile = Training.__new__(Training)
+    hostile.product, hostile.server, hostile.name, hostile.uid = stepped.product, stepped.server, "x", told.json()["id"]
+    hostile.pushed(1, 4)
+    kept(hostile, 1, host="<img src=x>", path="/d/<b>x</b>" + "M" * 300, command="<script>x</script>")
+    page = visit.go(f"/runs/{hostile.uid}/steps/1/")
+    page.keyboard.press("p")
+    page.locator("#pin-note").fill(trap)
+    page.locator("#pin-target").fill("999")
+    page.keyboard.press("Enter")
+    expect(page.locator("#pin summary")).to_contain_text("pinned")
+    for width in (1440, 800):
+        page.set_viewport_size({"width": width, "height": 900})
+        for path in (f"/pins/?project={PROJECT}&steps=999", f"/runs/{hostile.uid}/steps/1/", f"/runs/{hostile.uid}/"):
+            page.goto(visit.site.url + path)
+            expect(page.locator("main")).to_be_visible()
+            assert overflow(page) <= 0, (path, width)
+            assert page.evaluate("window.__ran") is None
+            assert page.locator("main img, main script, main iframe, [hx-trigger=load]").count() == 0
+    page.goto(f"{visit.site.url}/pins/?project={PROJECT}")
+    expect(page.locator("#pins")).to_contain_text(re.compile("<img src=x onerror="))
+    page.get_by_role("button", name=re.compile("out of the plan")).click()
+    page.get_by_role("button", name=re.compile("Save as revision")).click()
+    expect(page.locator("main")).to_contain_text("Saved as revision")

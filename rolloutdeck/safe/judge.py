@@ -241,7 +241,7 @@ class Judge:
             result = rule(self, args.items)
         except Unfit as unfit:
             if worst < UNKNOWN:
-                self.object(f"{_told(target)}: {unfit} (at {op.at:,})")
+                self.object(f"{_told(target)} at {op.at:,}: {unfit}")
             return unknown()
         if worst == UNKNOWN and isinstance(result, (Thing, Box)):
             result.level = UNKNOWN
@@ -259,13 +259,13 @@ class Judge:
             rule(self, target, state)
         except Unfit as unfit:
             if worst < UNKNOWN:
-                self.object(f"{_told(target)}: {unfit} (at {op.at:,})")
+                self.object(f"{_told(target)} at {op.at:,}: {unfit}")
             worst = UNKNOWN
         if worst == UNKNOWN and isinstance(target, (Thing, Box)):
             target.level = UNKNOWN
 
     def _persistent(self, op: Op) -> None:
-        self._push(self._apply(rules.storage, Global("a storage"), self._pop(), op))
+        self._push(self._apply(rules.storage, Global("a persistent id"), self._pop(), op))
 
     # What only other picklers write
 

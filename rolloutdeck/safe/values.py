@@ -78,6 +78,8 @@ class Box:
             raise Refused(f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values")
 
     def _hold(self, item: Value) -> None:
+        if item is self:
+            raise Unfit("it changes a container that was already used")
         self.level = max(self.level, level_of(item))
         if isinstance(item, Box):
             item.sealed = True

@@ -48,7 +48,8 @@ def _archive(source: Source) -> Verdict:
     judge = Judge(archive.pickle, archive)
     root = judge.root()
     reasons = tuple(judge.reasons)
-    return Verdict(True, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
+    readable = not (isinstance(root, Thing) and root.kind == "unknown")
+    return Verdict(readable, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
 
 
 def _is_queue(root: Value) -> bool:

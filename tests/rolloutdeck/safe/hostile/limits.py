@@ -1,0 +1,60 @@
+"""Files that are cut short, break the stack, or want more than there is."""
+
+from __future__ import annotations
+
+import struct
+
+from tests.rolloutdeck.safe.assembler import (
+    NONE,
+    listed,
+    pickled,
+    proto,
+    text,
+)
+from tests.rolloutdeck.safe.hostile.case import Case, columns
+
+
+def laughs() -> bytes:
+    """Ten lists of ten times the one before."""
+    body = listed(*[text("lol")] * 10) + b"r" + struct.pack("<I", 0)
+    for level in range(12):
+        body += b"](" + (b"j" + struct.pack("<I", level)) * 10 + b"e" + b"r" + struct.pack("<I", level + 1)
+    return pickled(b"(" + body + b"l")
+
+
+LIMITS = {
+    "an empty file": Case(lambda: b"", "empty or was cut short"),
+    "no STOP": Case(lambda: proto()[:-1], "empty or was cut short"),
+    "no pickle at all": Case(lambda: b"\xff" * 100, "is no pickle opcode"),
+    "a protocol to come": Case(lambda: pickled(NONE, 77), "protocol 77"),
+    "a protocol in the middle": Case(lambda: pickled(b"\x80\x04" + NONE), "protocol 4 at 2"),
+    "a memo index of two thousand million": Case(
+        lambda: pickled(NONE + b"r\xff\xff\xff\x7f"), "memo index 2,147,483,647"
+    ),
+    "a memo entry that was never stored": Case(lambda: pickled(b"h\x07"), "memo index 7"),
+    "a memo entry that is replaced": Case(
+        lambda: columns(text("x") + b"\x94" + text("y") + b"q\x00" + b"0"), "stores memo entry 0 twice", True
+    ),
+    "more taken than put": Case(lambda: pickled(b"R"), "more values than it put"),
+    "taken from below a mark": Case(lambda: pickled(NONE + NONE + b"(R"), "more values than it put"),
+    "a mark that is missing": Case(lambda: pickled(b"t"), "without a mark"),
+    "values left over": Case(lambda: pickled(NONE + NONE), "left over"),
+    "a key without a value": Case(lambda: pickled(b"}(" + text("a") + b"u"), "a key without a value"),
+    "a billion laughs": Case(laughs, "unfolds to more than"),
+    "tuples a hundred thousand deep": Case(lambda: pickled(b")" + b"\x85" * 100_000), "nested more than"),
+    "a hundred thousand marks": Case(lambda: pickled(b"(" * 100_000), "nested marks"),
+    "an integer of 500 MB": Case(lambda: pickled(b"\x8b" + struct.pack("<I", 500 << 20)), "an integer of"),
+    "a number with a million digits": Case(lambda: b"I" + b"9" * 1_000_000 + b"\n.", "a line of more than"),
+    "a string of a terabyte": Case(lambda: pickled(b"\x8d" + struct.pack("<Q", 1 << 40)), "a string of"),
+    "bytes beyond the end": Case(lambda: pickled(b"\x8e" + struct.pack("<Q", 1 << 40)), "reaches beyond the end"),
+    "a length of 2**64 - 1": Case(lambda: pickled(b"\x96" + b"\xff" * 8), "reaches beyond the end"),
+    "a string that is no UTF-8": Case(lambda: pickled(b"X\x01\x00\x00\x00\xff"), "is not utf-8"),
+    "a frame beyond the end": Case(lambda: pickled(b"\x95" + struct.pack("<Q", 1 << 40) + NONE), "a frame of"),
+    "a frame that ends inside an opcode": Case(
+        lambda: pickled(b"\x95" + struct.pack("<Q", 3) + text("abc")), "ends inside an opcode"
+    ),
+    "a frame inside a frame": Case(
+        lambda: pickled(b"\x95" + struct.pack("<Q", 10) + b"\x95" + struct.pack("<Q", 1) + NONE), "inside another"
+    ),
+    "a name without its end": Case(lambda: b"\x80\x02cos", "ends inside a line"),
+}

@@ -1,0 +1,160 @@
+"""Names that verl's files have, called with what they never are."""
+
+from __future__ import annotations
+
+from tests.rolloutdeck.safe.assembler import (
+    BYTES,
+    EMPTY_DICT,
+    EMPTY_LIST,
+    FALSE,
+    NONE,
+    OBJECTS,
+    SIMPLE,
+    TRUE,
+    array,
+    call,
+    data,
+    dtype,
+    given,
+    listed,
+    mapped,
+    named,
+    new,
+    number,
+    objects,
+    pickled,
+    proto,
+    row,
+    saved,
+    storage,
+    text,
+)
+from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, columns, legacy, whole
+
+SHAPES = {
+    "bytes that pass for object pointers": Case(
+        lambda: whole(array(data(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))), "not that of its dtype", True
+    ),
+    "numbers that pass for objects": Case(
+        lambda: whole(array(listed(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))), "not that of its dtype", True
+    ),
+    "a dtype with fields": Case(
+        lambda: whole(
+            array(data(bytes(8)), 1, dtype("V8", (*SIMPLE[:3], row(text("a")), mapped(a=NONE), *SIMPLE[5:])))
+        ),
+        "the dtype 'V8'",
+        True,
+    ),
+    "a dtype that is a list of objects": Case(
+        lambda: whole(array(data(bytes(8)), 1, dtype("O,O"))), "dtype 'O,O'", True
+    ),
+    "a dtype whose size is not its own": Case(
+        lambda: whole(array(data(bytes(8)), 1, dtype("i8", (*SIMPLE[:5], number(1), *SIMPLE[6:])))), "state", True
+    ),
+    "a dtype that is given two states": Case(
+        lambda: whole(array(data(bytes(16)), 2, given(dtype(), row(*SIMPLE)))), "not that of its dtype", True
+    ),
+    "a dtype of gigabytes": Case(lambda: whole(array(data(b""), 0, dtype("U999999999"))), "dtype 'U999999999'", True),
+    "a dtype without its state": Case(
+        lambda: whole(array(data(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))), "state that is none"
+    ),
+    "an array larger than its bytes": Case(lambda: whole(array(data(bytes(16)), 1 << 40)), "does not fit its shape"),
+    "an array smaller than its bytes": Case(lambda: whole(array(data(bytes(16)), 1)), "does not fit its shape"),
+    "an object array with fewer objects": Case(
+        lambda: whole(array(listed(NONE), 2, dtype("O8", OBJECTS))), "does not fit its shape"
+    ),
+    "an array of classes": Case(lambda: whole(objects(named("torch.Size"))), "no plain value"),
+    "an array that is filled twice": Case(
+        lambda: whole(given(array(data(bytes(8)), 1), row(number(1), row(number(1)), dtype(), FALSE, data(bytes(8))))),
+        "filled twice",
+    ),
+    "an array of another class": Case(
+        lambda: whole(call("numpy._core.multiarray._reconstruct", named("numpy.memmap"), row(number(0)), data(b"b"))),
+        "'numpy.memmap'",
+        True,
+    ),
+    "an array that begins with a size": Case(
+        lambda: whole(
+            call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(1 << 40)), data(b"b"))
+        ),
+        "does not begin empty",
+        True,
+    ),
+    "a number of the wrong size": Case(
+        lambda: columns(call("numpy._core.multiarray.scalar", dtype(), data(bytes(4)))), "another size", True
+    ),
+    "a number that is an object": Case(
+        lambda: columns(call("numpy._core.multiarray.scalar", dtype("O8", OBJECTS), data(bytes(8)))), "number", True
+    ),
+    "a buffer that is read as objects": Case(
+        lambda: columns(
+            call("numpy._core.numeric._frombuffer", data(bytes(8)), dtype("O8", OBJECTS), row(number(1)), text("C"))
+        ),
+        "an array that is none",
+        True,
+    ),
+    "another text encoding": Case(
+        lambda: columns(call("_codecs.encode", text("x"), text("rot13"))), "another encoding than latin1", True
+    ),
+    "a set of something": Case(lambda: columns(call("builtins.set", NONE)), "a set made of no list", True),
+    "a batch that is filled twice": Case(
+        lambda: pickled(
+            given(
+                given(new("verl.protocol.DataProto"), row(NONE, EMPTY_DICT, EMPTY_DICT)),
+                row(data(legacy(SYSTEM)), EMPTY_DICT, EMPTY_DICT),
+            )
+        ),
+        "a batch that is none",
+        True,
+    ),
+    "a batch in a legacy torch stream": Case(lambda: proto(data(legacy(SYSTEM))), "it is no ZIP"),
+    "a batch in an array of bytes": Case(
+        lambda: proto(
+            array(data(legacy(SYSTEM)), len(legacy(SYSTEM)), dtype("u1", (number(3), text("|"), *SIMPLE[2:])))
+        ),
+        "a batch that is none",
+    ),
+    "a batch in text": Case(lambda: proto(call("_codecs.encode", text("x" * 100), text("latin1"))), "written as text"),
+    "a batch whose archive runs something": Case(lambda: proto(data(saved(SYSTEM))), "'os.system'", True),
+    "a batch that is no tensordict": Case(lambda: proto(data(saved(EMPTY_LIST))), "holds no tensordict"),
+    "a column that is no array": Case(lambda: proto(columns=mapped(a=EMPTY_LIST)), "is no array", True),
+    "a raw field of a type that torch has by that name": Case(
+        lambda: proto(
+            row(
+                row(number(2)),
+                NONE,
+                mapped(a=row(text("load"), call("torch.Size", row(number(2))), array(data(BYTES), 2))),
+            )
+        ),
+        "the field 'a'",
+    ),
+    "a raw field with fewer bytes": Case(
+        lambda: proto(
+            row(
+                row(number(2)),
+                NONE,
+                mapped(a=row(text("int64"), call("torch.Size", row(number(9))), array(data(BYTES), 2))),
+            )
+        ),
+        "other bytes than its shape",
+    ),
+    "a raw nested field of another layout": Case(
+        lambda: proto(row(row(number(2)), NONE, mapped(a=row(text("hub"), EMPTY_LIST)))), "nested field"
+    ),
+    "torch's bytes in a legacy stream": Case(
+        lambda: columns(call("torch.storage._load_from_bytes", data(legacy(SYSTEM)))), "it is no ZIP", True
+    ),
+    "torch's bytes in an archive that runs something": Case(
+        lambda: columns(call("torch.storage._load_from_bytes", data(saved(SYSTEM)))), "'os.system'", True
+    ),
+    "an archive that is loaded again and again": Case(
+        lambda: proto(
+            meta=mapped(
+                a=data(saved(storage(16), BYTES))
+                + b"\x94"
+                + b"".join(call("torch.storage._load_from_bytes", b"h\x00") + b"0" for _ in range(500))
+            )
+        ),
+        "again and again",
+    ),
+}

@@ -1,0 +1,159 @@
+"""Storages, tensors and tensordicts that reach beyond their bytes or are given what they never are."""
+
+from __future__ import annotations
+
+import struct
+
+from tests.rolloutdeck.safe.assembler import (
+    BYTES,
+    EMPTY_DICT,
+    FIELDS,
+    HOOKS,
+    NONE,
+    TRUE,
+    archive,
+    call,
+    consolidated,
+    data,
+    jagged,
+    leaf,
+    listed,
+    mapped,
+    members,
+    named,
+    number,
+    parts,
+    proto,
+    queue,
+    row,
+    saved,
+    stack,
+    storage,
+    tensor,
+    tensordict,
+    text,
+    value,
+)
+from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case
+
+
+def tensor_file(held: bytes, *storages: bytes) -> bytes:
+    return saved(mapped(x=held), *(storages or (BYTES,)))
+
+
+def marked(state: bytes) -> bytes:
+    """A tensor with attributes."""
+    names = named("torch._utils._rebuild_tensor_v2"), named("torch.Tensor")
+    held = row(*parts(storage(16), 16))
+    return tensor_file(call("torch._tensor._rebuild_from_type_v2", *names, held, state))
+
+
+def ragged(offsets: list[int], kept: bytes = b"") -> bytes:
+    held = jagged(tensor(storage(8, "0", "Long"), 8), tensor(storage(len(offsets), "1", "Long"), len(offsets)), kept)
+    return saved(held, bytes(64), struct.pack(f"<{len(offsets)}q", *offsets))
+
+
+def fields(**leaves: bytes) -> bytes:
+    return saved(consolidated(tensor(storage(16), 16), **leaves), BYTES)
+
+
+def filled_hooks() -> bytes:
+    return HOOKS + number(0) + text("hook") + b"s"
+
+
+TENSORS = {
+    "a storage that is not there": Case(lambda: tensor_file(tensor(storage(16, "7"), 16)), "its member in the ZIP"),
+    "a storage outside of the archive": Case(lambda: tensor_file(tensor(storage(16, "../0"), 16)), "its member"),
+    "a storage longer than its member": Case(
+        lambda: tensor_file(tensor(storage(1 << 40), 16)), "its member in the ZIP"
+    ),
+    "a storage shorter than its member": Case(lambda: tensor_file(tensor(storage(8), 8)), "its member in the ZIP"),
+    "one storage under two types": Case(
+        lambda: tensor_file(listed(tensor(storage(16), 16), tensor(storage(2, kind="Long"), 2))), "two types"
+    ),
+    "a storage on a device of its own": Case(
+        lambda: tensor_file(tensor(storage(16, place="meta"), 16)), "known device"
+    ),
+    "a persistent id that is a call": Case(
+        lambda: tensor_file(row(text("module"), SYSTEM, text("x")) + b"Q"), "os.system"
+    ),
+    "a persistent id that is a module": Case(
+        lambda: tensor_file(row(text("module"), named("torch.Tensor"), text("x"), text("y"), number(0)) + b"Q"),
+        "names no",
+    ),
+    "a tensor beyond its storage": Case(lambda: tensor_file(tensor(storage(16), 17)), "beyond its storage"),
+    "a tensor beyond it by its offset": Case(
+        lambda: tensor_file(tensor(storage(16), 16, offset=1)), "beyond its storage"
+    ),
+    "a tensor beyond it by its stride": Case(
+        lambda: tensor_file(tensor(storage(16), 3, stride=8)), "beyond its storage"
+    ),
+    "a tensor before its storage": Case(lambda: tensor_file(tensor(storage(16), 3, stride=-1)), "a shape that is none"),
+    "a tensor of a petabyte by a stride of 0": Case(
+        lambda: tensor_file(tensor(storage(16), 1 << 50, stride=0)), "beyond its storage"
+    ),
+    "a tensor with hooks": Case(
+        lambda: tensor_file(tensor(storage(16), 16, hooks=filled_hooks())), "hooks or metadata"
+    ),
+    "a tensor with metadata": Case(
+        lambda: tensor_file(call("torch._utils._rebuild_tensor_v2", *parts(storage(16), 16), mapped(a=NONE))),
+        "metadata",
+    ),
+    "a tensor that is given a class": Case(lambda: marked(mapped(__class__=named("torch.Size"))), "given attributes"),
+    "a tensor that is given data": Case(lambda: marked(mapped(data=NONE)), "given attributes"),
+    "a mark that is a function": Case(lambda: marked(mapped(_specialize_on=named("torch.Size"))), "given attributes"),
+    "a tensor of another function": Case(
+        lambda: tensor_file(
+            call("torch._tensor._rebuild_from_type_v2", named("os.system"), named("torch.Tensor"), row(NONE), NONE)
+        ),
+        "'os.system'",
+    ),
+    "a tensor of another type": Case(
+        lambda: tensor_file(
+            call("torch._tensor._rebuild_from_type_v2", named("torch.Size"), named("torch.Tensor"), row(NONE), NONE)
+        ),
+        "unexpected type",
+    ),
+    "offsets beyond the values": Case(lambda: ragged([0, 3, 1 << 40]), "beyond its values"),
+    "offsets that fall": Case(lambda: ragged([0, 5, 3]), "offsets fall"),
+    "offsets below 0": Case(lambda: ragged([-8, 3, 8]), "offsets fall"),
+    "a jagged tensor with two kinds of values": Case(
+        lambda: ragged([0, 3, 8], mapped(_values=tensor(storage(8, "0", "Long"), 8))), "are not its arguments"
+    ),
+    "a field beyond the bytes": Case(lambda: fields(a=leaf("torch.int64", 2, 8, 24)), "the field 'a'"),
+    "a field larger than its bytes": Case(lambda: fields(a=leaf("torch.int64", 1 << 40, 0, 16)), "the field 'a'"),
+    "a field of a type that is none": Case(lambda: fields(a=leaf("os.system", 2, 0, 16)), "the field 'a'"),
+    "a tensordict of another class": Case(
+        lambda: saved(
+            consolidated(tensor(storage(16), 16), named("tensordict.tensorclass.NonTensorData"), **FIELDS), BYTES
+        ),
+        "another make",
+    ),
+    "a tensordict that is given a method": Case(
+        lambda: saved(
+            call(
+                "tensordict._reductions._make_td",
+                named("tensordict._td.TensorDict"),
+                mapped(lock_=NONE, _is_locked=TRUE),
+            )
+        ),
+        "given 'lock_'",
+    ),
+    "a column with a hook": Case(
+        lambda: archive(members(queue(tensordict(a=stack(value(NONE), hook_in=named("torch.Size")))))),
+        "with hooks",
+        True,
+    ),
+    "a column of what is no value": Case(
+        lambda: archive(members(queue(tensordict(a=stack(EMPTY_DICT))))), "no value", True
+    ),
+    "a value that runs something": Case(
+        lambda: archive(members(queue(tensordict(a=stack(value(SYSTEM)))))), "'os.system'", True
+    ),
+    "a value that is a class": Case(
+        lambda: archive(members(queue(tensordict(a=stack(value(named("torch.Size"))))))), "no plain value", True
+    ),
+    "a batch whose fields lie outside": Case(
+        lambda: proto(data(fields(a=leaf("torch.int64", 9, 0, 72)))), "in the archive inside it", True
+    ),
+}

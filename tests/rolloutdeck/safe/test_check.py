@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import safe
+from rolloutdeck.safe import Verdict
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.verdict import judge
+from tests.rolloutdeck.safe import assembler as made
+from tests.rolloutdeck.safe.hostile import CORPUS, LIMITS, Case
+
+DATA = Path(__file__).parents[2] / "data"
+DUMPS = sorted(
+    path
+    for kind in ("verl_skip", "verl_tq", "verl_v2")
+    for path in (DATA / kind).rglob("*.[dp][pt]")
+    if "broken" not in str(path)
+)
+EVERY = 997  # bytes
+
+
+def verdict(data: bytes) -> Verdict:
+    return judge(Source.of(data))
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: "/".join(path.parts[-6:]))
+def test_a_dump_of_verl_is_readable_and_loadable_and_its_format_is_known(path: Path) -> None:
+    assert safe.check(path) == Verdict(True, True, (), path.stem)
+
+
+def test_the_hostile_dump_is_neither() -> None:
+    found = safe.check(next((DATA / "verl_skip" / "broken").rglob("5/gen_batch.dp")))
+    assert (found.readable, found.loadable) == (False, False)
+    assert "posix.system" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (made.proto(), "gen_batch"),
+        (made.proto(made.data(made.saved(made.NONE))), "new_batch"),
+        (made.proto(columns=made.mapped(a=made.objects(made.text("x"), made.EMPTY_DICT))), "gen_batch"),
+        (made.archive(made.queued()), "tq_batch"),
+        (made.saved(made.mapped(x=made.tensor(made.storage(16), 16)), made.BYTES), "torch"),
+    ],
+)
+def test_what_the_hostile_files_are_made_of_is_loadable(data: bytes, kind: str) -> None:
+    assert verdict(data) == Verdict(True, True, (), kind)
+
+
+@pytest.mark.parametrize("case", CORPUS.values(), ids=CORPUS)
+def test_a_hostile_file_is_not_loadable_and_the_verdict_says_why(case: Case) -> None:
+    found = verdict(case.build())
+    assert not found.loadable
+    assert re.search(case.reason, "\n".join(found.reasons))
+    assert found.readable >= case.readable
+
+
+@pytest.mark.parametrize("name", [name for name, case in LIMITS.items() if not case.readable])
+def test_a_file_that_is_no_whole_pickle_is_not_even_readable(name: str) -> None:
+    assert not verdict(LIMITS[name].build()).readable
+
+
+def test_there_are_more_than_sixty_hostile_files() -> None:
+    assert len({case.build() for case in CORPUS.values()}) >= 60
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: "/".join(path.parts[-6:]))
+def test_a_dump_cut_short_anywhere_is_neither_readable_nor_loadable(path: Path) -> None:
+    data = path.read_bytes()
+    for end in range(0, len(data), EVERY):
+        found = verdict(data[:end])
+        assert not found.readable and not found.loadable and found.reasons, end
+
+
+def test_a_batch_with_a_value_of_the_users_own_class_can_be_read_but_not_loaded() -> None:
+    found = verdict(made.proto(columns=made.mapped(a=made.objects(made.new("reward.Score")))))
+    assert (found.readable, found.loadable, found.format) == (True, False, "gen_batch")
+    assert found.reasons == ("it names 'reward.Score', which is not on the list of what such a file holds",)
+
+
+def test_one_fault_is_one_reason_and_a_thousand_are_a_few() -> None:
+    columns = {f"c{number}": made.objects(made.call(f"evil.f{number}", made.NONE)) for number in range(1000)}
+    assert len(verdict(made.proto(columns=made.mapped(**columns))).reasons) == 8
+
+
+def test_a_name_from_a_file_cannot_garble_the_reason() -> None:
+    found = verdict(made.pickled(made.text("o\ns") + made.text("<b>\x1b[2J" + "x" * 40) + b"\x93"))
+    assert "\n" not in found.reasons[0] and "\x1b" not in found.reasons[0]
+
+
+def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        safe.check(tmp_path / "gen_batch.dp")

@@ -1,0 +1,127 @@
+"""What we judge loadable is really loaded, by the real pickle and the real torch, in a process that is thrown away."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rolloutdeck import safe
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.verdict import judge
+from tests.rolloutdeck.safe import assembler as made
+from tests.rolloutdeck.safe.hostile import CORPUS
+from tests.rolloutdeck.safe.test_check import DUMPS
+
+SCRIPT = Path(__file__).with_name("unpickle.py")
+SEEDS = {
+    "proto": made.proto(columns=made.mapped(a=made.array(made.data(bytes(16)), 2), b=made.objects(made.text("x")))),
+    "queue": made.archive(made.queued()),
+}
+
+
+def loaded(folder: Path, *files: Path, python: str = sys.executable) -> list[dict[str, Any]]:
+    """Loads the files in `folder`, where a file that something made would be seen."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    command = [python, str(SCRIPT), *map(str, files)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def mutants(seed: bytes, count: int) -> list[bytes]:
+    """The same bytes with one to three changed."""
+    chance = random.Random(7)
+    found = []
+    for _ in range(count):
+        data = bytearray(seed)
+        for _ in range(chance.randint(1, 3)):
+            data[chance.randrange(len(data))] = chance.choice((chance.randrange(256), ord("R"), 0x93, ord("b"), 0))
+        found.append(bytes(data))
+    return found
+
+
+class Session(NamedTuple):
+    """One process that loaded everything, since it takes torch seconds to come up; `outcomes` by file."""
+
+    folder: Path
+    outcomes: dict[str, dict[str, Any]]
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        return [one for path, one in self.outcomes.items() if Path(path).parent.name == kind]
+
+
+def written(folder: Path, files: dict[str, bytes]) -> list[Path]:
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return sorted(folder.iterdir())
+
+
+def changed() -> dict[str, bytes]:
+    """What random changes leave loadable."""
+    found = {}
+    for name, seed in SEEDS.items():
+        for number, data in enumerate(mutants(seed, 1000)):
+            if judge(Source.of(data)).loadable:
+                found[f"{name}-{number}"] = data
+    return found
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    pytest.importorskip("torch", reason="torch really loads what we judge loadable")
+    base = tmp_path_factory.mktemp("loading")
+    built = [case.build() for case in CORPUS.values()]
+    files = [path for path in DUMPS if safe.check(path).loadable]
+    files += written(base / "seeds", SEEDS)
+    files += written(base / "changed", changed())
+    files += written(base / "hostile", {str(number): data for number, data in enumerate(built) if b"PWNED" in data})
+    (base / "cwd").mkdir()
+    found = loaded(base / "cwd", *files)
+    return Session(base, {one["file"]: one for one in found})
+
+
+def test_the_canary_sees_what_a_hostile_file_runs(session: Session) -> None:
+    ran = [one for one in session.told("hostile") if one["ran"]]
+    assert len(ran) > 15
+    assert {event for one in ran for event in one["ran"]} == {"os.system", "subprocess.Popen"}
+
+
+def test_no_file_that_really_runs_something_was_judged_loadable(session: Session) -> None:
+    ran = [one["file"] for one in session.outcomes.values() if one["ran"]]
+    assert {Path(path).parent.name for path in ran} == {"hostile"}
+    assert not any(safe.check(path).loadable for path in ran)
+
+
+def test_every_dump_that_we_judged_loadable_loads_and_nothing_runs(session: Session) -> None:
+    found = [session.outcomes[str(path)] for path in DUMPS] + session.told("seeds")
+    assert len(found) == len(DUMPS) + len(SEEDS)
+    assert [one for one in found if one["error"] or one["ran"]] == []
+
+
+def test_nothing_runs_in_what_random_changes_leave_loadable(session: Session) -> None:
+    found = session.told("changed")
+    assert len(found) > 100
+    assert [one for one in found if one["ran"]] == []
+
+
+def test_loading_all_of_them_left_no_file_behind(session: Session) -> None:
+    assert list((session.folder / "cwd").iterdir()) == []
+
+
+@pytest.mark.trainers
+def test_real_verl_loads_what_we_judged_loadable_and_nothing_runs(tmp_path: Path) -> None:
+    python = os.environ.get("TRAINERS_PYTHON")
+    if not python:
+        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl (make test-trainers)")
+    files = [path for path in DUMPS if safe.check(path).loadable and "numpy_ser" not in str(path)]
+    found = loaded(tmp_path, *files, python=python)
+    assert [one for one in found if one["error"] or one["ran"]] == []

@@ -69,7 +69,7 @@ class File:
 
 @dataclass(frozen=True)
 class Pinned:
-    """An artifact of a pin; fully async has one per prompt. `state` and `message` are the server's."""
+    """An artifact of a pin; fully async has one per prompt. `state` and `message` are the server's, where it told."""
 
     role: str
     step: int
@@ -98,9 +98,8 @@ class Entry:
             if one.state in ("unsafe", "gone"):
                 raise Unfit(f"its files are {one.state}: {one.message.rstrip('.')}")
             if one.state != "ready":
-                raise BadInput(
-                    f"The files of {self} are not on the server yet ({one.state}); the page of pins says what sends them."
-                )
+                told = f"The files of {self} are not on the server yet ({one.state})"
+                raise BadInput(f"{told}; the page of pins says what sends them.")
 
     def __str__(self) -> str:
         return f"step {self.source.get('step')} of {self.source.get('name')}"
@@ -161,7 +160,7 @@ def _entry(told: Raw) -> Entry:
 
 def _pinned(run: str, told: Raw) -> Pinned:
     message = str(told.get("message") or "")
-    return Pinned(str(told["role"]), int(told["step"]), str(told["state"]), message, _files(run, told))
+    return Pinned(str(told["role"]), int(told["step"]), str(told.get("state") or "ready"), message, _files(run, told))
 
 
 def _files(run: str, artifact: Raw) -> dict[str, File]:

@@ -25,8 +25,8 @@ ROOM = 64 << 20  # bytes that are left free
 
 @dataclass
 class Pull:
-    """One `pull`: from `server`, for what `asking` wants, into `folder`. `repaired` collects what was mended, a
-    sentence each; `bytes` counts what was fetched."""
+    """One `pull`: from `server`, for what `asking` wants, into `folder`. `say` is told what was mended, a sentence
+    each, which `repaired` collects; `progress` is told of bytes as they come, `bytes` counts them."""
 
     server: Server
     asking: Asking
@@ -93,9 +93,10 @@ class Pull:
         judge(path, file.name, self.asking)
         dropped = ", ".join(difference.dropped)
         self.repaired.append(
-            f"{file.name} of {placement.entry} is replayed without {dropped}: verl would end on them. "
+            f"{file.name} of {placement.entry} is replayed without {dropped}: {self.asking.trainer} would end on them. "
             f"Its {difference.rows} rows and all other fields are the pinned ones."
         )
+        self.say(self.repaired[-1])
         return hash_of(path), path
 
 

@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
     plan = _plan(server, run, args.plan or settings.plan, asking, bind=False)
     placements = _placements(plan, asking, args.steps)
     about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
-    pull = Pull(server, asking, folder, _told())
+    pull = Pull(server, asking, folder, _tell, _told())
     pull.run(placements, about)
     _plan(server, run, str(plan), asking, bind=True)
     _report(run, plan, asking, placements, pull)
@@ -159,8 +159,6 @@ def _report(run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequenc
     """What was done, to the person; the overrides to start with, to standard output."""
     numbers = [placement.number for placement in placements]
     moved = any(placement.moved for placement in placements)
-    for text in pull.repaired:
-        _tell(text)
     by_source: dict[str, list[int]] = {}
     for placement in placements:
         by_source.setdefault(str(placement.entry), []).append(placement.number)

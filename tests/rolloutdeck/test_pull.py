@@ -211,7 +211,7 @@ def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
     plan(owner, (pinned(old, 3, owner, COLOCATED), 3), (pinned(old, 4, owner, COLOCATED), 5))
     assert pull() == 0
     told = capsys.readouterr().err
-    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: verl would end on them." in told
+    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: V0 would end on them." in told
     assert "of step 4 of grpo-1 is replayed without uid, data_source, reward_model, extra_info" in told
     lying = found(tmp_path / "into")
     theirs = dumped(COLOCATED, "x")["x/gen_batch.dp"]

@@ -1,0 +1,195 @@
+"""Batches that verl keeps, as records: real ones, and ones with everything odd in them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rollouts import decoding
+from rollouts.errors import UnreadableDump
+from rollouts.formats import Told, of_file, pick, verl_skip
+from rollouts.records import LeftOut, Record
+from tests.rolloutdeck.safe.dumps import Size, pickled
+from tests.rollouts.pushing import DUMPS
+from tests.rollouts.skipped import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2
+
+__all__ = ["pickled"]
+
+GEN, TQ = verl_skip.FORMATS
+
+
+@pytest.fixture
+def decode() -> Any:
+    decoder = decoding.loaded(TOKENIZER / "tokenizer.json")
+    assert decoder
+    return decoder.texts
+
+
+def read(path: Path, form: verl_skip.SkipFormat = GEN, **told: Any) -> list[Record]:
+    items = form.read(io.BytesIO(), Told(path.name, path=path, **{"facts": SHAPE, **told}))
+    return [item for item in items if isinstance(item, Record)]
+
+
+def texts(path: Path) -> list[tuple[str, str]]:
+    rows = map(json.loads, path.read_text().split("\n")[:-1])
+    return sorted((row["input"], row["output"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("folder", "form", "jsonl"),
+    [
+        (V0 / "gen_batch.dp", GEN, "v0/rollout/1.jsonl"),
+        (NUMPY / "gen_batch.dp", GEN, "v0/rollout/1.jsonl"),
+        (V1 / "0/tq_batch.pt", TQ, "v1/rollout/1.jsonl"),
+    ],
+)
+def test_decoded_batches_are_the_texts_that_verl_wrote(folder: Path, form: Any, jsonl: str, decode: Any) -> None:
+    found = read(folder, form, decode=decode)
+    assert sorted((one.prompt, one.response) for one in found) == texts(DUMPS / jsonl)
+
+
+def test_a_row_of_v0_has_its_place_its_scores_and_its_tokens_without_padding() -> None:
+    found = read(V0 / "gen_batch.dp")
+    assert [(one.group, one.index) for one in found[:5]] == [("0", 0), ("0", 1), ("0", 2), ("0", 3), ("1", 0)]
+    one = found[0]
+    assert one.score == pytest.approx(0.1) and one.rewards == {"score": 0.1, "acc": 0.0, "format": 1.0}
+    assert one.extras == {"pred": "447", "num_turns": 2, "min_global_steps": 1, "max_global_steps": 1}
+    assert (one.truncated, one.textless, one.policy_version) == (False, True, 1)
+    assert one.response_ids and 0 not in one.response_ids and len(one.response_ids) == len(one.logprobs or ())
+    assert one.messages and [message["role"] for message in one.messages] == ["system", "user"]
+
+
+def test_responses_as_long_as_the_run_allows_are_truncated() -> None:
+    found = read(V0 / "gen_batch.dp", facts={})
+    assert {one.truncated for one in found if len(one.response_ids or ()) < 256} == {False}
+    shorter = read(V1 / "0/tq_batch.pt", TQ, facts={"max_response_length": 20})
+    assert {one.truncated for one in shorter} == {len(one.response_ids or ()) >= 20 for one in shorter}
+    assert {one.truncated for one in read(V1 / "0/tq_batch.pt", TQ, facts={})} == {None}
+
+
+def test_a_row_of_v1_has_the_place_that_its_key_names_and_its_labels() -> None:
+    one = read(V1 / "0/tq_batch.pt", TQ)[0]
+    assert (one.trajectory, one.index, one.turn) == (f"{one.group}_0", 0, 0)
+    assert (one.ground_truth, one.data_source) == ("448", "openai/gsm8k")
+    assert set(one.rewards) == {"score", "acc", "format"} and one.metrics and "compute_score" in one.metrics
+    assert set(one.extras["extra_info"]) == {"split", "language", "question", "answer"}
+    assert one.extras["dataset_index"] == 0
+
+
+def test_a_fully_async_batch_is_one_prompt() -> None:
+    assert {(one.group, len(one.response_ids or ()) > 0) for one in read(ASYNC / "gen_batch.dp")} == {("0", True)}
+
+
+def test_a_batch_without_streamed_rewards_has_its_labels_and_no_score() -> None:
+    found = read(COLOCATED / "gen_batch.dp", facts={"samples_per_prompt": 2})
+    assert {one.score for one in found} == {None}
+    assert all(one.group and one.data_source for one in found)
+
+
+def test_the_labels_of_0_8_lie_in_the_batch_beside_it() -> None:
+    alone = read(V2 / "gen_batch.dp")
+    found = read(V2 / "gen_batch.dp", beside={"new_batch.dp": V2 / "new_batch.dp"})
+    assert {one.ground_truth for one in alone} == {None}
+    assert len({one.group for one in found}) == 8 and all(one.ground_truth for one in found)
+
+
+def test_labels_for_another_number_of_rows_are_left_alone() -> None:
+    found = read(ASYNC / "gen_batch.dp", beside={"new_batch.dp": V2 / "new_batch.dp"})
+    assert {one.ground_truth for one in found} == {None}
+
+
+def test_bytes_without_a_file_are_told_where_they_belong() -> None:
+    with pytest.raises(UnreadableDump, match="log_artifact"):
+        list(GEN.read(io.BytesIO(b""), Told("gen_batch.dp")))
+
+
+def test_a_torn_batch_is_unreadable_with_its_reason(tmp_path: Path) -> None:
+    torn = tmp_path / "gen_batch.dp"
+    torn.write_bytes((V0 / "gen_batch.dp").read_bytes()[:4000])
+    with pytest.raises(UnreadableDump, match=r"gen_batch\.dp cannot be read"):
+        read(torn)
+
+
+def test_only_batches_hold_rows() -> None:
+    assert [of_file(name) for name in ("gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json")] == [
+        "verl-gen-batch", "verl-tq-batch", "", "",
+    ]  # fmt: skip
+    assert pick("x", b"", "verl-tq-batch").name == "verl-tq-batch"
+
+
+@pytest.fixture
+def batch(pickled: Any) -> Iterator[Any]:
+    """Writes a batch of two rows with these columns."""
+
+    def write(columns: dict[str, list[Any]], **tensors: np.ndarray[Any, Any]) -> Path:
+        whole = {
+            "prompts": np.array([[0, 5], [6, 7]]),
+            "responses": np.array([[8, 9, 0], [10, 0, 0]]),
+            "attention_mask": np.array([[0, 1, 1, 1, 0], [1, 1, 1, 0, 0]]),
+            "response_mask": np.array([[1, 0, 0], [1, 0, 0]]),
+            **tensors,
+        }
+        parts = {
+            name: (str(array.dtype), Size(array.shape), np.frombuffer(array.tobytes(), np.uint8))
+            for name, array in whole.items()
+        }
+        made = {name: np.array([None, *values], object)[1:] for name, values in columns.items()}
+        return Path(pickled((Size((2,)), None, parts), made, {"reward_extra_keys": ["acc", "odd"]}))
+
+    yield write
+
+
+def test_tools_tokens_keep_their_mask(batch: Any) -> None:
+    one, two = read(batch({}))
+    assert (one.prompt_ids, one.response_ids, one.response_mask) == ([5], [8, 9], [1, 0])
+    assert (two.prompt_ids, two.response_ids) == ([6, 7], [10])
+
+
+def test_numbers_that_are_none_are_missing(batch: Any) -> None:
+    logprobs = np.array([[np.nan, -0.5, 0], [-np.inf, 0, 0]], np.float32)
+    scores = np.array([[0, np.nan, 0], [1, 0, 0]], np.float32)
+    columns = {"acc": [float("nan"), True], "odd": ["a", None]}
+    one, two = read(batch(columns, rollout_log_probs=logprobs, rm_scores=scores))
+    assert (one.logprobs, two.logprobs) == ([None, -0.5], [None])
+    assert (one.score, two.score) == (None, 1.0)
+    assert (one.rewards, two.rewards) == ({"acc": None}, {"acc": 1.0})
+    assert (one.extras, two.extras) == ({"odd": "a"}, {})
+
+
+def test_ids_that_no_vocabulary_has_make_a_batch_unreadable(batch: Any) -> None:
+    for wrong in (-1, 2**31):
+        with pytest.raises(UnreadableDump, match="token ids that are none"):
+            read(batch({}, responses=np.array([[wrong, 9, 0], [10, 0, 0]])))
+
+
+def test_values_that_are_no_json_are_named_or_left_out(batch: Any) -> None:
+    deep: list[Any] = []
+    for _ in range(50):
+        deep = [deep]
+    columns = {
+        "raw_prompt": [[{"role": "user", "content": [{"type": "image"}, {"text": "what?"}]}], "no messages"],
+        "data_source": [7, "gsm8k"],
+        "reward_model": [None, {"ground_truth": {"a": 1}}],
+        "own": [{"deep": deep, "bytes": b"abc", 1: (1, 2)}, 2**70],
+        "empty": [[], {}],
+    }
+    one, two = read(batch(columns))
+    assert one.prompt == "user\n<image>what?\nassistant\n" and (two.prompt, two.messages) == ("no messages", None)
+    assert (one.data_source, two.data_source, two.ground_truth) == (None, "gsm8k", '{"a":1}')
+    assert one.extras["own"]["bytes"] == "<3 bytes>" and one.extras["own"]["1"] == [1, 2]
+    assert "…" in json.dumps(one.extras, ensure_ascii=False) and two.extras == {"own": str(2**70)}
+
+
+def test_rows_that_fill_up_a_batch_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rolloutdeck.safe.batch import Batch
+
+    real = Batch.tags.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(Batch, "tags", property(lambda self: [{**real(self)[0], "is_padding": True}, *real(self)[1:]]))
+    items = list(TQ.read(io.BytesIO(), Told("tq_batch.pt", path=V1 / "0/tq_batch.pt")))
+    assert items[0] == LeftOut("padding") and len(items) == 32

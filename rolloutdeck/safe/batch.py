@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rolloutdeck.safe import fields
 from rolloutdeck.safe.fields import Field
 from rolloutdeck.safe.layouts import Contents, contents
-from rolloutdeck.safe.plain import column, plain
+from rolloutdeck.safe.plain import MAX_VALUES, Walk, column, plain
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.tokens import Tokens, tokens
 
@@ -33,9 +33,15 @@ class Columns(Mapping[str, list[Any]]):
 
     def __init__(self, found: Contents) -> None:
         self._found = found
+        self._spent: dict[str, int] = {}  # values per column, so that many columns can't be dear one by one
 
     def __getitem__(self, name: str) -> list[Any]:
-        return column(self._found.columns[name], self._found.rows)
+        raw = self._found.columns[name]
+        walk = Walk(MAX_VALUES - sum(spent for other, spent in self._spent.items() if other != name))
+        try:
+            return column(raw, self._found.rows, walk)
+        finally:
+            self._spent[name] = walk.spent
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found.columns)

@@ -29,7 +29,7 @@ from rolloutdeck.safe.standins import (
     cut,
 )
 
-MAX_VALUES = 4_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
+MAX_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
 MAX_DEPTH = 64
 INLINE_VALUES = 4096  # a longer array inside a value is named, not listed
 FORMS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
@@ -38,12 +38,11 @@ FORMS |= {"f2": "e", "f4": "f", "f8": "d"}
 
 def plain(value: Any) -> Any:
     """Raises Refused for more than MAX_VALUES values."""
-    return _Walk().plain(value, 0)
+    return Walk(MAX_VALUES).plain(value, 0)
 
 
-def column(value: Any, rows: int) -> list[Any]:
-    """A value per row. Raises Refused when there are more or fewer."""
-    walk = _Walk()
+def column(value: Any, rows: int, walk: Walk) -> list[Any]:
+    """A value per row. Raises Refused when there are more or fewer, or more values than `walk` may still take."""
     if isinstance(value, Array) and value.shape:
         found = walk.array(value, 0)
     elif isinstance(value, Stack):
@@ -80,14 +79,17 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return [_nest(flat[row * step : (row + 1) * step], shape[1:]) for row in range(shape[0])]
 
 
-class _Walk:
-    def __init__(self) -> None:
-        self.left = MAX_VALUES
+class Walk:
+    """Goes through values and counts them: a few bytes of a file can stand for any number."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.spent = 0
 
     def spend(self, count: int) -> None:
-        self.left -= count
-        if self.left < 0:
-            raise Refused(f"more than {MAX_VALUES:,} values in one column")
+        self.spent += count
+        if self.spent > self.limit:
+            raise Refused(f"more than {MAX_VALUES:,} values")
 
     def plain(self, value: Any, depth: int) -> Any:
         self.spend(1)
@@ -155,17 +157,17 @@ class _Walk:
         return Unreadable(type(value).__name__.lower())
 
 
-MAKE: dict[type, Callable[[_Walk, Any, int], Any]] = {
-    list: _Walk.list_of,
-    tuple: _Walk.tuple_of,
-    dict: _Walk.dict_of,
-    Scalar: _Walk.scalar,
-    Array: _Walk.small_array,
-    Tensor: _Walk.tensor,
-    Size: _Walk.tuple_of,
-    Stack: _Walk.stack,
-    Datum: _Walk.datum,
-    Piece: _Walk.bytes_in_file,
-    Name: _Walk.name,
-    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype), _Walk.other),
+MAKE: dict[type, Callable[[Walk, Any, int], Any]] = {
+    list: Walk.list_of,
+    tuple: Walk.tuple_of,
+    dict: Walk.dict_of,
+    Scalar: Walk.scalar,
+    Array: Walk.small_array,
+    Tensor: Walk.tensor,
+    Size: Walk.tuple_of,
+    Stack: Walk.stack,
+    Datum: Walk.datum,
+    Piece: Walk.bytes_in_file,
+    Name: Walk.name,
+    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype), Walk.other),
 }

@@ -182,6 +182,17 @@ def test_a_value_that_contains_itself_ten_times_over_is_refused_not_spelled_out(
         plain(machine.load(Source.of(asm.pickled(level))))
 
 
+def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
+    file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.safe.batch.MAX_VALUES", 1000)
+    rows = asm.objects(*[asm.listed(*[asm.NONE] * 100)] * 4)
+    with open_batch(file(asm.proto(asm.NONE, asm.mapped(a=rows, b=rows, c=rows)))) as batch:
+        assert [len(batch.column(name)) for name in ("a", "a", "a", "b", "a")] == [4] * 5
+        with pytest.raises(Refused, match="values"):
+            batch.column("c")
+
+
 @pytest.mark.parametrize("opened", [b"]", b"}N"])
 def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_one(opened: bytes) -> None:
     closed = b"a" if opened == b"]" else b"s"
@@ -220,7 +231,7 @@ def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], 
 def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(file: Callable[[bytes], Path]) -> None:
     state = (asm.number(1), asm.row(asm.number(1), asm.number(1 << 39), asm.number(0)), asm.dtype(), asm.FALSE)
     rows = asm.given(asm.blank(), asm.row(*state, asm.data(b"")))
-    with pytest.raises(Refused, match="4,000,000"):
+    with pytest.raises(Refused, match="8,000,000"):
         read_all(file(column(rows)))
 
 

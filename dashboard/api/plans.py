@@ -67,7 +67,7 @@ class ProjectPlan(APIView):
         data = told(request, self)
         project = access.project_or_404(request, slug)
         access.require_role(request, project, MAY_PIN)
-        name = plans.name_of(data.get("plan"))
+        name = plans.name_of(data.get("plan") or request.query_params.get("plan"))
         revision = plans.save(
             project,
             name,

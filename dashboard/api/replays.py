@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import access
-from dashboard.api import shown_reuse
+from dashboard.api import shown, shown_reuse
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
@@ -57,7 +57,7 @@ class Replays(APIView):
             rows = rows.filter(outcome=outcome)
         pages = Pages()
         page = pages.paginate_queryset(rows, request, self) or []
-        return pages.get_paginated_response([shown_reuse.replay(row) for row in page])
+        return pages.get_paginated_response([shown.replay(row) for row in page])
 
     def post(self, request: Request, uid: str) -> Response:
         """Tell what happened at a step; again for the same step replaces it."""
@@ -76,4 +76,4 @@ class Replays(APIView):
             seconds=data.get("seconds"),
             reason=data.get("reason") or "",
         )
-        return Response(shown_reuse.replay(row), status=201 if created else 200)
+        return Response(shown.replay(row), status=201 if created else 200)

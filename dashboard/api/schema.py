@@ -22,6 +22,14 @@ UPLOAD = {
     "generation": "Rises when an append file starts anew.",
     "producer": "Only where several processes generate for the same step.",
 }
+DUMP = "The file, or a chunk of an append file, plain or gzipped."
+FILE = "A file that the artifact's manifest names, plain or gzipped; verified whole, also when it is known."
+PARTS = (
+    "201 new, 200 known, with a receipt {sha256, bytes}; 409 when the hash differs, 413 when it is too large, 507 when "
+    "the disk is full. A long body may come in parts with `Content-Range: bytes first-last/total`, each answered 202 "
+    "{received}; `bytes */total` asks how far it is. A run that the server never saw is made from the headers "
+    "X-Rolloutdeck-Project and X-Rolloutdeck-Run; X-Rolloutdeck-Resume: allow joins the run of that name."
+)
 
 
 class Described(AutoSchema):
@@ -57,27 +65,29 @@ def parameter(name: str, words: str) -> OpenApiParameter:
 
 
 def with_uploads(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """Adds the PUT that is answered before Django."""
-    path = result["paths"]["/api/v1/runs/{uid}/dumps/{sha256}/"]
+    """Adds the PUTs that are answered before Django."""
+    dumps = result["paths"]["/api/v1/runs/{uid}/dumps/{sha256}/"]
+    dumps["put"] = upload(dumps["get"], "uploads_put", DUMP, UPLOAD)
+    files = result["paths"]["/api/v1/runs/{uid}/artifacts/{key}/files/{sha256}/"]
+    files["put"] = upload(files["get"], "uploads_file", FILE, {})
+    return result
+
+
+def upload(get: dict[str, Any], name: str, words: str, taken: dict[str, str]) -> dict[str, Any]:
     query = [
         {"in": "query", "name": name, "schema": {"type": "string"}, "description": words}
-        for name, words in UPLOAD.items()
+        for name, words in taken.items()
     ]
-    path["put"] = {
-        "operationId": "uploads_put",
-        "description": "The file, or a chunk of an append file, plain or gzipped. 201 new, 200 known, with a receipt "
-        "{sha256, bytes}; 409 when the hash differs, 413 when it is too large, 507 when the disk is full. A long body "
-        "may come in parts with `Content-Range: bytes first-last/total`, each answered 202 {received}; "
-        "`bytes */total` asks how far it is. A run that the server never saw is made from the headers "
-        "X-Rolloutdeck-Project and X-Rolloutdeck-Run; X-Rolloutdeck-Resume: allow joins the run of that name.",
+    return {
+        "operationId": name,
+        "description": f"{words} {PARTS}",
         "tags": ["runs"],
-        "parameters": [*path["get"].get("parameters", []), *query],
+        "parameters": [*get.get("parameters", []), *query],
         "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-        "security": path["get"].get("security", []),
+        "security": get.get("security", []),
         "responses": {
             "201": {"description": "Stored."},
             "200": {"description": "Known."},
             "202": {"description": "Part."},
         },
     }
-    return result

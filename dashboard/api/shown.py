@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count
 
-from rollouts.models import Dump, Flag, Project, Run, Step, Token
+from rollouts.models import Dump, Flag, Pin, Project, Replay, Run, Step, Token
 
 FAILED = (Dump.State.FAILED, Dump.State.UNSAFE)
 
@@ -100,7 +100,7 @@ STEP_DUMP = ("id", "source", "state", "message", "rows", "left_out", "problems")
 
 
 def steps(rows: Iterable[Step]) -> list[dict[str, Any]]:
-    """Steps with their dumps, which are asked for once for all of them."""
+    """Steps with their dumps, and what came of a replay there, which are asked for once for all of them."""
     found = list(rows)
     dumps: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     if found:
@@ -110,10 +110,24 @@ def steps(rows: Iterable[Step]) -> list[dict[str, Any]]:
             whole = dump(row)
             key = (row.attempt_id, row.split, row.step_kind, row.step)
             dumps[key].append({name: whole[name] for name in STEP_DUMP})
-    return [step(one, dumps[(one.attempt_id, one.split, one.step_kind, one.step)]) for one in found]
+    replayed = replays(found)
+    return [
+        step(one, dumps[(one.attempt_id, one.split, one.step_kind, one.step)], replayed.get(one.pk)) for one in found
+    ]
 
 
-def step(row: Step, dumps: list[dict[str, Any]]) -> dict[str, Any]:
+def replays(rows: list[Step]) -> dict[int, Replay]:
+    """The replay events of training steps of one run, by the steps' ids."""
+    places = {(row.attempt_id, row.step_kind, row.step): row.pk for row in rows if row.split == "train"}
+    if not places:
+        return {}
+    numbers = [step for _, _, step in places]
+    told = Replay.objects.filter(run=rows[0].run_id, step__gte=min(numbers), step__lte=max(numbers))
+    found = {(one.attempt_id, one.step_kind, one.step): one for one in told.select_related("attempt", "pin__run")}
+    return {pk: found[place] for place, pk in places.items() if place in found}
+
+
+def step(row: Step, dumps: list[dict[str, Any]], replayed: Replay | None = None) -> dict[str, Any]:
     return {
         "step": row.step,
         "step_kind": row.step_kind,
@@ -135,11 +149,31 @@ def step(row: Step, dumps: list[dict[str, Any]]) -> dict[str, Any]:
         "histogram": row.histogram,
         "by_source": row.by_source,
         "flags": row.flags,
-        "replay": None,
+        "replay": replay(replayed) if replayed else None,
         "dumps": dumps,
         "version": row.version,
         "updated_at": row.updated_at,
     }
+
+
+def replay(row: Replay) -> dict[str, Any]:
+    return {
+        "attempt": row.attempt.key,
+        "step_kind": row.step_kind,
+        "step": row.step,
+        "outcome": row.outcome,
+        "pin": row.pin_id,
+        "source": source(row.pin) if row.pin else None,
+        "rows": row.rows,
+        "seconds": row.seconds,
+        "saved": row.saved,
+        "reason": row.reason,
+        "created_at": row.created_at,
+    }
+
+
+def source(row: Pin) -> dict[str, Any]:
+    return {"run": row.run.uid, "name": row.run.name, "step": row.step, "step_kind": row.step_kind}
 
 
 def flag(row: Flag) -> dict[str, Any]:

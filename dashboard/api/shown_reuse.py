@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dashboard.api.shown import address
+from dashboard.api.shown import address, source
 from rolloutdeck.compat import Difference
 from rollouts import artifacts, pins
-from rollouts.models import Artifact, Flag, Pin, Replay, Revision, Run
+from rollouts.models import Artifact, Flag, Pin, Revision, Run
 from rollouts.pins import Standing
 from rollouts.plans import Judged
 from rollouts.replays import Cell, Strip
@@ -71,10 +71,6 @@ def pin(row: Pin, standing: Standing | None = None) -> dict[str, Any]:
     }
 
 
-def source(row: Pin) -> dict[str, Any]:
-    return {"run": row.run.uid, "name": row.run.name, "step": row.step, "step_kind": row.step_kind}
-
-
 def plan(name: str, revision: Revision | None) -> dict[str, Any]:
     """A revision without its entries; number 0 while there is none."""
     return {
@@ -121,22 +117,6 @@ def flagged_of(rows: Iterable[Pin]) -> dict[int, int]:
         bad = Flag.objects.filter(**place, label=Flag.Label.BAD, withdrawn_at=None)
         found[row.pk] = bad.values("sample").distinct().count()
     return found
-
-
-def replay(row: Replay) -> dict[str, Any]:
-    return {
-        "attempt": row.attempt.key,
-        "step_kind": row.step_kind,
-        "step": row.step,
-        "outcome": row.outcome,
-        "pin": row.pin_id,
-        "source": source(row.pin) if row.pin else None,
-        "rows": row.rows,
-        "seconds": row.seconds,
-        "saved": row.saved,
-        "reason": row.reason,
-        "created_at": row.created_at,
-    }
 
 
 def cell(row: Cell) -> dict[str, Any]:

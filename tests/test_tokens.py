@@ -1,0 +1,69 @@
+"""A finished run of a trainer is imported with its rollout-skip steps: the tokens find the texts. Nothing mocked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.product import Product
+
+pytestmark = pytest.mark.slow
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Product]:
+    with Product() as product:
+        yield product
+
+
+def brought(product: Product, run: str, *words: object) -> str:
+    """Imports into the run; its uid."""
+    command = product.command("import", *map(str, words), "--project", "tokens", "--run", run)
+    assert command.wait(120) == 0
+    (one,) = (one for one in product.get("runs/")["results"] if one["name"] == run)
+    return str(one["id"])
+
+
+def with_tokens(product: Product, uid: str, count: int) -> dict[str, Any]:
+    """Step 1 of the run as soon as so many of its samples have tokens."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        (step,) = product.get(f"runs/{uid}/steps/?split=train")["results"]
+        waits = product.get(f"runs/{uid}/")["dumps"].keys() & {"received", "indexing"}
+        if not waits and step["facets"].get("tokens", 0) == count:
+            return dict(step)
+        time.sleep(0.2)
+    raise AssertionError(f"{step['facets']} of {step['samples']} after a minute")
+
+
+@pytest.mark.timeout(240)
+def test_tokens_of_a_batch_find_the_texts_of_its_step(product: Product) -> None:
+    text, batch = DATA / "verl_jsonl/v0/rollout/1.jsonl", DATA / "verl_skip/main"
+    uid = brought(product, "v0", text, batch)
+    assert with_tokens(product, uid, 0)["samples"] == 32
+    before = {one["id"] for one in product.get(f"samples/?run={uid}&page_size=100")["results"]}
+    brought(product, "v0", "--tokenizer", DATA / "tokenizer")
+    assert with_tokens(product, uid, 32)["samples"] == 32
+    found = product.get(f"samples/?run={uid}&page_size=100")["results"]
+    assert {one["id"] for one in found} == before
+    whole = product.get(f"samples/{found[0]['id']}/")
+    told = product.get(f"samples/{found[0]['id']}/tokens/")
+    assert "".join(told["texts"]).removesuffix("<|im_end|>") == whole["response"]
+    assert len(told["logprobs"]) == told["total"] == len(whole["response_ids"])
+    assert {seen["format"] for seen in whole["seen_in"]} == {"verl-jsonl", "verl-gen-batch"}
+
+
+@pytest.mark.timeout(240)
+def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -> None:
+    rows = [json.loads(line) for line in (DATA / "verl_jsonl/v1/rollout/1.jsonl").open()]
+    uid = brought(product, "v1", DATA / "verl_jsonl/v1/rollout/1.jsonl", DATA / "verl_tq/sync")
+    assert with_tokens(product, uid, 32)["samples"] == len(rows) == 32
+    found = product.get(f"samples/?run={uid}&page_size=100&q=acc=1")["results"]
+    assert {one["correct"] for one in product.get(f"samples/?run={uid}&q=score<0.5")["results"]} == {False}
+    assert found == [] or {one["correct"] for one in found} == {True}

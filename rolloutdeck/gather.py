@@ -125,7 +125,10 @@ class Gatherer:
         if isinstance(found, str):
             self._leave(spot, stamps, found)
             return False
-        return self._told(spot, stamps, found)
+        told = self._told(spot, stamps, found)
+        if told:
+            self._still.pop(spot.path, None)
+        return told
 
     def _told(self, spot: Spot, stamps: Stamps, found: SkipFolder) -> bool:
         try:

@@ -61,7 +61,8 @@ def spots(root: Path) -> list[Spot]:
             found.append(_gen_spot(here))
         found += [_single(here / name) for name in sorted(names) if _SINGLE.match(name)]
     found += _tq_spots(inner)
-    return [replace(spot, reason=FROM_PULL) if _is_pulled(spot.path) else spot for spot in found]
+    pulled = {tree: _is_pulled(tree) for tree in {spot.path.parent for spot in found}}
+    return [replace(spot, reason=FROM_PULL) if pulled[spot.path.parent] else spot for spot in found]
 
 
 def described(spot: Spot) -> SkipFolder | str:
@@ -147,9 +148,9 @@ def _sizes(paths: Iterable[Path]) -> bool:
         return False
 
 
-def _is_pulled(path: Path) -> bool:
+def _is_pulled(tree: Path) -> bool:
     """`pull` leaves its list in the folder that a run reads from, a few levels above the steps."""
-    return any((above / PULLED).is_file() for above in list(path.parents)[:6])
+    return any((above / PULLED).is_file() for above in [tree, *list(tree.parents)[:5]])
 
 
 def _is_async(batch: Path) -> bool:

@@ -28,7 +28,7 @@ from rollouts.models import Artifact, Project, Replay, Run
 from tests import make
 from tests.dashboard.serve import Site, served
 from tests.rolloutdeck.receiver import until
-from tests.rollouts.skipped import ASYNC, TOKENIZER, V0, V1
+from tests.rollouts.skipped import ASYNC, TOKENIZER, V0, V1, ready, worked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -175,7 +175,7 @@ def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
 
     step(node, 1)
     step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
-    monkeypatch.setattr(import_.time, "sleep", lambda seconds: checked())  # a worker, meanwhile
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
     assert cli.main(["import", str(node)]) == 1
     said = capsys.readouterr()
     assert "Can be replayed: 1 step." in said.out
@@ -430,8 +430,6 @@ def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node:
 def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:
     """The default plan replays step 7 of another run at `target`."""
     other = make.run(Project.objects.get(), "source", uid="source")
-    from tests.rollouts.skipped import ready
-
     ready(other, V0, 7)
     pin, _ = pins.pin(other, 7, owner)
     plans.save(other.project, "default", owner, if_match=0, action="repeat", entries=[(pin, target)])

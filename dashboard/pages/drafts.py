@@ -44,8 +44,8 @@ class Draft:
     def saved(cls, revision: Revision | None) -> Draft:
         if revision is None:
             return cls()
-        entries = revision.entries.order_by("target_step").values_list("pin", "target_step")
-        lines = tuple(Line(pin, str(target)) for pin, target in entries)
+        entries = sorted((entry.target_step, entry.pin_id) for entry in revision.entries.all())
+        lines = tuple(Line(pin, str(target)) for target, pin in entries)
         return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, lines)
 
     @classmethod

@@ -33,8 +33,8 @@ class Outcome:
         return f"replays {self.replays} steps, generates {self.generates}{refused}"
 
 
-def outcome(draft: Draft, steps: int, names: Mapping[int, str], refused: Mapping[int, int]) -> Outcome:
-    """Steps 1 to `steps`. `names` by pin; `refused` by pin: how many facts the run would refuse it for."""
+def outcome(draft: Draft, steps: int, names: Mapping[int, str], refused: Mapping[int, str]) -> Outcome:
+    """Steps 1 to `steps`. `names` by pin; `refused` by pin: why the run would not replay it."""
     pins = {step: pin for pin, step in reversed(draft.entries)}
     drawn = [
         cell(step, target, pins, names, refused, draft.on_mismatch)
@@ -49,7 +49,7 @@ def cell(
     target: int | None,
     pins: Mapping[int, int],
     names: Mapping[int, str],
-    refused: Mapping[int, int],
+    refused: Mapping[int, str],
     on_mismatch: str,
 ) -> Cell:
     if target is None:
@@ -57,9 +57,9 @@ def cell(
     pin = pins[target]
     place = "" if target == step else f", the pin of step {target}"
     title = f"step {step}: replays {names.get(pin, 'a pin')}{place}"
-    if refused.get(pin):
+    if why := refused.get(pin):
         then = "the run stops" if on_mismatch == "stop" else "generates instead"
-        return Cell(step, step, "refused", f"{title}: would be refused, {then}")
+        return Cell(step, step, "refused", f"{title}: would be refused ({why}), {then}")
     return Cell(step, step, "hit", title)
 
 

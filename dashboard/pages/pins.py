@@ -23,6 +23,7 @@ from rollouts.plans import DEFAULT, Judged
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MOST_RUNS = 40
+MOST_REVISIONS = 30
 ACTIONS = (
     ("cache", "replays at its targets; every other step is generated and recorded"),
     ("repeat", "after the last target goes round the targets again, from the first"),
@@ -43,15 +44,13 @@ def pins(request: HttpRequest) -> HttpResponse:
 
 
 def chosen(request: HttpRequest) -> Project | None:
-    """The project that the address names, else the one whose pins or runs have the latest news."""
+    """The project that the address names, else the one with the newest pin, else with the newest run."""
     if slug := request.GET.get("project", ""):
         return access.project_or_404(request, slug)
-    seen = listed(request).annotate(news=Max("pins__created_at"), heard=Max("runs__seen_at"))
-    return min(seen, key=lambda one: (one.news is None, -stamp(one.news), -stamp(one.heard), one.slug), default=None)
-
-
-def stamp(moment: Any) -> float:
-    return moment.timestamp() if moment else 0.0
+    runs = access.visible_runs(request).select_related("project")
+    pin = Pin.objects.filter(run__in=runs, removed_at=None).select_related("project").order_by("-created_at").first()
+    found = pin or runs.order_by("-seen_at").first()
+    return found.project if found else access.visible_projects(request).order_by("slug").first()
 
 
 def listed(request: HttpRequest) -> QuerySet[Project]:
@@ -123,7 +122,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     names = {pin: pinned.name(row.pin) for pin, row in known.items()}
     asking = asked(page)
     found = judged(page, asking)
-    refused = {pin: sum(one.verdict == "refuse" for one in judge.differences) for pin, judge in found.items()}
+    refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
     steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
     result = outcome.outcome(draft, steps, names, refused)
     lines = [line(page, place, known, found) for place in range(len(draft.lines))]
@@ -139,7 +138,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "actions": ACTIONS,
         "lines": [one for one in lines if one],
         "asking": asking,
-        "runs": list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MOST_RUNS]),
+        "runs": offered(page, asking),
         "steps": steps,
         "outcome": result.track,
         "strip_said": f"The run {result.said}.",
@@ -164,12 +163,26 @@ def others(page: Page, rows: list[Row]) -> dict[int, Row]:
     return {row.pin.pk: row for row in pinned.shown(list(found), {})} if wanted else {}
 
 
+def offered(page: Page, asking: Run | None) -> list[Run]:
+    """The newest runs, and the one that is held against the plan."""
+    found = list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MOST_RUNS])
+    return found if asking is None or asking in found else [*found, asking]
+
+
 def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
     """Each pin of the draft beside the run that asks."""
     wanted = {pin for pin, _ in page.draft.entries}
     found = Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run")
     facts = plans.facts_of(asking) if asking else {}
     return {pin.pk: plans.judged(Entry(pin=pin), facts, page.project.loosened) for pin in found}
+
+
+def refusal(row: Row, judge: Judged | None) -> str:
+    """Why the run would not replay a pin; empty when it would."""
+    if row.state.word in ("unsafe", "gone"):
+        return f"its files are {row.state.word}"
+    facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
+    return f"another {', '.join(facts)}" if facts else ""
 
 
 def last_step(run: Run | None) -> int | None:
@@ -213,17 +226,14 @@ def conflict(page: Page, names: dict[int, str]) -> dict[str, Any]:
 
 def history(page: Page) -> list[dict[str, Any]]:
     """The revisions, newest first, with what each changed and the runs that are bound to it."""
-    if page.newest is None:
-        return []
-    every = plans.revisions(page.project, page.plan).order_by("number")
-    found = list(every.prefetch_related("entries__pin__run", "bindings__run"))
+    every = plans.revisions(page.project, page.plan).order_by("-number")
+    found = list(every.prefetch_related("entries__pin__run", "bindings__run")[: MOST_REVISIONS + 1])
     names = {entry.pin_id: pinned.name(entry.pin) for one in found for entry in one.entries.all()}
-    states = [Draft(), *map(Draft.saved, found)]
-    lines = [
+    states = [*map(Draft.saved, found), Draft()]
+    return [
         past(page, one, drafts.changes(before, after, names), after)
-        for one, before, after in zip(found, states, states[1:], strict=False)
+        for one, after, before in zip(found[:MOST_REVISIONS], states, states[1:], strict=False)
     ]
-    return lines[::-1]
 
 
 def past(page: Page, one: Revision, changes: list[str], state: Draft) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from rollouts import artifacts, pins, plans, replays
+from rollouts import artifacts, pins, plans, replays, series, storage
 from rollouts.artifacts import Manifest
 from rollouts.models import Artifact, AuditEntry, Pin, Project, Run
+from rollouts.records import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 
@@ -159,7 +160,7 @@ def test_an_annotator_reads_pins_and_changes_none(client: Client, mate: User, pi
     client.force_login(mate)
     page = body(client, "/pins/")
     assert "half of the groups" in page
-    assert "Add to the plan" not in page and "Save as revision" not in page
+    assert "to the plan" not in page and "Save as revision" not in page
     asked = {
         "/runs/grpo/pins/": pinning(1),
         f"/pins/{pin.pk}/note/": {"note": "x"},
@@ -239,15 +240,13 @@ def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str) 
 
 def test_an_upload_shows_its_share(signed: Client, pin: Pin, run: Run) -> None:
     files = {name: {"sha256": name * 64, "bytes": size} for name, size in (("a", 400), ("b", 600))}
-    two = told(run, 1, files=files)
-    pins.pin(run, 1, pin.user)
-    from rollouts import blobs, storage
-
+    artifact = told(run, 3, files=files)
+    pins.pin(run, 3, pin.user)
     plain = storage.incoming()
     plain.write_bytes(b"x" * 400)
-    two.blobs.add(blobs.keep(run.project_id, "a" * 64, plain, 400))
-    artifacts.refresh(Artifact.objects.get(key=two.key))
-    assert "UPLOADING" in body(signed, "/pins/")
+    artifacts.arrived(artifact, "a" * 64, plain, 400)
+    page = body(signed, "/pins/")
+    assert "UPLOADING" in page and "40 %" in page
 
 
 def test_a_note_is_changed_and_a_pin_removed(signed: Client, pin: Pin) -> None:
@@ -342,6 +341,14 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
     assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("REFUSE</span>") == 0
 
 
+@pytest.mark.parametrize("state", ["unsafe", "gone"])
+def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str) -> None:
+    pin.artifacts.update(state=state)
+    page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
+    assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
+    assert f"would be refused (its files are {state}), the run stops" in page
+
+
 def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:
     make.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16})
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"
@@ -375,10 +382,12 @@ def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
     for step in range(3, 13):
         told(run, step)
         entries.append((pins.pin(run, step, keeper)[0], step))
-    plans.save(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
+    for number in range(40):
+        plans.save(pin.project, "default", keeper, if_match=number, action="cache", entries=entries[: number + 1])
     body(signed, "/pins/")
     with django_assert_max_num_queries(45):
-        assert body(signed, "/pins/").count("Add to the plan") == 11
+        page = body(signed, "/pins/")
+    assert page.count('title="Add to the plan"') == 11 and page.count("Make a draft of it") == 29
 
 
 # --- hostile text -----------------------------------------------------------------------------------------------------
@@ -423,9 +432,6 @@ def test_a_run_that_no_plan_speaks_of_has_no_reuse_strip(signed: Client, run: Ru
 
 
 def test_the_engines_prefix_cache_is_drawn_apart_with_its_own_name(signed: Client, run: Run) -> None:
-    from rollouts import series
-    from rollouts.records import Point
-
     points = [Point(step=step, values={"rollout/prefix_cache_hit_rate": step / 10}) for step in range(1, 6)]
     series.append(run, run.attempts.get(), points)
     page = panel(signed, "/runs/grpo/", "reuse")

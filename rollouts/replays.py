@@ -31,7 +31,7 @@ def report(
     pin: int | None = None,
     rows: int | None = None,
     seconds: float | None = None,
-    reason: str = "",
+    reason: str | None = None,
 ) -> tuple[Replay, bool]:
     """What happened at a step; told again, the last word stands. The bool says whether it is new.
 

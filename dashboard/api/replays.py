@@ -74,6 +74,6 @@ class Replays(APIView):
             pin=number(data.get("pin"), "pin"),
             rows=data.get("rows"),
             seconds=data.get("seconds"),
-            reason=data.get("reason") or "",
+            reason=data.get("reason"),
         )
         return Response(shown.replay(row), status=201 if created else 200)

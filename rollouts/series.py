@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 from django.db.models import OuterRef, Subquery
 
+from rollouts import generated
 from rollouts.blocks import PACKED, TIME, Points, fold, join, points_of, unpack
 from rollouts.errors import BadInput
 from rollouts.models import Attempt, Block, MetricRow, Run, Series
@@ -42,6 +43,7 @@ def append(run: Run, attempt: Attempt, points: Iterable[Point]) -> int:
 
     Raises BadInput for a step that does not fit 64 bits or a value that is no number.
     """
+    known = list(points)
     rows = [
         MetricRow(
             run=run,
@@ -51,9 +53,10 @@ def append(run: Run, attempt: Attempt, points: Iterable[Point]) -> int:
             time=None if point.time is None else finite(point.time),
             values=orjson.dumps({clean(name): stored(name, value) for name, value in point.values.items()}).decode(),
         )
-        for point in points
+        for point in known
     ]
     MetricRow.objects.bulk_create(rows, batch_size=500)
+    generated.told(run, attempt, known)
     return len(rows)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from django.db.models import Min
 from django.utils import timezone
 
-from rollouts import flags
+from rollouts import flags, generated
 from rollouts.facets import FACETS
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.rows import AT, Row
@@ -55,6 +55,7 @@ def recompute(step: Step, known: Iterable[Row] | None = None) -> None:
     lengths = [row.chars for row in rows if not row.facets & FACETS["no-text"]]
     figures: dict[str, Any] = {
         "samples": len(rows),
+        "generated": generated.of(step),
         "trajectories": len(last),
         "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(told) if told else None,

@@ -190,8 +190,8 @@ def test_scores_of_a_colocated_reward_model_are_in_the_validation_of_v1(tmp_path
 def fully_async(tmp_path_factory: pytest.TempPathFactory) -> Training:
     """The rollouter's process and then the trainer's, as two actors of one Ray job."""
     folder = tmp_path_factory.mktemp("fully_async")
-    first = train("fully_async.py", "rollouter", folder=folder, ROLLOUTDECK_ATTEMPT="job")
-    return train("fully_async.py", "trainer", folder=folder, deck=first.deck, ROLLOUTDECK_ATTEMPT="job")
+    first = train("fully_async.py", "rollouter", "", folder=folder, ROLLOUTDECK_ATTEMPT="job")
+    return train("fully_async.py", "trainer", "", folder=folder, deck=first.deck, ROLLOUTDECK_ATTEMPT="job")
 
 
 def test_both_processes_of_fully_async_write_to_one_run(fully_async: Training) -> None:

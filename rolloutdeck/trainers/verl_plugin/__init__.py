@@ -16,6 +16,7 @@ from rolloutdeck.voice import log
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
 PATCHES = {
     "verl.utils.tracking": "metrics",
+    "verl.utils.skip.skip_manager": "skips",
     "verl.trainer.ppo.ray_trainer": "legacy",
     "verl.experimental.separation.ray_trainer": "separate",
     "verl.experimental.fully_async_policy.fully_async_rollouter": "feeding",

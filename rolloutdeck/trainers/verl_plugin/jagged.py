@@ -29,7 +29,7 @@ class Jagged:
         self.prompts, self.responses = (list(data[name].unbind()) for name in ("prompts", "responses"))
         self.scores = [float(scores.sum()) for scores in data["rm_scores"].unbind()] if "rm_scores" in data else []
         self.columns = {name: rows.column(data.get(name, None), self.count) for name in FIELDS[3:]}
-        self.tokens: dict[int, dict[str, list[float]]] = {}
+        self.tokens: dict[int, dict[str, Any]] = {}
 
     def read(self, keys: Sequence[str], fields: Sequence[str]) -> Any:
         """Blocks until the queue has answered: on the trainer's thread, before it clears these keys."""

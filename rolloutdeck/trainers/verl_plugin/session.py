@@ -13,7 +13,7 @@ from typing import Any
 from rolloutdeck.env import Settings
 from rolloutdeck.opening import init
 from rolloutdeck.run import Run
-from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin import hooks, vocabulary
 from rolloutdeck.trainers.verl_plugin.selection import Selection
 
 NAME = "rolloutdeck"  # in `trainer.logger`
@@ -25,13 +25,14 @@ class Session:
     """One run in one process: `run`, which token fields to keep, and a thread that makes rows out of batches.
 
     `producer` is "" except where several processes of a run generate. `seconds` is how long the training waited for
-    us since it was last told.
+    us since it was last told. `dumps`: verl dumps steps that can be pinned.
     """
 
     def __init__(self, run: Run, config: Any) -> None:
         self.run, self.config, self.pid = run, config, os.getpid()
         self.selection = Selection.read(Settings.read().tokens, run.uid)
         self.seconds = 0.0
+        self.dumps = False
         self._tokenizers: dict[int, Any] = {}
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
@@ -61,6 +62,8 @@ class Session:
             import copy
 
             found = self._tokenizers[id(theirs)] = copy.deepcopy(theirs)
+            if self.dumps:
+                self.later(lambda: vocabulary.tell(self.run, found))
         return found
 
     def flush(self, seconds: float) -> None:

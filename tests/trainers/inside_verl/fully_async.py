@@ -1,25 +1,30 @@
 """Real methods of verl's `FullyAsyncRollouter` and `FullyAsyncTrainer`, each in the process that argv[2] names.
 
-The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts for
+What follows overrides the configuration. The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts for
 the trainer, which takes two batches at one update. What travels between them lies below argv[1].
 """
 
 import asyncio
+import json
 import pickle
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import ray
+from omegaconf import OmegaConf
 from stand_ins import TOKENIZER, Model, config, log_probs, prompts
 from verl import DataProto
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, assemble_batch_from_rollout_samples
 from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncAgentLoopManager, FullyAsyncRollouter
 from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
+from verl.utils.skip import SkipManager
 
-into, who = Path(sys.argv[1]), sys.argv[2]
+into, who, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
 told = config(validation_data_dir=str(into / "val"), rollout_data_dir=str(into / "rollout"))
-told.async_training = {"use_trainer_do_validate": False}
+told.async_training = {"use_trainer_do_validate": False, "require_batches": 1}
+told.data.gen_batch_size = 1
+told = OmegaConf.merge(told, OmegaConf.from_dotlist(overrides))
 
 
 def modified(actor):
@@ -74,17 +79,18 @@ async def answers(first, mood):
 
 
 def rollout():
+    SkipManager.init(told)
     rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
     rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.use_rm = told, TOKENIZER, 1, False
     rollouter.val_dataloader = [prompts(10, 2, "test")]
     rollouter._init_dump_executor()
     rollouter.async_rollout_manager = Model()
-    for mood in ("", "plus"):
-        rollouter.async_rollout_manager.mood = mood
+    for said in ("", "plus"):
+        rollouter.async_rollout_manager.mood = said
         print(rollouter.do_validate())
     rollouter._shutdown_dump_executor()
     for number in (1, 2):
-        samples = asyncio.run(answers(2 * number, ""))
+        samples = asyncio.run(answers(2 * number, mood))
         (into / f"batch-{number}.pickle").write_bytes(pickle.dumps(samples))
 
 
@@ -96,7 +102,7 @@ def train():
     trainer._init_dump_executor()
     from verl.utils.tracking import Tracking
 
-    trainer.logger = Tracking("math", "qwen", told.trainer.logger)
+    trainer.logger = Tracking("math", "qwen", told.trainer.logger, OmegaConf.to_container(told))
     for number in (1, 2):
         samples = [ray.cloudpickle.loads(each) for each in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
         batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, told)
@@ -105,6 +111,8 @@ def train():
         batch = trainer._fit_compute_advantage(trainer._fit_compute_reward(batch))
         trainer._fit_dump_data(batch)
         trainer._fit_collect_metrics(batch)
+        said = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in batch.batch["responses"]]
+        (into / f"said-{number}.json").write_text(json.dumps(said))
     trainer._shutdown_dump_executor()
     trainer.logger.log(trainer.metrics, step=trainer.current_param_version)
     trainer.logger.finish()

@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
+from verl.utils.skip import SkipManager
 
 WORDS = ["<pad>", "<eos>", "What", "is", "plus", "?", "sum", "wrong", *map(str, range(30))]
 PROMPT, RESPONSE = 8, 6
@@ -46,8 +47,8 @@ def config(**trainer):
                 "model": {"path": "tiny"},
                 "actor": {"loss_agg_mode": "token-mean", "loss_scale_factor": None, "ppo_mini_batch_size": 2},
                 "rollout": {
-                    "n": 2, "temperature": 1.0, "calculate_log_probs": False, "val_kwargs": {"n": 1, "do_sample": False},
-                    "agent": {"num_workers": 1},
+                    "n": 2, "temperature": 1.0, "calculate_log_probs": False, "agent": {"num_workers": 1},
+                    "val_kwargs": {"n": 1, "do_sample": False},
                 },
             },
             "global_profiler": {"steps": None, "profile_continuous_steps": False},
@@ -89,6 +90,7 @@ class Model:
     def __init__(self):
         self.mood, self.calls = "", 0
 
+    @SkipManager.annotate(role="rollout")  # as verl's own has it
     def generate_sequences(self, batch):
         self.calls += 1
         asked = [messages[0]["content"] for messages in batch.non_tensor_batch["raw_prompt"]]

@@ -1,4 +1,8 @@
-"""Real `RayPPOTrainer.fit()` of verl, two steps with validation before, between and after. Its tensors go to argv[1]."""
+"""Real `RayPPOTrainer.fit()` of verl, two steps with validation before and after. Its tensors go to argv[1].
+
+argv[2] is a mood, and what follows overrides its configuration: `skip.rollout.enable=true`. In the mood `other` the
+model says something else, `shifted` has other prompts, `silent` an aborted answer, `crash` ends in the first update.
+"""
 
 import json
 import sys
@@ -6,12 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from omegaconf import OmegaConf
 from stand_ins import TOKENIZER, Model, config, log_probs, prompts
 from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 into = Path(sys.argv[1])
-mood = sys.argv[2] if len(sys.argv) > 2 else ""
+mood, overrides = (sys.argv[2], sys.argv[3:]) if len(sys.argv) > 2 else ("", [])
 seen = []
 
 
@@ -22,7 +27,7 @@ class Trainer(RayPPOTrainer):
         self.config, self.tokenizer, self.total_training_steps = told, TOKENIZER, 2
         self.use_rm = self.use_critic = self.use_reference_policy = False
         self.async_rollout_manager = Model()
-        self.async_rollout_manager.mood = mood if mood == "silent" else ""
+        self.async_rollout_manager.mood = {"silent": "silent", "other": "plus"}.get(mood, "")
         nothing = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
         self.checkpoint_manager, self.actor_rollout_wg, self.train_dataset = (
             nothing,
@@ -30,7 +35,8 @@ class Trainer(RayPPOTrainer):
             SimpleNamespace(),
         )
         self.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
-        self.train_dataloader = [prompts(0, 2, "train"), prompts(2, 2, "train")]
+        first = 6 if mood == "shifted" else 0
+        self.train_dataloader = [prompts(first, 2, "train"), prompts(first + 2, 2, "train")]
         self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]
         self._init_dump_executor()
 
@@ -69,6 +75,6 @@ folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(int
 if mood == "unnamed":
     folders["logger"] = ["console"]
 try:
-    Trainer(config(**folders)).fit()
+    Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides))).fit()
 finally:
     (into / "seen.json").write_text(json.dumps(seen))

@@ -1,7 +1,8 @@
 """Real `PPOTrainerSync.fit()` of verl over a real TransferQueue; what the queue held at the end goes to argv[1].
 
-argv[2] is a mood: `filter` lets verl drop groups whose rewards are all the same (every second prompt's are), `colocated`
-has a reward model score the batches after they were sampled.
+argv[2] is a mood: `filter` lets verl drop groups whose rewards are all the same (every second prompt's are),
+`colocated` has a reward model score the batches after they were sampled, in `other` the model says something else. What
+follows overrides the configuration: `skip.rollout_tq.enable=true`.
 """
 
 import json
@@ -16,7 +17,7 @@ from omegaconf import OmegaConf
 from stand_ins import TOKENIZER, config, log_probs, prompts
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
-into, mood = Path(sys.argv[1]), sys.argv[2]
+into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 seen = []
 
 
@@ -27,7 +28,7 @@ class Loops:
     """
 
     def generate_sequences(self, batch):
-        validate = "validate" in batch.keys()
+        validate = "validate" in batch.keys()  # noqa: SIM118 - of a TensorDict, whose values are its rows
         partition, n = ("val", 1) if validate else ("train", 2)
         keys, fields, tags = [], [], []
         for place, uid in enumerate(batch["uid"]):
@@ -50,7 +51,8 @@ class Loops:
         if validate:
             return ["What is", f"sum is {number + 1}"]
         same = mood == "filter" and number % 2 == 0
-        return [f"sum is {number + 1}" if session == 0 or same else f"wrong {number + 2}"]
+        more = " plus" if mood == "other" else ""
+        return [f"sum is {number + 1}{more}" if session == 0 or same else f"wrong {number + 2}"]
 
     def fields(self, batch, place, session, asked, text, final):
         prompt = torch.tensor(TOKENIZER.encode(asked, add_special_tokens=False))
@@ -135,7 +137,7 @@ def told():
     )
     if mood == "filter":
         found.data.gen_batch_size = 1
-    return found
+    return OmegaConf.merge(found, OmegaConf.from_dotlist(overrides))
 
 
 def batches(size):

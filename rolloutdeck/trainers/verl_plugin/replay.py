@@ -1,0 +1,200 @@
+"""A run's replay plan inside verl: the pin of a step is fetched when the step comes, verified, and put where verl's
+own skip classes load it from.
+
+A folder of this process alone holds the bytes. Each is checked by its hash and by `safe.check` after it has arrived,
+so verl unpickles only what is judged loadable. A pin that cannot be had or does not fit costs a generation, never the
+run, unless the plan says to stop.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rolloutdeck import placing
+from rolloutdeck.configuration import flat
+from rolloutdeck.env import Settings
+from rolloutdeck.errors import BadInput
+from rolloutdeck.http import Server
+from rolloutdeck.placing import Placement
+from rolloutdeck.pull import Pull
+from rolloutdeck.replay import Plan
+from rolloutdeck.replay_folder import ReplayFolder
+from rolloutdeck.resolution import resolve
+from rolloutdeck.safe import Refused
+from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin.session import Session, plain
+from rolloutdeck.voice import log
+
+FLAGGED = "some of its rows are flagged, which the plan leaves out, and a batch of verl's has a fixed number of rows"
+
+
+class Stop(RuntimeError):
+    """The plan says that a run stops rather than generates where a pin does not fit."""
+
+
+class Replay:
+    """What this process replays. `asking` is what its trainer loads; `root` holds one step's files at a time."""
+
+    def __init__(self, session: Session, asking: Asking, plan: placing.Plan) -> None:
+        self.session, self.asking, self.plan = session, asking, plan
+        self.root = Path(tempfile.mkdtemp(prefix="rolloutdeck-replay-"))  # readable by this user only
+        atexit.register(shutil.rmtree, self.root, ignore_errors=True)
+        self.by_folder: dict[int, Placement] | None = None
+        if asking.role == "async_rollout":
+            self.by_folder = self._feeds()
+
+    def _feeds(self) -> dict[int, Placement]:
+        """Fully async: which prompt of the feed replays what, for the whole run. Raises Stop."""
+        try:
+            found, left_out = placing.placements(self.plan, self.asking, placing.steps_of(self.plan, self.asking, None))
+        except BadInput as error:
+            self._left(0, "refused", str(error))
+            return {}
+        for text in left_out:
+            log.warning("%s", text)
+        return {placement.number: placement for placement in found}
+
+    @property
+    def step_kind(self) -> str:
+        return "feed_index" if self.asking.role == "async_rollout" else "global_step"
+
+    def wants(self, step: int) -> bool:
+        """Whether the plan has something for this step."""
+        if self.by_folder is not None:
+            return step in self.by_folder
+        return self._entry(step) is not None
+
+    def folder(self, step: int, prompts: Sequence[Any] | None = None) -> Path | None:
+        """The step's folder with the pin's files, or None where the run has to generate, which is then reported.
+
+        `prompts` are the messages of the rows that ask, where the trainer keeps its own labels for the pinned rows.
+        Raises Stop.
+        """
+        start = time.monotonic()
+        placement, reason = self._placement(step)
+        if placement is None:
+            self._left(step, "refused", reason)
+            return None
+        try:
+            folder, rows = self._brought(placement)
+        except (BadInput, Refused, OSError) as error:
+            self._left(step, "miss", str(error))
+            return None
+        if reason := self._differs(folder / GEN, prompts):
+            self._left(step, "refused", reason)
+            return None
+        seconds = time.monotonic() - start
+        self.session.run.report_replay(
+            step, "hit", pin=placement.entry.pin, rows=rows, seconds=seconds, step_kind=self.step_kind
+        )
+        log.info("Step %d replays %s: %d rows in %.1f s.", step, placement.entry, rows, seconds)
+        return folder
+
+    def _placement(self, step: int) -> tuple[Placement | None, str]:
+        if self.by_folder is not None:
+            return self._without_flags(self.by_folder[step])
+        try:
+            found, left_out = placing.placements(self.plan, self.asking, [step])
+        except BadInput as error:
+            return None, str(error)
+        return self._without_flags(found[0]) if found else (None, left_out[0])
+
+    def _without_flags(self, placement: Placement) -> tuple[Placement | None, str]:
+        flagged = self.plan.exclude_flagged and placement.entry.source.get("flagged")
+        return (None, FLAGGED) if flagged else (placement, "")
+
+    def _brought(self, placement: Placement) -> tuple[Path, int]:
+        """The folder and how many rows it has. Raises BadInput, Refused, OSError."""
+        from rolloutdeck.safe.batch import open_batch
+
+        settings = Settings.read()
+        server = Server(settings.url, settings.token, settings.ca_bundle)
+        pull = Pull(server, self.asking, ReplayFolder(self.root), lambda text: log.info("%s", text))
+        pull.run([placement], {"plan": str(self.plan)})
+        for text in pull.repaired:
+            log.warning("%s", text)
+        folder, rows = self.root / placement.folder, 0
+        for file in placement.files:
+            if PurePosixPath(file.name).name in self.asking.formats:
+                with open_batch(folder / file.name) as batch:
+                    rows += batch.rows
+        return folder, rows
+
+    def _differs(self, path: Path, prompts: Sequence[Any] | None) -> str:
+        """Why the pinned rows are no answers to these prompts; "" where they are, or where nobody can tell."""
+        if prompts is None:
+            return ""
+        from rolloutdeck.safe.batch import open_batch
+
+        with open_batch(path) as batch:
+            pinned = batch.column("raw_prompt") if "raw_prompt" in batch.columns else []
+            if len(prompts) != batch.rows:
+                return f"rows: {batch.rows} pinned, {len(prompts)} asked for"
+        wrong = sum(text_of(one) != text_of(other) for one, other in zip(pinned, prompts, strict=False))
+        return f"the prompts of {wrong} of {len(prompts)} rows are not those that were answered" if wrong else ""
+
+    def _left(self, step: int, outcome: str, reason: str) -> None:
+        """Reports a step that is generated after all. Raises Stop where the plan asks for it."""
+        entry = self._entry(step)
+        pin = entry.pin if entry else None
+        self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
+        log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
+        if self.plan.on_mismatch == "stop":
+            raise Stop(f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}")
+
+    def _entry(self, step: int) -> placing.Entry | None:
+        """What the plan has for a step; in fully async for a prompt of the feed."""
+        if self.by_folder is not None:
+            return self.by_folder[step].entry if step in self.by_folder else None
+        target = resolve(self.plan.action, [entry.target for entry in self.plan.entries], step)
+        return next((entry for entry in self.plan.entries if entry.target == target), None)
+
+
+def text_of(messages: Any) -> str:
+    """The role and text of each message: what a chat template makes a prompt of."""
+    found = messages.tolist() if hasattr(messages, "tolist") else messages
+    if not isinstance(found, (list, tuple)):
+        return str(found)
+    pairs = [[one.get("role"), one.get("content")] if isinstance(one, dict) else one for one in found]
+    return json.dumps(pairs, ensure_ascii=False, default=str)
+
+
+@hooks.harmless
+def opened(session: Session, config: Any) -> Replay | None:
+    """The replay of the plan that ROLLOUTDECK_PLAN names; None without one, or where it has nothing."""
+    if not Settings.read().plan:
+        return None
+    settings = dict(flat(plain(config)))
+    wanted = asking(settings)
+    plan = session.run.replay_plan(facts=wanted.facts)
+    if not plan:
+        return None
+    log.info("The run replays the plan %s@%d.", plan.name, plan.revision)
+    return Replay(session, wanted, as_placed(plan))
+
+
+def as_placed(plan: Plan) -> placing.Plan:
+    """The plan in the words of `placing`."""
+    entries = [
+        {
+            "target_step": entry.target_step,
+            "pin": entry.pin,
+            "source": entry.source,
+            "artifacts": [
+                {"id": one.key, "role": one.role, "step": one.step, "files": one.files} for one in entry.artifacts
+            ],
+            "differences": [asdict(one) for one in entry.differences],
+        }
+        for entry in plan.entries
+    ]
+    told = {name: getattr(plan, name) for name in ("revision", "action", "on_mismatch", "exclude_flagged")}
+    return placing.plan_of({**told, "plan": plan.name, "entries": entries})

@@ -1,0 +1,145 @@
+"""verl's three rollout-skip roles, registered again: a step that the plan has a pin for is loaded from there, all else
+is as verl and its `skip.*` settings have it. What verl dumps is told to the server, so that it can be pinned.
+
+`SkipManager` asks `step in skip.steps`, then `meet_precondition`, then loads from `_get_step_dump_dir(step)`; V1 asks
+`maybe_load_and_inject`, which does the same. A role counts only in the trainer that it is made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin.replay import Replay, opened
+from rolloutdeck.trainers.verl_plugin.session import Session, session_of
+
+ROLES = ("rollout", "rollout_tq", "async_rollout")
+MARK = "_rolloutdeck_role"
+
+
+def patch(module: ModuleType) -> None:
+    from verl.utils.skip.base_skip import SKIP_REGISTRY, register_skip
+
+    for role in ROLES:
+        theirs = SKIP_REGISTRY.get(role)
+        if theirs is not None and not hasattr(theirs, MARK):
+            register_skip(role)(pinned(role, theirs))
+    hooks.wrap(module.SkipManager, "init", begin)
+
+
+def begin(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Before the roles are made: the one that this trainer uses has to be enabled where the plan has something."""
+
+    def init(config: Any) -> Any:
+        found = replay_of(config)
+        if found:
+            enable(config, found.asking.role)
+        return original(config)
+
+    return init
+
+
+class Steps(Container[int]):
+    """The steps that verl's settings name, and those that the plan has something for."""
+
+    def __init__(self, own: Container[int], replay: Replay) -> None:
+        self.own, self.replay = own, replay
+
+    def __contains__(self, step: object) -> bool:
+        return step in self.own or (isinstance(step, int) and self.replay.wants(step))
+
+
+def pinned(role: str, theirs: Any) -> Any:
+    """A subclass of verl's class for the role."""
+
+    class Pinned(theirs):  # type: ignore[misc]
+        steps: Container[int]
+        enable: bool
+
+        def __init__(self, local_config: Any, global_config: Any) -> None:
+            super().__init__(local_config, global_config)
+            self.session: Session | None = known(global_config)
+            found = replay_of(global_config)
+            self.replay = found if found and found.asking.role == role else None
+            self.placed: dict[int, Path] = {}
+            self.own = list(self.steps) if own_enabled(global_config, role) else []
+            if self.session and self.own:
+                self.session.dumps = True
+            if self.replay:
+                self.enable, self.steps = True, Steps(self.own, self.replay)
+
+        def meet_precondition(self, step: int, *args: Any, **kwargs: Any) -> bool:
+            self.placed.clear()
+            if self.replay is None or not self.replay.wants(step):
+                return bool(super().meet_precondition(step, *args, **kwargs))
+            folder = self.replay.folder(step, prompts_of(args, kwargs))
+            if folder is not None:
+                self.placed[step] = folder
+            return folder is not None
+
+        def _get_step_dump_dir(self, step: int) -> Path:
+            return self.placed.get(step) or Path(super()._get_step_dump_dir(step))
+
+        def should_save(self, step: int, partition_id: str = "train") -> bool:
+            return step in self.own and step not in self.placed and bool(super().should_save(step, partition_id))
+
+        def prepare_data(self, step: int, *args: Any, **kwargs: Any) -> None:
+            if step not in self.own:
+                return
+            super().prepare_data(step, *args, **kwargs)
+            tell(self, role, step)
+
+    setattr(Pinned, MARK, role)
+    Pinned.__name__ = Pinned.__qualname__ = theirs.__name__
+    return Pinned
+
+
+def prompts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The messages of the rows that a decorated `generate_sequences(self, prompts)` is called with; V1 hands none."""
+    proto = kwargs.get("prompts", args[2] if len(args) > 2 else None)
+    arrays = getattr(proto, "non_tensor_batch", None)
+    return list(arrays["raw_prompt"]) if arrays and "raw_prompt" in arrays else None
+
+
+@hooks.harmless
+def tell(skip: Any, role: str, step: int) -> None:
+    """Tells the server of a step that verl has dumped, once it is whole; its bytes go when it is pinned."""
+    folder = Path(skip._get_step_dump_dir(step))
+    whole = skip._check_valid_v1_step(step) if role == "rollout_tq" else skip._check_valid_step_path(folder)
+    if skip.session and whole:
+        kind = "feed_index" if role == "async_rollout" else "global_step"
+        skip.session.run.log_artifact(folder, step, role, step_kind=kind)
+
+
+known = hooks.harmless(session_of)
+_replays: dict[int, Replay | None] = {}
+
+
+def replay_of(config: Any) -> Replay | None:
+    """The replay of this process, asked for once for each session."""
+    session = known(config)
+    if session is None:
+        return None
+    if id(session) not in _replays:
+        _replays[id(session)] = opened(session, config)
+    return _replays[id(session)]
+
+
+@hooks.harmless
+def enable(config: Any, role: str) -> None:
+    """V1's async modes leave out their warm-up where the role is enabled, as they must for a step to be replayed."""
+    from omegaconf import open_dict
+
+    if own_enabled(config, role):
+        return
+    with open_dict(config):
+        config.skip[role].enable = True
+        config.skip[role].steps = []
+
+
+def own_enabled(config: Any, role: str) -> bool:
+    """Whether the person enabled the role; ours has no steps of verl's."""
+    return bool(config["skip"][role].get("enable") and config["skip"][role].get("steps"))

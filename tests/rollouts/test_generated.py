@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from rollouts import generated, series
+from rollouts.models import Project, Run, Step
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import indexed, line
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def told(run: Run, step: int, count: float | None) -> None:
+    series.append(run, make.attempt(run), [Point(step, {generated.NAME: count, "loss": 0.5})])
+
+
+def samples(run: Run, step: int, split: str = "train") -> Step:
+    indexed(run, line({"prompt": "2+2?", "response": "4"}), step, split=split)
+    return Step.objects.get(run=run, step=step, split=split)
+
+
+@pytest.mark.parametrize("first", ["metric", "samples"])
+def test_a_step_says_how_many_its_trainer_generated_whichever_comes_first(run: Run, first: str) -> None:
+    if first == "metric":
+        told(run, 3, 11_264)
+        step = samples(run, 3)
+    else:
+        step = samples(run, 3)
+        told(run, 3, 11_264)
+        step.refresh_from_db()
+    assert (step.samples, step.generated) == (1, 11_264)
+
+
+def test_what_was_told_survives_another_dump_of_the_step(run: Run) -> None:
+    told(run, 3, 8)
+    samples(run, 3)
+    run.metric_rows.all().delete()  # folded into blocks
+    assert samples(run, 3).generated == 8
+
+
+def test_a_step_whose_trainer_does_not_tell_and_a_validation_know_no_number(run: Run) -> None:
+    told(run, 3, None)
+    told(run, 4, 8)
+    assert samples(run, 3).generated is None
+    assert samples(run, 4, "eval").generated is None

@@ -1,0 +1,185 @@
+"""The plug-in's replay inside real verl, against the whole product: dumped, imported, pinned, planned, replayed."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.product import Product
+from tests.rolloutdeck.receiver import until
+from tests.trainers.verl_process import Training, python, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+DUMPS = ["skip.rollout.enable=true", "skip.rollout.steps=[1,2]", "skip.rollout.dump_dir=dumps"]
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Product]:
+    python()
+    with Product() as product:
+        yield product
+
+
+def ask(product: Product, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    told = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json", **headers}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{product.url}/api/v1/{path}", data, told, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def training(product: Product, script: str, name: str, folder: Path, *words: str, **environ: str) -> Training:
+    """A run called `name` in the project `default`."""
+    folder.mkdir(exist_ok=True)
+    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    return train(script, *words, folder=folder, **{**told, "ROLLOUTDECK_RUN": name, **environ})
+
+
+def run_of(product: Product, name: str) -> str:
+    runs = product.get("runs/?project=default")["results"]
+    return str(next(run["id"] for run in runs if run["name"] == name))
+
+
+def kept(product: Product, name: str, folder: Path) -> None:
+    """Brings the steps that verl has dumped below `folder` to the server, bytes and all."""
+    words = ["import", str(folder), "--project", "default", "--run", name, "--artifacts", "now"]
+    assert product.command(*words).wait(60) == 0
+    run = run_of(product, name)
+    until(lambda: {one["state"] for one in product.get(f"runs/{run}/artifacts/")["results"]} == {"ready"})
+
+
+def planned(product: Product, plan: str, run: str, targets: dict[int, int], **more: Any) -> None:
+    """A plan that replays at each target the step of `run` that it is given for."""
+    entries = [
+        {"pin": ask(product, "POST", "pins/", {"run": run, "step": step, "note": ""})["id"], "target_step": target}
+        for target, step in targets.items()
+    ]
+    body = {"plan": plan, "action": "cache", "entries": entries, **more}
+    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"0"'})
+
+
+@pytest.fixture(scope="module")
+def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    folder = tmp_path_factory.mktemp("source")
+    found = training(product, "v0.py", "source", folder, "", *DUMPS)
+    kept(product, "source", folder / "dumps")
+    return found
+
+
+def answers(found: Training, step: int) -> list[tuple[str, list[float]]]:
+    (seen,) = [each for each in found.json("seen.json") if each["step"] == step]
+    return [(row["response"], row["ids"]) for row in seen["rows"]]
+
+
+def events(product: Product, name: str) -> list[tuple[int, str, int | None]]:
+    found = product.get(f"runs/{run_of(product, name)}/replays/")["results"]
+    return sorted((one["step"], one["outcome"], one["rows"]) for one in found)
+
+
+def test_a_pinned_step_of_v0_is_replayed_and_told(product: Product, source: Training, tmp_path: Path) -> None:
+    planned(product, "both", run_of(product, "source"), {1: 1})
+    found = training(product, "v0.py", "v0-hit", tmp_path, "other", ROLLOUTDECK_PLAN="both")
+    assert answers(found, 1) == answers(source, 1)
+    assert answers(found, 2) != answers(source, 2)
+    until(lambda: events(product, "v0-hit"))
+    assert events(product, "v0-hit") == [(1, "hit", 4)]
+
+
+def reason(product: Product, name: str, step: int) -> str:
+    found = product.get(f"runs/{run_of(product, name)}/replays/")["results"]
+    return str(next(one["reason"] for one in found if one["step"] == step))
+
+
+def test_a_pin_whose_prompts_are_others_is_refused_and_the_step_generated(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "moved", run_of(product, "source"), {2: 1})
+    found = training(product, "v0.py", "v0-moved", tmp_path, "other", ROLLOUTDECK_PLAN="moved")
+    assert [text for text, _ in answers(found, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
+    until(lambda: events(product, "v0-moved"))
+    assert events(product, "v0-moved") == [(2, "refused", None)]
+    assert reason(product, "v0-moved", 2) == "the prompts of 4 of 4 rows are not those that were answered"
+
+
+def test_a_run_of_another_shape_generates_and_says_which_fact_differs(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "shape", run_of(product, "source"), {1: 1})
+    words = ("other", "data.max_response_length=7")
+    found = training(product, "v0.py", "v0-shape", tmp_path, *words, ROLLOUTDECK_PLAN="shape")
+    assert answers(found, 1) != answers(source, 1)
+    until(lambda: events(product, "v0-shape"))
+    assert events(product, "v0-shape") == [(1, "refused", None)]
+    assert "max_response_length: 6 pinned, 7 asked for" in reason(product, "v0-shape", 1)
+
+
+def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, source: Training, tmp_path: Path) -> None:
+    planned(product, "stop", run_of(product, "source"), {2: 1}, on_mismatch="stop")
+    found = training(product, "v0.py", "v0-stop", tmp_path, "other", ROLLOUTDECK_PLAN="stop", may_fail="yes")
+    assert found.done.returncode != 0
+    assert "The replay plan stop@1 says to stop where a pin can't be replayed. Step 2:" in found.done.stderr
+    until(lambda: product.get(f"runs/{run_of(product, 'v0-stop')}/")["status"] == "failed")
+
+
+def test_a_server_that_is_gone_costs_the_replay_and_not_the_run(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    told = {"ROLLOUTDECK_URL": "http://127.0.0.1:1", "ROLLOUTDECK_PLAN": "both"}
+    found = training(product, "v0.py", "v0-alone", tmp_path, "other", **told)
+    assert len(found.json("seen.json")) == 2
+
+
+def test_steps_that_verl_dumps_can_be_pinned(product: Product, source: Training) -> None:
+    found = product.get(f"runs/{run_of(product, 'source')}/artifacts/")["results"]
+    assert {(one["role"], one["step"]) for one in found} == {("rollout", 1), ("rollout", 2), ("tokenizer", 0)}
+    assert {one["origin"]["path"] for one in found} == {str(source.folder / "dumps")}
+
+
+@pytest.fixture(scope="module")
+def queued(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    folder = tmp_path_factory.mktemp("queued")
+    dumps = [word.replace("rollout.", "rollout_tq.") for word in DUMPS]
+    found = training(product, "v1.py", "queued", folder, "", *dumps)
+    kept(product, "queued", folder / "dumps")
+    return found
+
+
+def said(found: Training, step: int) -> list[list[int]]:
+    """What was trained on at a step of V1, padding left out."""
+    rows = found.json("seen.json")[step - 1]
+    return sorted(row["responses"] for key, row in rows.items() if not key.startswith("pad"))
+
+
+def test_a_pinned_step_of_v1_is_replayed_at_another_step(product: Product, queued: Training, tmp_path: Path) -> None:
+    planned(product, "queue", run_of(product, "queued"), {2: 1})
+    found = training(product, "v1.py", "v1-hit", tmp_path, "other", ROLLOUTDECK_PLAN="queue")
+    assert said(found, 2) == said(queued, 1)
+    assert said(found, 1) != said(queued, 1)
+    until(lambda: events(product, "v1-hit"))
+    assert events(product, "v1-hit") == [(2, "hit", 4)]
+    truths = {row["gts"] for row in found.wrote("rollout/2.jsonl") if not row["uid"].startswith("pad")}
+    assert truths == {"1", "2"}
+
+
+def test_a_pinned_prompt_of_fully_async_is_replayed(product: Product, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second = tmp_path_factory.mktemp("async"), tmp_path_factory.mktemp("async-again")
+    dumps = ["skip.async_rollout.enable=true", "skip.async_rollout.steps=[2,3]", "skip.async_rollout.dump_dir=dumps"]
+    told = {"ROLLOUTDECK_ATTEMPT": "job"}
+    training(product, "fully_async.py", "async", first, "rollouter", "", *dumps, **told)
+    kept(product, "async", first / "dumps")
+    body = {"run": run_of(product, "async"), "step": 2, "step_kind": "feed_index", "note": ""}
+    pin = ask(product, "POST", "pins/", body)["id"]
+    plan = {"plan": "feed", "action": "cache", "entries": [{"pin": pin, "target_step": 2}]}
+    ask(product, "PUT", "projects/default/replay-plan/", plan, **{"If-Match": '"0"'})
+    told = {**told, "ROLLOUTDECK_PLAN": "feed"}
+    training(product, "fully_async.py", "async-hit", second, "rollouter", "plus", **told)
+    found = training(product, "fully_async.py", "async-hit", second, "trainer", "plus", **told)
+    assert found.json("said-1.json") == ["sum is 3", "wrong 4", "sum is 4 plus", "wrong 5"]
+    until(lambda: events(product, "async-hit"))
+    assert events(product, "async-hit") == [(2, "hit", 2)]

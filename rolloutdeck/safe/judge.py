@@ -13,60 +13,49 @@ from typing import ClassVar
 from rolloutdeck.safe import rules
 from rolloutdeck.safe.archive import Archive
 from rolloutdeck.safe.errors import Refused
-from rolloutdeck.safe.opcodes import Op, Span, scan
+from rolloutdeck.safe.opcodes import Op, scan
 from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.stack import Stack
 from rolloutdeck.safe.values import (
-    SHORT,
     UNKNOWN,
     Box,
     Data,
     Global,
-    Text,
     Thing,
     Unfit,
     Value,
-    is_key,
     level_of,
     unknown,
 )
 
-MAX_REASONS = 8
 MAX_NESTED = 2  # archives inside archives
 
 
-class Judge:
+class Judge(Stack):
     """One pickle. `archive` is the ZIP around it, whose members are its storages."""
 
     def __init__(self, source: Source, archive: Archive | None = None, nested: int = 0) -> None:
+        super().__init__()
         self.source = source
         self.archive = archive
         self.nested = nested
-        self.reasons: dict[str, None] = {}
         self.storages: dict[str, tuple[str, int]] = {}
-        self._stack: list[Value] = []
-        self._marks: list[int] = []
-        self._memo: list[Value] = []
         self._inner = 0  # bytes of the archives inside it that were judged
 
     def root(self) -> Value:
         """What the whole pickle would build. Raises Refused."""
-        first = True
+        if self.source.size and self.source.read(0, 1) != b"\x80":
+            self.object("it does not begin with its protocol, as every file of torch and verl does")
+        handler_of = self._HANDLERS.get
         for op in scan(self.source):
-            if first and op.name != "PROTO":
-                self.object("it does not begin with its protocol, as every file of torch and verl does")
-            first = False
-            if op.name == "STOP":
-                return self._end(op)
-            handler = self._HANDLERS.get(op.name)
-            if handler is None:
-                self._foreign(op)
-            else:
+            handler = handler_of(op[0])
+            if handler is not None:
                 handler(self, op)
+            elif op.name == "STOP":
+                return self._end(op)
+            else:
+                self._foreign(op)
         raise Refused("it has no end")
-
-    def object(self, reason: str) -> None:
-        if len(self.reasons) < MAX_REASONS:
-            self.reasons[reason] = None
 
     def _end(self, op: Op) -> Value:
         value = self._pop()
@@ -91,113 +80,6 @@ class Judge:
         for reason in judge.reasons:
             self.object(f"in the archive inside it: {reason}")
         return value
-
-    # The stack
-
-    def _floor(self) -> int:
-        return self._marks[-1] if self._marks else 0
-
-    def _pop(self) -> Value:
-        if len(self._stack) <= self._floor():
-            raise Refused("it takes more values than it put there")
-        return self._stack.pop()
-
-    def _pop_mark(self) -> list[Value]:
-        floor = self._marks.pop()
-        values = self._stack[floor:]
-        del self._stack[floor:]
-        return values
-
-    def _top(self) -> Value:
-        if len(self._stack) <= self._floor():
-            raise Refused("it takes more values than it put there")
-        return self._stack[-1]
-
-    def _push(self, value: Value) -> None:
-        self._stack.append(value)
-
-    # Plain values
-
-    def _argument(self, op: Op) -> None:
-        self._stack.append(op.argument)
-
-    def _constant(self, op: Op) -> None:
-        self._stack.append(_CONSTANTS[op.name])
-
-    def _text(self, op: Op) -> None:
-        text = op.argument
-        assert isinstance(text, str)
-        self._stack.append(text if len(text) <= SHORT else Text(len(text), _is_latin(text)))
-
-    def _bytes(self, op: Op) -> None:
-        if isinstance(op.argument, Span):
-            self._push(Data(op.argument.length, span=op.argument))
-        else:
-            assert isinstance(op.argument, bytes)
-            self._push(Data(len(op.argument), op.argument))
-
-    def _empty(self, op: Op) -> None:
-        self._stack.append(Box(op.name[6:].lower()))
-
-    def _tuple(self, op: Op) -> None:
-        if op.name == "TUPLE":
-            self._push(Box("tuple", self._pop_mark()))
-            return
-        count = int(op.name[5])
-        self._push(Box("tuple", [self._pop() for _ in range(count)][::-1]))
-
-    def _frozenset(self, op: Op) -> None:
-        items = self._pop_mark()
-        self._check_keys(items)
-        self._push(Box("frozenset", items))
-
-    def _add(self, op: Op) -> None:
-        items = [self._pop()] if op.name == "APPEND" else self._pop_mark()
-        kind = "set" if op.name == "ADDITEMS" else "list"
-        if kind == "set":
-            self._check_keys(items)
-        self._extend(self._top(), kind, items, op)
-
-    def _set(self, op: Op) -> None:
-        items = [self._pop(), self._pop()][::-1] if op.name == "SETITEM" else self._pop_mark()
-        if len(items) % 2:
-            raise Refused(f"a key without a value at {op.at:,}")
-        self._check_keys(items[::2])
-        self._extend(self._top(), "dict", items, op)
-
-    def _check_keys(self, keys: list[Value]) -> None:
-        for key in keys:
-            if type(key) is not str and not is_key(key):
-                self.object("a key that is no plain value")
-
-    def _extend(self, box: Value, kind: str, items: list[Value], op: Op) -> None:
-        if not isinstance(box, Box) or box.kind != kind:
-            if level_of(box) < UNKNOWN:
-                self.object(f"{op.name} at {op.at:,} changes something that is no {kind}")
-            return
-        try:
-            box.extend(items)
-        except Unfit as unfit:
-            self.object(f"{unfit} (at {op.at:,})")
-            box.level = UNKNOWN
-
-    # The memo
-
-    def _put(self, op: Op) -> None:
-        index = len(self._memo) if op.name == "MEMOIZE" else op.argument
-        assert isinstance(index, int)
-        if index < len(self._memo):
-            self.object(f"it stores memo entry {index} twice")
-            self._memo[index] = self._top()
-        else:
-            self._memo.append(self._top())
-
-    def _get(self, op: Op) -> None:
-        assert isinstance(op.argument, int)
-        self._stack.append(self._memo[op.argument])
-
-    def _mark(self, op: Op) -> None:
-        self._marks.append(len(self._stack))
 
     def _nothing(self, op: Op) -> None:
         pass
@@ -290,27 +172,24 @@ class Judge:
     _HANDLERS: ClassVar[dict[str, Callable[[Judge, Op], None]]] = {
         "PROTO": _nothing,
         "FRAME": _nothing,
-        "MARK": _mark,
-        **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _argument),
-        **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE"), _constant),
-        **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _text),
-        **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), _bytes),
-        **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_SET"), _empty),
-        **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), _tuple),
-        "FROZENSET": _frozenset,
-        **dict.fromkeys(("APPEND", "APPENDS", "ADDITEMS"), _add),
-        **dict.fromkeys(("SETITEM", "SETITEMS"), _set),
-        **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _put),
-        **dict.fromkeys(("BINGET", "LONG_BINGET"), _get),
+        "MARK": Stack._mark,
+        **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), Stack._argument),
+        **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE"), Stack._constant),
+        **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), Stack._text),
+        **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), Stack._bytes),
+        **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_SET"), Stack._empty),
+        **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), Stack._tuple),
+        "FROZENSET": Stack._frozenset,
+        **dict.fromkeys(("APPEND", "APPENDS", "ADDITEMS"), Stack._add),
+        **dict.fromkeys(("SETITEM", "SETITEMS"), Stack._set),
+        **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), Stack._put),
+        **dict.fromkeys(("BINGET", "LONG_BINGET"), Stack._get),
         "GLOBAL": _global,
         "STACK_GLOBAL": _stack_global,
         **dict.fromkeys(("REDUCE", "NEWOBJ"), _call),
         "BUILD": _build,
         "BINPERSID": _persistent,
     }
-
-
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 
 
 def _told(target: Value) -> str:
@@ -325,12 +204,3 @@ def _inside(data: Data, source: Source) -> Source:
     if data.content is None:
         raise Refused("an archive that was written as text")
     return Source.of(data.content)
-
-
-def _is_latin(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        return len(text.encode("latin-1")) == len(text)
-    except UnicodeEncodeError:
-        return False

@@ -123,8 +123,11 @@ class Sender:
     def _registered(self, data: Any) -> None:
         """The server was told of an artifact; of this process's run, it may want the bytes later."""
         uid, found = data
-        if uid == self.own.uid:
-            self.shelf.put(found)
+        if uid != self.own.uid:
+            return
+        if self.shelf.memory is None:  # what an earlier launch on this machine told can be sent as well
+            self.shelf.keep_in(self.own.below / f"{uid}.artifacts.jsonl")
+        self.shelf.put(found)
 
     def _tell_lost(self, server: Server) -> None:
         """A person who pinned the step sees that its bytes can't come. Raises NotReachable."""

@@ -72,7 +72,8 @@ class Shelf:
     """
 
     def __init__(self, memory: Path | None = None, say: Say = lambda text: None) -> None:
-        self.memory, self.say = memory, say
+        self.memory: Path | None = None
+        self.say = say
         self.artifacts: dict[str, Artifact] = {}
         self.sent: list[Errand] = []
         self.lost: deque[tuple[Artifact, str]] = deque()  # and why; their owner tells the server
@@ -82,7 +83,7 @@ class Shelf:
         self._requests: Iterator[Answer] | None = None
         self._lock = threading.Lock()
         if memory:
-            self._load(memory)
+            self.keep_in(memory)
 
     @property
     def queue(self) -> tuple[Errand, ...]:
@@ -170,8 +171,10 @@ class Shelf:
         for name, file in artifact.files.items():
             remember(artifact.path / name, artifact.stamps[name], file["sha256"])
 
-    def _load(self, memory: Path) -> None:
-        """A damaged line costs its own artifact: it is hashed and told again."""
+    def keep_in(self, memory: Path) -> None:
+        """From now on the shelf is kept there, with what an earlier process kept. A damaged line costs its own artifact:
+        it is hashed and told again."""
+        self.memory = memory
         try:
             lines = memory.read_bytes().split(b"\n")
         except OSError:

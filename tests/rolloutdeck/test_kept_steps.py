@@ -364,6 +364,14 @@ def test_prompts_of_a_fully_async_run_lie_on_their_own_axis(node: Path, followin
     assert (row.role, row.step_kind, row.step) == ("async_rollout", "feed_index", 41)
 
 
+def test_a_tree_finds_the_run_that_has_nothing_but_kept_steps(node: Path) -> None:
+    step(node, 4, tree="math/night/skip/exp_proj/GBS8_N4_in128_out256")
+    tree = ["--tree", f"{node}/{{project}}/{{run}}/{{split}}"]
+    assert cli.main(["watch", *tree, "--once", "--poll", "0.01", "--artifacts", "now"]) == 0
+    row = Artifact.objects.get()
+    assert (row.run.name, row.step, row.missing) == ("night", 4, 0)
+
+
 def test_watch_once_ends_when_all_is_told(node: Path) -> None:
     step(node, 1)
     assert cli.main(["watch", str(node), "--once", "--poll", "0.01", "--tokenizer", str(TOKENIZER)]) == 0
@@ -401,6 +409,24 @@ def test_a_pinned_step_is_sent_by_the_training_process(training: TrainersRun, no
     pinned(7, owner)
     until(lambda: Artifact.objects.get().missing == 0)
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_a_resumed_training_sends_what_its_earlier_process_told(
+    node: Path, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
+    monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
+    folder = step(node, 7)
+    before = opening.init()
+    before.log_artifact(folder, step=7)
+    before.finish()
+    pinned(7, owner)
+    resumed = opening.init()
+    resumed.log_artifact(step(node, 8), step=8)
+    until(lambda: Artifact.objects.get(step=7).missing == 0)
+    resumed.finish(timeout=0)
+    opening._runs.clear()
+    assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)
 
 
 def test_send_now_has_sent_when_the_run_is_finished(training: TrainersRun, node: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollouts.models import Project, Sample
+from tests import make
 from tests.rolloutdeck.receiver import Receiver
+from tests.rollouts.pushing import indexed
 from tests.trainers.verl_process import Training, installed, train
 
 pytestmark = pytest.mark.trainers
@@ -206,6 +210,24 @@ def test_two_validations_at_one_feed_index_are_kept_apart(fully_async: Training)
     assert [row["response"] for row in others] == ["sum is 11 plus", "sum is 12 plus"]
     assert {row["data_source"] for row in rows + others} == {"arith/test"}
     assert len({row["group"] for row in rows + others}) == 4
+
+
+@pytest.mark.django_db
+def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
+    fully_async: Training, project: Project
+) -> None:
+    run = make.run(project)
+    names = ("attempt", "split", "step_kind", "source", "format", "producer")
+    shown = []
+    for _ in range(2):
+        for _, query, body in fully_async.deck.dumps:
+            indexed(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
+        found = Sample.objects.visible().filter(step__run=run).values_list("id", "step__split", "data_source", "group")
+        shown.append(sorted(found))
+    assert shown[0] == shown[1]
+    assert Counter(split for _, split, _, _ in shown[0]) == {"eval": 4, "train": 8}
+    assert {(split, source) for _, split, source, _ in shown[0]} == {("eval", "arith/test"), ("train", "arith/train")}
+    assert len({group for _, _, _, group in shown[0]}) == 8
 
 
 def test_the_trainer_of_fully_async_tells_data_source_and_ground_truth_that_only_the_rollouter_knew(

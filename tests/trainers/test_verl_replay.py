@@ -68,6 +68,8 @@ def planned(product: Product, plan: str, run: str, targets: dict[int, int], **mo
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("source")
     found = training(product, "v0.py", "source", folder, "", *DUMPS)
+    told = product.get(f"runs/{run_of(product, 'source')}/artifacts/")
+    (folder / "registered.json").write_text(json.dumps(told["results"]))
     kept(product, "source", folder / "dumps")
     return found
 
@@ -135,10 +137,13 @@ def test_a_server_that_is_gone_costs_the_replay_and_not_the_run(
     assert len(found.json("seen.json")) == 2
 
 
-def test_steps_that_verl_dumps_can_be_pinned(product: Product, source: Training) -> None:
-    found = product.get(f"runs/{run_of(product, 'source')}/artifacts/")["results"]
-    assert {(one["role"], one["step"]) for one in found} == {("rollout", 1), ("rollout", 2), ("tokenizer", 0)}
-    assert {one["origin"]["path"] for one in found} == {str(source.folder / "dumps")}
+def test_steps_that_verl_dumps_are_told_to_the_server_with_their_tokenizer(source: Training) -> None:
+    found = source.json("registered.json")
+    told = {(one["role"], one["step"], one["state"]) for one in found}
+    assert told == {("rollout", 1, "waiting"), ("rollout", 2, "waiting"), ("tokenizer", 0, "ready")}
+    (first,) = [one for one in found if one["step"] == 1]
+    assert first["origin"]["path"].startswith(str(source.folder / "dumps"))
+    assert (first["facts"]["rows"], first["facts"]["samples_per_prompt"]) == (4, 2)
 
 
 @pytest.fixture(scope="module")

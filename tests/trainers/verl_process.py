@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 
 from tests.rolloutdeck.receiver import Receiver
 

@@ -1,7 +1,8 @@
 """Real methods of verl's `FullyAsyncRollouter` and `FullyAsyncTrainer`, each in the process that argv[2] names.
 
-What follows overrides the configuration. The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts for
-the trainer, which takes two batches at one update. What travels between them lies below argv[1].
+The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts, in
+the mood argv[3], for each of the two batches that the trainer takes at one update. What travels between them lies below
+argv[1]; what follows overrides the configuration.
 """
 
 import asyncio

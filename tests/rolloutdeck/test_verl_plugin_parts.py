@@ -1,0 +1,129 @@
+"""The parts of verl's plug-in that need no verl; the whole of it is in `tests/trainers/test_verl_plugin.py`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rolloutdeck.trainers.verl_plugin import evictions, hooks, rows
+from rolloutdeck.trainers.verl_plugin.selection import Selection
+
+GROUPS = [name for name in "abcdefghij" for _ in range(3)]
+
+
+@pytest.mark.parametrize(("told", "groups"), [("", 8), ("none", 0), ("groups:3", 3), ("all", None)])
+def test_tokens_are_kept_as_the_environment_says(told: str, groups: int | None) -> None:
+    assert Selection.read(told).groups == groups
+
+
+def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    hooks.voice.forget("tokens")
+    assert Selection.read("group:3").groups == 8
+    assert "not 'group:3'" in caplog.text
+
+
+def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None:
+    selection = Selection(4, "run")
+    kept = selection.rows(GROUPS, "train", 7)
+    assert set(Counter(GROUPS[place] for place in kept).values()) == {3}
+    assert len({GROUPS[place] for place in kept}) == 4
+    assert kept == selection.rows(GROUPS, "train", 7) == sorted(kept)
+
+
+def test_other_steps_and_other_runs_keep_other_groups() -> None:
+    chosen = {tuple(Selection(4, run).rows(GROUPS, "train", step)) for run in "xyz" for step in range(10)}
+    assert len(chosen) > 20
+
+
+def test_all_rows_are_kept_where_there_are_no_more_groups_than_asked_for() -> None:
+    assert Selection(10).rows(GROUPS, "train", 1) == Selection(None).rows(GROUPS, "train", 1) == list(range(30))
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A library with a class, and a patcher of it that wraps one method and looks for one that is not there."""
+    (tmp_path / "theirs.py").write_text("class Trainer:\n    def step(self):\n        return 1\n")
+    (tmp_path / "patcher.py").write_text(
+        "from rolloutdeck.trainers.verl_plugin import hooks\n"
+        "def patch(module):\n"
+        "    hooks.wrap(module.Trainer, 'step', lambda original: lambda self: original(self) + 1)\n"
+        "    hooks.wrap(module.Trainer, 'gone', lambda original: original)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "theirs"
+    for name in ("theirs", "patcher"):
+        sys.modules.pop(name, None)
+    hooks.Finder.waiting.clear()
+    hooks.voice.forget("no Trainer.gone")
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_library_is_patched_whether_it_is_imported_before_or_after_us(library: str, order: str) -> None:
+    if order == "before":
+        importlib.import_module(library)
+    hooks.when_imported(library, "patcher")
+    assert importlib.import_module(library).Trainer().step() == 2
+
+
+def test_patching_twice_changes_nothing(library: str) -> None:
+    for _ in range(2):
+        hooks.when_imported(library, "patcher")
+        found = importlib.import_module(library)
+    assert found.Trainer().step() == 2
+
+
+def test_what_a_version_does_not_have_is_said_and_the_rest_is_patched(
+    library: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks.when_imported(library, "patcher")
+    assert importlib.import_module(library).Trainer().step() == 2
+    assert "This verl has no Trainer.gone" in caplog.text
+
+
+def test_a_patcher_that_breaks_leaves_the_library_as_it_is(
+    library: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "patcher.py").write_text("def patch(module):\n    raise KeyError('x')\n")
+    hooks.when_imported(library, "patcher")
+    assert importlib.import_module(library).Trainer().step() == 1
+    assert "can't record all of verl: theirs" in caplog.text
+
+
+def test_an_error_of_ours_costs_the_record_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    @hooks.harmless
+    def record() -> int:
+        raise ZeroDivisionError("of a test")
+
+    with caplog.at_level(logging.WARNING):
+        assert [record(), record()] == [None, None]
+    assert caplog.text.count("ZeroDivisionError: of a test") == 1
+
+
+def test_reward_parts_are_numbers_and_everything_else_keeps_its_name() -> None:
+    row: dict[str, Any] = {"prompt": "p"}
+    rows.put_extras(row, {"acc": True, "reward": 1.0, "pred": "7", "format": 0.5, "note": None})
+    assert row == {"prompt": "p", "rewards": {"acc": 1.0, "format": 0.5}, "pred": "7"}
+
+
+def test_a_reward_function_cannot_replace_what_a_row_has_already() -> None:
+    row: dict[str, Any] = {"data_source": "gsm8k"}
+    rows.put_extras(row, {"data_source": "mine"})
+    assert row == {"data_source": "gsm8k"}
+
+
+def test_what_the_replay_buffer_clears_is_counted_by_session_and_reason() -> None:
+    keys = [f"{uid}_{session}_{output}" for uid in ("s", "f", "x", "kept") for session in (0, 1) for output in (0, 1)]
+    buffer = SimpleNamespace(**{evictions.REASON: ({"s"}, {"f"}, set())})
+    evictions.add(buffer, keys, ["s", "f"])
+    setattr(buffer, evictions.REASON, ())
+    evictions.add(buffer, keys, ["x"])
+    assert evictions.taken(buffer) == {"stale": 2, "filtered": 2, "surplus": 2}
+    assert evictions.taken(buffer) == {}

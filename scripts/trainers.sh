@@ -11,7 +11,8 @@ install() {
     pip "$torch" &&
     pip "tensordict==0.10.0" "transformers>=5.5.3,<5.11,!=5.6.0" "ray>=2.41" omegaconf orjson "TransferQueue>=0.1.10" &&
     pip accelerate cachetools codetiming datasets fastapi peft pillow pylatexenc tensorboard torchdata uvicorn &&
-    pip --no-deps "verl==0.9.1"
+    pip --no-deps "verl==0.9.1" &&
+    pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # the rollout skip before today's
 }
 if install; then
   touch "$folder/ready"

@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,12 +22,13 @@ pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
 
 SHAPE = ("data.train_batch_size=3", "actor_rollout_ref.rollout.n=2", "data.max_prompt_length=8")
 OLD = ("trainer.project_name=math", *SHAPE, "data.max_response_length=12")
-NEXT = {**dict(word.split("=", 1) for word in OLD), "trainer.experiment_name": "second try"}
+NEXT = {**dict(word.split("=", 1) for word in OLD), "trainer.experiment_name": "'second try'"}
 TRAINER = {
     "rollout": "trainer.use_v1=False",
     "rollout_tq": "trainer.use_v1=True",
     "async_rollout": "data.gen_batch_size=1",
 }
+V2 = "actor_rollout_ref.rollout.skip"
 FILE = {"rollout": "gen_batch.dp", "rollout_tq": "tq_batch.pt", "async_rollout": "gen_batch.dp"}
 
 
@@ -38,12 +40,24 @@ def product() -> Iterator[Product]:
         yield product
 
 
-def verl(action: str, kind: str, folder: Path, overrides: Sequence[str]) -> str:
-    """What real verl prints while it writes or loads steps, see verl_steps.py."""
-    script = Path(__file__).with_name("verl_steps.py")
-    command = [os.environ["TRAINERS_PYTHON"], str(script), action, kind, str(folder), *overrides]
-    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+def verl(action: str, kind: str, folder: Path, overrides: Sequence[str], fails: str = "") -> str:
+    """What real verl prints while it writes, loads or joins steps, see verl_steps.py; or that it ends with `fails`."""
+    return ended("verl_steps.py", [action, kind, str(folder), *overrides], folder.parent, fails)
+
+
+def verl_v2(action: str, folder: Path, steps: int, overrides: Sequence[str]) -> str:
+    """The same with verl 0.8, see verl_v2_steps.py; its steps begin with 1."""
+    older = Path(os.environ["TRAINERS_PYTHON"]).parents[1] / "verl-0.8"
+    if not older.is_dir():
+        pytest.skip("needs verl 0.8 in the folder verl-0.8 of the trainers' environment")
+    words = [action, str(folder), str(steps), *overrides]
+    return ended("verl_v2_steps.py", words, folder.parent, PYTHONPATH=str(older))
+
+
+def ended(script: str, words: Sequence[str], cwd: Path, fails: str = "", **environ: str) -> str:
+    command = [os.environ["TRAINERS_PYTHON"], str(Path(__file__).with_name(script)), *words]
+    done = subprocess.run(command, cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, timeout=300)
+    assert (done.returncode != 0) == bool(fails) and fails in done.stderr, done.stderr[-3000:]
     return done.stdout
 
 
@@ -56,9 +70,17 @@ def written(kind: str, into: Path, steps: Sequence[int], experiment: str = "firs
     return into / "dumps"
 
 
+def expected(into: Path, moved: dict[int, int]) -> Path:
+    """What was generated at each step, under the number of the step that replays it."""
+    (into / "expected").mkdir()
+    for step, target in moved.items():
+        (into / "generated" / f"{step}.pt").rename(into / "expected" / f"{target}.pt")
+    return into / "expected"
+
+
 def command(product: Product, *words: str) -> subprocess.CompletedProcess[str]:
     told = ["-m", "rolloutdeck", *words, "--project", "math"]
-    done = subprocess.run([os.sys.executable, *told], env=product.environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, *told], env=product.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -84,14 +106,15 @@ def planned(product: Product, run: str, pins: dict[int, int], kind: str, **plan:
     return f"of-{run}"
 
 
+def flags(printed: str) -> list[str]:
+    """What a shell hands to verl of the lines that `pull` prints."""
+    return [word for line in printed.splitlines() for word in shlex.split(line)]
+
+
 def hashes(folder: Path, name: str) -> dict[str, str]:
-    """Step -> sha256 of its batch; verl's inner folders of V1 are passed over."""
-    return {
-        next(part for part in reversed(path.relative_to(folder).parts[:3]) if part.isdigit()): hashlib.sha256(
-            path.read_bytes()
-        ).hexdigest()
-        for path in folder.rglob(name)
-    }
+    """Step folder -> sha256 of its batch; verl's inner folders of V1 are passed over."""
+    found = {path.relative_to(folder).parts[2]: path for path in folder.rglob(name)}
+    return {step: hashlib.sha256(path.read_bytes()).hexdigest() for step, path in found.items()}
 
 
 @pytest.mark.parametrize("kind", ["rollout", "async_rollout", "rollout_tq"])
@@ -109,13 +132,39 @@ def test_real_verl_returns_the_batch_that_real_verl_dumped(product: Product, kin
     theirs, ours = hashes(dumps, FILE[kind]), hashes(tmp_path / "replay root", FILE[kind])
     assert ours == {"4": theirs["1"], "3": theirs["2"]}
 
-    flags = [word for line in pulled.stdout.splitlines() for word in shlex.split(line)]
-    for step, target in ((1, 4), (2, 3)):
-        (tmp_path / "expected").mkdir(exist_ok=True)
-        (tmp_path / "generated" / f"{step}.pt").rename(tmp_path / "expected" / f"{target}.pt")
-    started = [word for word in config if not word.startswith(("async_training", "trainer.experiment_name"))]
-    printed = verl(
-        "load", kind, tmp_path / "expected", [*started, "trainer.experiment_name='second try'", TRAINER[kind], *flags]
-    )
+    started = [word for word in config if not word.startswith("async_training")]
+    told = [*started, TRAINER[kind], *flags(pulled.stdout)]
+    printed = verl("load", kind, expected(tmp_path, {1: 4, 2: 3}), told)
     assert "step 3 is equal" in printed and "step 4 is equal" in printed
     assert hashes(tmp_path / "replay root", FILE[kind]) == ours
+
+
+def test_a_dump_on_which_v0_would_end_is_mended_so_that_it_does_not(product: Product, tmp_path: Path) -> None:
+    dumps = written("rollout", tmp_path, [1, 2], experiment="colocated")
+    command(product, "import", str(dumps), "--run", "colocated")
+    plan = planned(product, "colocated", {1: 1, 2: 3}, "rollout")
+    config = [*OLD, TRAINER["rollout"], "trainer.experiment_name=next"]
+    into = ["--into", str(tmp_path / "into"), "--trainer", "verl", "--set", *config]
+    pulled = command(product, "pull", "--run", "next-colocated", "--plan", plan, *into)
+    assert "step 1 of colocated is replayed without uid:" in pulled.stderr
+    assert "step 2 of colocated is replayed without uid, data_source, reward_model, extra_info:" in pulled.stderr
+
+    again = [f"skip.rollout.{name}" for name in ("enable=True", f"dump_dir={dumps}", "steps=[2]")]
+    told = [*OLD, TRAINER["rollout"], "trainer.experiment_name=colocated", *again]
+    verl("join", "rollout", tmp_path / "x", told, fails="are not the same object")
+    (moved,) = [flag for flag in flags(pulled.stdout) if "steps" in flag]
+    printed = verl("join", "rollout", tmp_path / "x", [*config, *flags(pulled.stdout), moved.replace("[1,3]", "[3]")])
+    assert "step 3 is joined" in printed
+
+
+def test_verl_0_8_returns_the_batch_that_verl_0_8_dumped(product: Product, tmp_path: Path) -> None:
+    skip = [f"{V2}.enable=True", f"{V2}.dump_dir={tmp_path / 'dumps'}", f"{V2}.max_dump_step=2", f"{V2}.action=cache"]
+    verl_v2("write", tmp_path / "generated", 2, [*OLD, "trainer.experiment_name=older", *skip])
+    command(product, "import", str(tmp_path / "dumps"), "--run", "older")
+    plan = planned(product, "older", {1: 2, 2: 1}, "rollout")
+    config = [*OLD, "trainer.experiment_name=newer"]
+    into = ["--into", str(tmp_path / "into"), "--trainer", "verl", "--set", *config, f"{V2}.enable=False"]
+    pulled = command(product, "pull", "--run", "newer", "--plan", plan, *into)
+    assert len(hashes(tmp_path / "into", "new_batch.dp")) == 2
+    printed = verl_v2("load", expected(tmp_path, {1: 2, 2: 1}), 2, [*config, *flags(pulled.stdout)])
+    assert "step 1 is equal" in printed and "step 2 is equal" in printed

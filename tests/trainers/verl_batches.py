@@ -1,0 +1,106 @@
+"""Batches as verl's agent loops return them, and what of two batches has to be equal; for the scripts beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from verl.protocol import DataProto
+
+
+def batch(config: Any, step: int, prompts: int) -> DataProto:
+    """A batch as verl's agent loop returns it, with every kind of column that one has."""
+    rows = prompts * config.actor_rollout_ref.rollout.n
+    wide, long = config.data.max_prompt_length, config.data.max_response_length
+    dice = torch.Generator().manual_seed(step)
+    prompt, response = (torch.randint(1, 90, (rows, size), generator=dice) for size in (wide, long))
+    mask = (torch.arange(long)[None] < torch.randint(1, long, (rows, 1), generator=dice)).long()
+    scores = torch.rand((rows, long), generator=dice)
+    scores[0, 0] = float("nan")
+    tensors = {
+        "prompts": prompt,
+        "responses": response * mask,
+        "response_mask": mask,
+        "input_ids": torch.cat([prompt, response * mask], 1),
+        "attention_mask": torch.cat([torch.ones_like(prompt), mask], 1),
+        "position_ids": torch.arange(wide + long).repeat(rows, 1),
+        "rollout_log_probs": -torch.rand((rows, long), generator=dice),
+        "rm_scores": scores,
+    }
+    columns = {
+        "__num_turns__": np.full(rows, 2, dtype=np.int32),
+        "acc": np.arange(rows) % 2 == 0,
+        "score": np.linspace(0, 1, rows),
+        "pred": np.array([f"answer {row} \u2028 日本" for row in range(rows)]),
+        "raw_prompt": objects([[{"role": "user", "content": f"step {step}, row {row}"}] for row in range(rows)]),
+        "turn_scores": objects([[] for _ in range(rows)]),
+        "reward_extra_info": objects([{"acc": True, "why": None, "parts": [0.5, row]} for row in range(rows)]),
+        "min_global_steps": objects([step] * rows),
+    }
+    meta: dict[str, Any] = {"reward_extra_keys": ["acc", "score", "pred"]}
+    if prompts == 1:
+        meta["metrics"] = [{"generate_sequences": 0.5, "tool_calls": 0.0} for _ in range(rows)]
+    else:
+        meta["timing"] = {"agent_loop/slowest/generate_sequences": np.float64(1.5)}
+    if config.trainer.experiment_name == "colocated":
+        del tensors["rm_scores"]
+        columns |= live(step, rows)
+    return DataProto.from_dict(tensors=tensors, non_tensors=columns, meta_info=meta)
+
+
+def live(step: int, rows: int) -> dict[str, np.ndarray]:
+    """The columns of the dataset that a batch without streamed rewards carries."""
+    return {
+        "uid": objects([f"{step}-{row}" for row in range(rows)]),
+        "data_source": objects(["gsm8k"] * rows),
+        "reward_model": objects([{"style": "rule", "ground_truth": str(step)}] * rows),
+        "extra_info": objects([{"index": row, "split": "train"} for row in range(rows)]),
+    }
+
+
+def objects(values: list[Any]) -> np.ndarray:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def seen(data: DataProto) -> dict[str, Any]:
+    """The batch as what `torch.load(weights_only=True)` reads, dtypes of the columns included."""
+    columns = {name: [str(value.dtype), plain(value.tolist())] for name, value in data.non_tensor_batch.items()}
+    tensors = {name: data.batch[name].clone() for name in data.batch.keys()}  # noqa: SIM118
+    return {"tensors": tensors, "columns": columns, "meta": plain(data.meta_info)}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def keep(found: dict[str, Any], into: Path, step: int, *, write: bool) -> None:
+    if write:
+        return torch.save(found, into / f"{step}.pt")
+    compare(torch.load(into / f"{step}.pt", weights_only=True), found, f"step {step}")
+    print(f"step {step} is equal")
+
+
+def compare(one: Any, other: Any, where: str) -> None:
+    assert type(one) is type(other), where
+    if isinstance(one, torch.Tensor):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), where
+        same = torch.equal(*(each.contiguous().view(torch.uint8) for each in (one, other)))  # NaN equals itself
+        assert same, where
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), f"{where}: {one.keys() ^ other.keys()}"
+        for name, value in one.items():
+            compare(value, other[name], f"{where}, {name}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), where
+        for row, pair in enumerate(zip(one, other, strict=True)):
+            compare(*pair, f"{where} [{row}]")
+    else:
+        assert one == other, where

@@ -1,0 +1,49 @@
+"""Run with verl 0.8: its RolloutSkip (V2) writes steps, or loads those that lie somewhere.
+
+    verl_v2_steps.py write|load FOLDER STEPS OVERRIDE...
+
+Generates steps 1 to STEPS as `verl_steps.py write` does, or must not generate and compares as its `load` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import verl
+from hydra import compose, initialize_config_dir
+from verl.protocol import DataProto
+from verl.utils.rollout_skip import RolloutSkip
+from verl_batches import batch, keep, live, seen
+
+
+class Workers:
+    """What V2 wraps: the group whose `generate_sequences` is called once a step."""
+
+    def __init__(self, config: Any, may: bool) -> None:
+        self.config, self.may, self.calls = config, may, 0
+
+    def generate_sequences(self, prompts: DataProto) -> DataProto:
+        self.calls += 1
+        assert self.may, "a step was generated, not replayed"
+        return batch(self.config, self.calls, self.config.data.train_batch_size)
+
+
+def main(action: str, folder: str, steps: str, *overrides: str) -> None:
+    into = Path(folder)
+    into.mkdir(parents=True, exist_ok=True)
+    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
+        config = compose("ppo_trainer", overrides=list(overrides))
+    workers = Workers(config, action == "write")
+    RolloutSkip(config, workers).wrap_generate_sequences()
+    for step in range(1, int(steps) + 1):
+        rows = live(step, 6)
+        prompts = DataProto.from_dict(tensors={"x": torch.zeros(6, 1)}, non_tensors=rows)
+        prompts.meta_info["global_steps"] = step
+        keep(seen(workers.generate_sequences(prompts)), into, step, write=action == "write")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

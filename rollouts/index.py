@@ -40,7 +40,7 @@ T = TypeVar("T", Record, Point)
 
 BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
-TOKEN_CHARS = 16  # what a token with its mask and log-prob takes in memory, in characters of text
+TOKEN_CHARS = 32  # what a token with its mask and log-prob takes in memory, in characters of text
 SHOWN_PROBLEMS = 20
 FIRST_WAIT = timedelta(seconds=5)  # before a failed try is made again; doubles
 

@@ -13,11 +13,12 @@ from difflib import get_close_matches
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from rollouts import storage
+from rollouts import bodies, storage
 from rollouts.errors import StorageUnavailable
-from rollouts.models import Dump
+from rollouts.merging import ARTIFACT
+from rollouts.models import Dump, Sighting
 from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
 
 if TYPE_CHECKING:
@@ -44,12 +45,17 @@ class Part:
     pieces: tuple[tuple[int, int], ...]
 
 
-def parts(scope: Scope) -> list[Part]:
-    """The body files of the scope's dumps, newest step first."""
+def dumps_of(scope: Scope) -> QuerySet[Dump]:
+    """Those with a body."""
     same = {name: OuterRef(name) for name in ("attempt", "split", "step_kind", "step")}
     inside = Q(step=None) | Q(Exists(scope.steps.filter(**same)))
-    bodies = Dump.objects.exclude(state=Dump.State.SUPERSEDED).filter(run=scope.run, segment__isnull=False)
-    dumps = bodies.filter(inside).order_by("-step", "-pk")
+    live = Dump.objects.exclude(state=Dump.State.SUPERSEDED).filter(run=scope.run, segment__isnull=False)
+    return live.filter(inside)
+
+
+def parts(scope: Scope) -> list[Part]:
+    """The body files of the scope's dumps, newest step first."""
+    dumps = dumps_of(scope).order_by("-step", "-pk")
     rows = dumps.values_list("segment__path", "segment__rows", "segment_offset", "rows")
     pieces: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for path, size, offset, count in rows:
@@ -76,11 +82,23 @@ def matching(scope: Scope, node: Node, progress: Progress | None = None) -> list
     """
     for last in (False, False, True):
         try:
-            return scanned(parts(scope), node, progress)
+            return translated(scope, scanned(parts(scope), node, progress))
         except (FileNotFoundError, StorageUnavailable):  # folding has moved rows to another file since
             if last:
                 raise StorageUnavailable("A body file of this run cannot be read; try again, or re-index it.") from None
     raise AssertionError("unreachable")
+
+
+def translated(scope: Scope, ids: list[str]) -> list[str]:
+    """Rows of batches that joined the samples of other dumps have ids of their own in their bodies."""
+    if not ids:
+        return ids
+    found = set(ids)
+    for dump in dumps_of(scope).filter(source__startswith=ARTIFACT).select_related("segment"):
+        own = [name for table in bodies.scan(dump, ["id"]) for name in table["id"].to_pylist()]
+        sights = Sighting.objects.filter(dump=dump).values_list("ordinal", "sample")
+        found.update(sample for ordinal, sample in sights if ordinal < len(own) and own[ordinal] in found)
+    return list(found) if len(found) > len(ids) else ids
 
 
 def scanned(files: Sequence[Part], node: Node, progress: Progress | None) -> list[str]:

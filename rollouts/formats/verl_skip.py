@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
+from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -177,10 +178,19 @@ def conversation(value: Any) -> tuple[list[dict[str, Any]] | None, str]:
 
 def keep_tokens(made: Record, tokens: Tokens) -> None:
     made.prompt_ids, made.response_ids = ids(tokens.prompt_ids), ids(tokens.response_ids)
-    made.response_mask = None if tokens.response_mask is None else [int(bool(one)) for one in tokens.response_mask]
-    made.logprobs = None if tokens.logprobs is None else [number(one) for one in tokens.logprobs]
+    made.response_mask = mask(tokens.response_mask) if tokens.response_mask is not None else None
+    made.logprobs = reals(tokens.logprobs) if tokens.logprobs is not None else None
     if tokens.rm_scores is not None:
         made.score = number(sum(tokens.rm_scores))
+
+
+def mask(values: list[int]) -> list[int]:
+    return values if set(values) <= {0, 1} else [int(bool(one)) for one in values]
+
+
+def reals(values: list[float]) -> list[float | None]:
+    """NaN and infinity are missing."""
+    return list(values) if all(map(isfinite, values)) else [number(one) for one in values]
 
 
 def ids(tokens: list[int]) -> list[int]:

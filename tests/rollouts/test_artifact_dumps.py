@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts import artifact_dumps, bodies, index, storage
+from rollouts import artifact_dumps, bodies, index, search, storage
 from rollouts.models import Artifact, Dump, Project, Run, Sample, Sighting, Step
 from tests import make
 from tests.rollouts.pushing import DUMPS, indexed, push, rows
@@ -96,6 +96,16 @@ def read_in_order(run: Run) -> list[bodies.Body]:
     found = rows(run)
     read = bodies.read(found)
     return [read[one.id] for one in found]
+
+
+def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None:
+    indexed(run, V1_TEXT)
+    ready(run, V1, role="rollout_tq")
+    worked(run)
+    right = {one.id for one, body in zip(rows(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1}
+    assert 0 < len(right) < 32
+    assert {one.id for one in search.find(run, step=1, q="acc=1").samples} == right
+    assert {one.id for one in search.find(run, q="acc=0").samples} == set(told(run)) - right
 
 
 def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_permuted(run: Run) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
 
-from rolloutdeck import compat, resolution, wire
+from rolloutdeck import compat, configuration, resolution, trainers, wire
+from rolloutdeck.errors import BadInput as NotUnderstood
 from rollouts import audit, live
 from rollouts.artifacts import facts_of as told_facts
 from rollouts.errors import BadInput, NotThere, Outdated
@@ -243,6 +245,19 @@ def judged(entry: Entry, facts: Mapping[str, Any], loosened: Collection[str]) ->
 
 
 def facts_of(run: Run) -> dict[str, Any]:
-    """What is known of a run that asks: what its newest files say, and over that what it says itself."""
+    """What is known of a run that asks: what its newest files say, over that its config, and over that its own word.
+
+    The prompts of its newest files are those of their own step, not of the one that would be replayed.
+    """
     own = run.artifacts.exclude(role="tokenizer").order_by("-step", "-pk").first()
-    return {**(own.facts if own else {}), **run.facts}
+    files = {name: fact for name, fact in own.facts.items() if name != "dataset"} if own else {}
+    return {**files, **configured(run), **run.facts}
+
+
+def configured(run: Run) -> dict[str, Any]:
+    """What the run's config says, where one of the trainers' modules understands it."""
+    settings = configuration.resolved(dict(configuration.flat(run.config))) if isinstance(run.config, dict) else {}
+    for name in trainers.TRAINERS if settings else ():
+        with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):
+            return dict(trainers.load(name).asking(settings).facts)
+    return {}

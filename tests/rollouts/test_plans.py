@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
 from rollouts import artifacts, loosen, pins, plans, replays
 from rollouts.errors import BadInput, NotThere, Outdated
@@ -197,12 +199,33 @@ def test_an_empty_plan_has_a_verdict_too() -> None:
     assert plans.verdict(None, {}, range(1, 3)).strip == ((1, None), (2, None))
 
 
-def test_what_a_run_is_compared_by_comes_from_its_own_files_and_its_own_word(run: Run) -> None:
+CONFIG = {
+    "data": {"train_batch_size": 16, "max_prompt_length": 128, "max_response_length": 256},
+    "actor_rollout_ref": {"rollout": {"n": 4}, "model": {"path": "Qwen/Qwen3-8B"}},
+    "trainer": {"use_v1": False, "project_name": "p", "experiment_name": "e"},
+}
+
+
+def test_what_a_run_is_compared_by_comes_from_its_files_its_config_and_its_own_word(run: Run) -> None:
     assert plans.facts_of(run) == {}
-    registered(run, 1, facts=SHAPE)
-    plans.bind(run, "", {"rows": 64})
+    registered(run, 1, facts={**SHAPE, "tokenizer": "ab" * 32, "dataset": "cd" * 32})
+    assert plans.facts_of(run) == {**SHAPE, "role": "rollout", "tokenizer": "ab" * 32}
+    Run.objects.filter(pk=run.pk).update(config=CONFIG)
     run.refresh_from_db()
-    assert plans.facts_of(run) == {**SHAPE, "role": "rollout", "rows": 64}
+    known = plans.facts_of(run)
+    assert (known["rows"], known["prompts"], known["model"]) == (64, 16, "Qwen/Qwen3-8B")
+    assert known["tokenizer"] == "ab" * 32
+    plans.bind(run, "", {"rows": 48})
+    run.refresh_from_db()
+    assert plans.facts_of(run) == {**known, "rows": 48}
+
+
+@pytest.mark.parametrize(
+    "config", [{"lr": 1}, {**CONFIG, "data": None}, {**CONFIG, "data": {**CONFIG["data"], "train_batch_size": "x"}}, []]
+)
+def test_a_config_that_no_trainer_understands_says_nothing(run: Run, config: Any) -> None:
+    run.config = config
+    assert plans.facts_of(run) == {}
 
 
 def test_past_the_last_target_a_bound_run_generates_and_records(
@@ -227,3 +250,21 @@ def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
     assert one in Artifact.objects.held() and artifacts.wanted(good[0].run)[0].artifact == one.key
     Run.objects.filter(pk=run.pk).update(outcome="finished")
     assert one not in Artifact.objects.held()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_who_save_at_the_same_moment_one_wins(project: Project) -> None:
+    people = [make.member(project, f"p{number}", "maintainer") for number in range(6)]
+
+    def attempt(by: User) -> bool:
+        try:
+            plans.save(project, "default", by, if_match=0, action="repeat" if by.pk % 2 else "cache")
+        except Outdated:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(attempt, people)) == [False] * 5 + [True]
+    assert Revision.objects.count() == 1

@@ -34,6 +34,7 @@ class ReplayFolder:
         self._record = _read(self.path)
         self.files: dict[str, str] = dict(self._record.get("files", {}))
         self.folders = {PurePosixPath(folder) for folder in self._record.get("folders", ())}
+        self._names = self._by_folder()
         self._placed: set[PurePosixPath] = set()
         self._verified: set[str] = set()
         self._check_own()
@@ -99,9 +100,17 @@ class ReplayFolder:
                 if str(folder / name) not in self.files:
                     raise BadInput(f"{self.path / folder / name} was not written by `pull`: another --into is needed.")
 
+    def _by_folder(self) -> dict[PurePosixPath, list[str]]:
+        """The names in `files` by the step folder they lie in."""
+        found: dict[PurePosixPath, list[str]] = {}
+        for name in self.files:
+            for folder in self.folders.intersection(PurePosixPath(name).parents):
+                found.setdefault(folder, []).append(name)
+        return found
+
     def _forget(self, folder: PurePosixPath) -> None:
-        prefix = f"{folder}/"
-        self.files = {name: sha256 for name, sha256 in self.files.items() if not name.startswith(prefix)}
+        for name in self._names.pop(folder, ()):
+            self.files.pop(name, None)
 
     def _move_away(self, folder: PurePosixPath) -> None:
         old = self.aside / "old"

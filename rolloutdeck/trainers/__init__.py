@@ -12,7 +12,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+if TYPE_CHECKING:
+    from rolloutdeck.placing import Asking
 
 TRAINERS = ("verl",)
 
@@ -117,6 +120,9 @@ class Trainer(Protocol):
 
     def check(self, settings: Mapping[str, Any], *, complete: bool) -> list[Finding]:
         """What of these settings (dotted names) would lose samples. `complete`: nothing is left to defaults."""
+
+    def asking(self, settings: Mapping[str, Any]) -> Asking:
+        """What a run with these settings (dotted names) loads instead of generating. Raises BadInput."""
 
     def environment(self, values: Mapping[str, str]) -> list[str]:
         """The lines that give these environment variables to the trainer's workers."""

@@ -29,6 +29,7 @@ MODE, FILTER, REFILL = (
     "algorithm.filter_groups.enable",
     "trainer.v1.sampler.sync_refill_failed_groups",
 )
+V1_FILE = "actor_rollout_ref.rollout.skip_rollout"
 V2_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
 SERIALISATION = f"{RAY_ENV.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
@@ -45,7 +46,8 @@ class Asking:
     `facts` are those of `compat`; `folder` lies below the dump_dir and holds the step folders; `named_by` are the
     settings in its name; `inner` counts the folders of a step in V1 (0: the files lie in the step's own folder);
     `stride` is how many prompts, the unit of fully async's step folders, one training step takes; `total_steps` is
-    None where the settings do not say. `formats` is what a file of a name has to be, in the words of `safe.check`.
+    None where the settings do not say, and in fully async, where a plan may count prompts. `formats` is what a file of
+    a name has to be, in the words of `safe.check`.
     """
 
     trainer: str
@@ -146,6 +148,8 @@ def asking(settings: Settings) -> Asking:
     v2 = any(name.startswith(V2_PREFIX) for name in settings) and not any(name.startswith("skip.") for name in settings)
     trainer = "V0" if v2 else trainer_of(settings, complete=False)
     role = SKIP_ROLE[trainer]
+    if V1_FILE in settings:
+        raise BadInput("verl up to 0.7 replays one file at every step; `pull` lays steps out for 0.8 and newer.")
     if not role:
         raise BadInput(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
     shape = _shape(settings, trainer)
@@ -162,7 +166,7 @@ def asking(settings: Settings) -> Asking:
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
         warms_up=trainer == "V1" and _mode(settings) != "sync",
-        total_steps=_optional(settings, "trainer.total_training_steps"),
+        total_steps=None if trainer == "fully async" else _optional(settings, "trainer.total_training_steps"),
         v2=v2,
     )
 

@@ -69,6 +69,17 @@ def test_the_trainer_that_replays_nothing_is_named() -> None:
         asks(NAMED, rollout__nnodes=1)
 
 
+def test_verl_that_knows_no_steps_is_told_apart() -> None:
+    with pytest.raises(BadInput, match="up to 0.7 replays one file at every step"):
+        asks(NAMED, actor_rollout_ref__rollout__skip_rollout=True)
+
+
+def test_a_run_has_as_many_steps_as_its_settings_say() -> None:
+    assert asks(V0, trainer__total_training_steps=30).total_steps == 30
+    assert asks(V0).total_steps is None
+    assert asks(ASYNC, trainer__total_training_steps=30).total_steps is None  # its folders count prompts
+
+
 def test_the_facts_count_a_batch_as_the_trainer_does() -> None:
     assert asks(NAMED, actor_rollout_ref__model__path="Qwen/Qwen3-8B").facts == {
         "role": "rollout_tq",

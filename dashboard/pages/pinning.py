@@ -15,7 +15,7 @@ from dashboard.pages import opened, panels, pinned
 from dashboard.pages.back import back
 from rollouts import pins
 from rollouts.errors import BadInput, RolloutError
-from rollouts.models import Pin, Run, Step
+from rollouts.models import Pin, Replay, Run, Step
 
 
 def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
@@ -31,12 +31,28 @@ def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]
         "pinnable": row,
         "may_pin": may_pin,
         "said": said,
+        "replay": replay_of(row),
         **(standing(pin) if pin else {"pin": None, "nothing": nothing(run, row) if may_pin else ""}),
     }
 
 
 def standing(pin: Pin) -> dict[str, Any]:
     return {"pin": pin, "pin_state": pinned.state_of(pin, pins.standing(pin))}
+
+
+def replay_of(row: Step) -> dict[str, str] | None:
+    """What the run's plan did at this step, where that is anything but to generate it."""
+    told = Replay.objects.filter(run=row.run_id, attempt=row.attempt_id, step_kind=row.step_kind, step=row.step)
+    found = told.exclude(outcome="miss").select_related("pin__run", "pin__attempt").first()
+    if found is None or row.split != "train":
+        return None
+    source = pinned.name(found.pin) if found.pin else "a pin that is gone"
+    return {
+        "said": f"↺ replayed from {source}" if found.outcome == "hit" else f"replay of {source} refused",
+        "word": found.outcome,
+        "link": pinned.link(found.pin, None) if found.pin else "",
+        "why": found.reason,
+    }
 
 
 def nothing(run: Run, row: Step) -> str:

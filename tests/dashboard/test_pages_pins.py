@@ -427,6 +427,17 @@ def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pi
     assert "rows: 8 pinned, 16 asked" in page and "time saved: not known" in page
 
 
+def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: Project) -> None:
+    later = make.run(project, "later", uid="later")
+    for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
+        indexed(later, lines(generation(step=step)), step)
+        replays.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
+    first, second, third = (panel(signed, f"/runs/later/steps/{step}/", "pin") for step in (1, 2, 3))
+    assert "↺ replayed from grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
+    assert "replay" not in second.partition("<details")[0]
+    assert "replay of grpo step 2 refused" in third and "rows differ" in third
+
+
 def test_a_run_that_no_plan_speaks_of_has_no_reuse_strip(signed: Client, run: Run) -> None:
     assert panel(signed, "/runs/grpo/", "reuse").strip() == ""
 

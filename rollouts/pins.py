@@ -156,6 +156,23 @@ def hold(row: Pin, found: Sequence[Artifact], *, anew: bool) -> None:
 
 
 @transaction.atomic
+def offer(artifact: Artifact) -> list[Pin]:
+    """A pinned step takes the files of a prompt that it was trained on when they are told of later; which pins did."""
+    if artifact.role != PER_PROMPT:
+        return []
+    open_pins = Pin.objects.filter(run=artifact.run, removed_at=None, prompts__isnull=False)
+    without = open_pins.exclude(artifacts__in=artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT))
+    taken = [row for row in without if artifact.step in feed_indices(row.run, row.attempt, *place_of(row))]
+    for row in taken:
+        row.artifacts.add(artifact)
+    return taken
+
+
+def place_of(row: Pin) -> tuple[str, str, int]:
+    return row.split, row.step_kind, row.step
+
+
+@transaction.atomic
 def annotate(row: Pin, by: User, note: str) -> Pin:
     """Changes the note. Raises BadInput."""
     row.note = note_of(note)

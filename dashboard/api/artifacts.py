@@ -22,7 +22,7 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import artifacts, blobs
+from rollouts import artifacts, blobs, pins
 from rollouts.errors import BadInput, Conflict
 from rollouts.models import Artifact, Run
 from rollouts.words import number, one_of, text
@@ -78,6 +78,8 @@ class Artifacts(APIView):
         data = told(request, self)
         attempt = text(data.get("attempt"), "attempt", most=120)
         row, created = artifacts.register(arriving(request, uid), attempt, artifacts.Manifest.read(data))
+        if created:
+            pins.offer(row)
         if row.due:
             tasks.hurry_artifact(row.pk)
         return Response(shown_reuse.registered(row), status=201 if created else 200)

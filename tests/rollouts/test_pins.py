@@ -104,11 +104,8 @@ def test_a_pin_keeps_the_files_it_was_made_with_until_they_are_gone(run: Run, ow
 
 
 def fed(run: Run, *indices: int) -> list[Artifact]:
-    files = {"async_rollout": True}
-    return [
-        registered(run, index, {"meta.json": meta(index)}, role=next(iter(files)), step_kind="feed_index")
-        for index in indices
-    ]
+    told = {"role": "async_rollout", "step_kind": "feed_index"}
+    return [registered(run, index, {"meta.json": meta(index)}, **told) for index in indices]
 
 
 def grouped(run: Run, step: int, *groups: str) -> None:
@@ -129,6 +126,18 @@ def test_where_each_prompt_has_its_own_files_a_step_is_pinned_with_those_it_was_
     assert (standing.available, standing.prompts, standing.state) == (2, 3, "waiting")
     late = fed(run, 12)
     assert list(pinned(run, owner).artifacts.order_by("step")) == [feeds[0], feeds[2], *late]
+
+
+def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run: Run, owner: User) -> None:
+    [first] = fed(run, 7)
+    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = pinned(run, owner)
+    other, mine, again = *fed(run, 8), *fed(run, 9), registered(run, 9, {"a.json": b"1"}, role="async_rollout")
+    assert [pins.offer(one) for one in (other, mine, again)] == [[], [row], []]
+    assert list(row.artifacts.order_by("step")) == [first, mine]
+    pins.unpin(row, owner)
+    row.artifacts.remove(mine)
+    assert pins.offer(mine) == []
 
 
 def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> None:

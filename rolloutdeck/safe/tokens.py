@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from rolloutdeck.safe.errors import Refused
@@ -52,4 +53,4 @@ def _kept(
 
 
 def _where(values: Any, keep: list[Any]) -> Any:
-    return None if values is None else [value for value, real in zip(values, keep, strict=True) if real]
+    return None if values is None else list(compress(values, keep))

@@ -121,6 +121,7 @@ class Judge(Stack):
                 raise Unfit("it is called as nothing calls it")
             args.sealed = True
             result = rule(self, args.items)
+            args.spend()
         except Unfit as unfit:
             if worst < UNKNOWN:
                 self.object(f"{_told(target)} at {op.at:,}: {unfit}")

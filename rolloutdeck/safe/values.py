@@ -5,7 +5,7 @@ Numbers, None and short strings stand for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is re
 HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; something with its own place; something that may not be loaded
 
 Value = Any
+_NOTHING: list[Value] = []
 
 
 class Unfit(Exception):
@@ -56,18 +57,21 @@ class Box:
 
     __slots__ = ("depth", "items", "kind", "level", "sealed", "weight")
 
-    def __init__(self, kind: str, items: Iterable[Value] = ()) -> None:
+    def __init__(self, kind: str, items: Sequence[Value] = ()) -> None:
         self.kind = kind
-        self.items: list[Value] = []
+        self.items = _NOTHING
         self.level = HARMLESS
         self.depth = self.weight = 1
         self.sealed = False
-        self.extend(items)
+        if items:
+            self.extend(items)
 
     def extend(self, items: Iterable[Value]) -> None:
         """Raises Unfit when sealed, Refused when it grows too deep or too large."""
         if self.sealed:
             raise Unfit("it changes a container that was already used")
+        if self.items is _NOTHING:
+            self.items = []
         for item in items:
             self.items.append(item)
             if isinstance(item, (str, int, float)) or item is None:
@@ -88,6 +92,10 @@ class Box:
         else:
             self.weight += item.length if isinstance(item, Text) else 1
 
+    def spend(self) -> None:
+        """Lets go of what a call took, since millions of rows have such; used again, it is nothing that fits."""
+        self.kind, self.items, self.sealed = "spent", _NOTHING, True
+
     def fields(self) -> dict[str, Value]:
         """A dict with short strings as keys, each once. Raises Unfit when it is another."""
         keys = self.items[::2]
@@ -96,15 +104,24 @@ class Box:
         return dict(zip(keys, self.items[1::2], strict=True))
 
 
+_NO_FACTS: dict[str, Value] = {}
+
+
 class Thing:
-    """What a call builds. `facts` say what later rules need of it; `level` is UNKNOWN when it holds what may not be."""
+    """What a call builds. `facts` say what later rules need of it; `level` is UNKNOWN when it holds what may not be.
 
-    __slots__ = ("facts", "kind", "level")
+    `built` is False until it was given its state.
+    """
 
-    def __init__(self, kind: str, level: int = SPECIAL, **facts: Value) -> None:
+    __slots__ = ("built", "facts", "kind", "level")
+
+    def __init__(
+        self, kind: str, level: int = SPECIAL, built: bool = True, facts: dict[str, Value] | None = None
+    ) -> None:
         self.kind = kind
         self.level = level
-        self.facts = facts
+        self.built = built
+        self.facts = facts or _NO_FACTS
 
 
 def unknown() -> Thing:

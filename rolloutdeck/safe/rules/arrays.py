@@ -20,7 +20,8 @@ def dtype(judge: Judge, args: list[Value]) -> Value:
     match = _DTYPE.fullmatch(args[0])
     if not match:
         raise Unfit(f"the dtype {args[0]!r}")
-    return Thing("dtype", size=_item_size(match), state=_state(match), object=bool(match["object"]), built=False)
+    facts = {"size": _item_size(match), "state": _state(match), "object": bool(match["object"])}
+    return Thing("dtype", built=False, facts=facts)
 
 
 def _item_size(match: re.Match[str]) -> int:
@@ -40,10 +41,9 @@ def _state(match: re.Match[str]) -> list[Value]:
 
 
 def dtype_state(judge: Judge, thing: Thing, state: Value) -> None:
-    facts = thing.facts
-    if facts["built"] or not _exactly(state, facts["state"]):
+    if thing.built or not _exactly(state, thing.facts["state"]):
         raise Unfit("a state that is not that of its dtype")
-    facts["built"] = True
+    thing.built = True
     thing.level = HARMLESS
 
 
@@ -56,7 +56,7 @@ def _exactly(state: Value, wanted: list[Value]) -> bool:
 
 def _is_dtype(value: Value, objects: bool = False) -> bool:
     """A dtype of numbers or text; of objects only where asked for."""
-    if not isinstance(value, Thing) or value.kind != "dtype" or not value.facts["built"]:
+    if not isinstance(value, Thing) or value.kind != "dtype" or not value.built:
         return False
     return objects or not value.facts["object"]
 
@@ -72,7 +72,7 @@ def reconstruct(judge: Judge, args: list[Value]) -> Value:
 
 def array_state(judge: Judge, thing: Thing, state: Value) -> None:
     """(1, shape, dtype, is Fortran order, bytes or list of objects)."""
-    if thing.facts["built"]:
+    if thing.built:
         raise Unfit("an array that is filled twice")
     if not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 5:
         raise Unfit("an array's state that is none")
@@ -80,7 +80,8 @@ def array_state(judge: Judge, thing: Thing, state: Value) -> None:
     if type(version) is not int or version != 1 or type(fortran) is not bool or not _is_dtype(kind, objects=True):
         raise Unfit("an array's state that is none")
     _check_content(content, product(counts(shape)), kind)
-    thing.facts.update(built=True, dtype=kind, shape=counts(shape), content=content)
+    thing.built = True
+    thing.facts = {"dtype": kind, "shape": counts(shape)}
     thing.level = level_of(content)
 
 
@@ -109,7 +110,7 @@ def from_buffer(judge: Judge, args: list[Value]) -> Value:
     if len(args) != 4 or not isinstance(args[0], Data) or not _is_dtype(args[1]) or args[3] not in ("C", "F"):
         raise Unfit("an array that is none")
     _check_content(args[0], product(counts(args[2])), args[1])
-    return Thing("array", HARMLESS, built=True, dtype=args[1], shape=counts(args[2]), content=args[0])
+    return Thing("array", HARMLESS, facts={"dtype": args[1], "shape": counts(args[2])})
 
 
 _CORE = ("numpy._core", "numpy.core")

@@ -41,17 +41,18 @@ def _maker(kind: str) -> Callable[[Judge, list[Value]], Value]:
 
 def _once(thing: Thing, state: Value, names: set[str]) -> dict[str, Value]:
     """The attributes, of which none may be unexpected. Raises Unfit."""
-    if thing.facts["built"] or not isinstance(state, Box):
+    if thing.built or not isinstance(state, Box):
         raise Unfit("an object that is filled twice, or with something else than its attributes")
     fields = state.fields()
     if set(fields) - names:
         raise Unfit(f"an object that is given {sorted(set(fields) - names)[0]!r}")
-    thing.facts["built"] = True
+    thing.built = True
+    state.spend()
     return fields
 
 
 def _is(value: Value, *kinds: str) -> bool:
-    return isinstance(value, Thing) and value.kind in kinds and value.facts.get("built", True)
+    return isinstance(value, Thing) and value.kind in kinds and value.built
 
 
 # tensordict
@@ -71,7 +72,7 @@ def consolidated(judge: Judge, args: list[Value]) -> Value:
         _check_leaf(name, leaf, args[1].facts["shape"][0])
     _check_non_tensors(told["non_tensors"])
     _check_class(told["cls_metadata"])
-    return Thing("tensordict", names=list(leaves))
+    return Thing("tensordict")
 
 
 def _dict(value: Value) -> dict[str, Value]:
@@ -134,7 +135,6 @@ def make_tensordict(judge: Judge, args: list[Value]) -> Value:
         raise Unfit("a tensordict with a field that is none")
     _check_attributes(fields)
     _check_names(fields.get("_td_dim_names"))
-    result.facts["names"] = list(content)
     return result
 
 
@@ -179,11 +179,11 @@ def proto_state(judge: Judge, thing: Thing, state: Value) -> None:
 
     The bytes of the batch go to torch.load, which believes any bytes: they must be a canonical archive.
     """
-    if thing.facts["built"] or not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 3:
+    if thing.built or not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 3:
         raise Unfit("a batch that is none")
-    thing.facts["built"] = True
+    thing.built = True
     batch, columns, meta = state.items
-    thing.facts["batch"] = _batch(judge, batch)
+    thing.facts = {"batch": _batch(judge, batch)}
     for name, column in _dict(columns).items():
         if not (_is(column, "array", "unknown")):
             raise Unfit(f"the column {name[:80]!r} is no array")

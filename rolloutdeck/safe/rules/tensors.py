@@ -57,7 +57,7 @@ def storage(judge: Judge, args: list[Value]) -> Value:
         raise Unfit("a storage whose length is not that of its member in the ZIP")
     if judge.storages.setdefault(key, (dtype, elements)) != (dtype, elements):
         raise Unfit("one storage under two types")
-    return Thing("storage", dtype=dtype, elements=elements, key=key)
+    return Thing("storage", facts={"dtype": dtype, "elements": elements, "key": key})
 
 
 def tensor(judge: Judge, args: list[Value]) -> Value:
@@ -69,8 +69,8 @@ def tensor(judge: Judge, args: list[Value]) -> Value:
     elements = args[0].facts["elements"]
     size, stride = counts(args[2]), counts(args[3])
     _check_bounds(args[1], size, stride, elements)
-    facts = args[0].facts
-    return Thing("tensor", HARMLESS, dtype=facts["dtype"], shape=size, stride=stride, key=facts["key"], offset=args[1])
+    facts = {"shape": size, "stride": stride, "offset": args[1]}
+    return Thing("tensor", HARMLESS, facts={**args[0].facts, **facts})
 
 
 def _is_empty_dict(value: Value) -> bool:
@@ -121,7 +121,7 @@ def _jagged(judge: Judge, arguments: Value, state: Value) -> Value:
         raise Unfit("a jagged tensor that is ragged elsewhere")
     _check_cache(told["_metadata_cache"])
     _check_marks(Box("dict", [part for pair in kept.items() for part in pair]))
-    return Thing("jagged", HARMLESS, dtype=values.facts["dtype"], values=values, offsets=offsets, lengths=lengths)
+    return Thing("jagged", HARMLESS)
 
 
 def _check_parts(judge: Judge, values: Value, offsets: Value, lengths: Value) -> None:
@@ -162,7 +162,7 @@ def size(judge: Judge, args: list[Value]) -> Value:
     """`torch.Size((2, 3))`."""
     if len(args) != 1:
         raise Unfit("a size that is none")
-    return Thing("size", HARMLESS, shape=counts(args[0], ("tuple", "list")))
+    return Thing("size", HARMLESS, facts={"shape": counts(args[0], ("tuple", "list"))})
 
 
 def from_bytes(judge: Judge, args: list[Value]) -> Value:
@@ -186,11 +186,11 @@ def dimension(judge: Judge, args: list[Value]) -> Value:
 
 def dimension_state(judge: Judge, thing: Thing, state: Value) -> None:
     """torch.compile's range of a dimension: [dimension, smallest or None, largest or None]."""
-    if thing.facts["built"] or not isinstance(state, Box) or state.kind != "list" or len(state.items) != 3:
+    if thing.built or not isinstance(state, Box) or state.kind != "list" or len(state.items) != 3:
         raise Unfit("a dimension's range that is none")
     if not all(item is None or type(item) is int for item in state.items):
         raise Unfit("a dimension's range that is none")
-    thing.facts["built"] = True
+    thing.built = True
     thing.level = HARMLESS
 
 

@@ -217,11 +217,17 @@ def archive(files: list[Member], comment: bytes = b"", count: int = -1, wide: tu
         directory += one.entry(len(body))
         body += one.local()
     total = len(files) if count < 0 else count
-    told = (total, len(directory), len(body)) if wide is None else wide
-    end64 = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, told[0], *told)
-    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, len(body) + len(directory), 1)
-    end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, total, total, len(directory), len(body), len(comment))
-    return body + directory + end64 + locator + end + comment
+    return body + directory + ending(total, len(directory), len(body), comment, wide)
+
+
+def ending(count: int, length: int, start: int, comment: bytes = b"", wide: tuple[int, ...] | None = None) -> bytes:
+    """The records behind a directory; `wide`: what the ZIP64 one says of entries, length and start."""
+    end64 = struct.pack(
+        "<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, (wide or (count,))[0], *(wide or (count, length, start))
+    )
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + length, 1)
+    told = (count, count, length, min(start, 0xFFFFFFFF), len(comment))
+    return end64 + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *told) + comment
 
 
 # Whole files that nothing is wrong with

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pickle
+import pickletools
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolloutdeck.safe import Refused
+from rolloutdeck.safe.archive import Archive
+from rolloutdeck.safe.opcodes import Limits, Span, scan
+from rolloutdeck.safe.source import Source
+from tests.rolloutdeck.safe import assembler as made
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9000),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner) | st.frozensets(st.text())
+    ),
+    max_leaves=20,
+)
+
+
+def told(data: bytes) -> list[tuple[str, Any, int]]:
+    """As `pickletools` tells it; what we skipped is read here."""
+    source = Source.of(data)
+    return [
+        (
+            op.name,
+            source.read(op.argument.start, op.argument.length) if isinstance(op.argument, Span) else op.argument,
+            op.at,
+        )
+        for op in scan(source)
+    ]
+
+
+@given(value=VALUES, protocol=st.integers(2, 5))
+def test_what_any_pickler_writes_is_told_as_the_standard_library_tells_it(value: Any, protocol: int) -> None:
+    data = pickle.dumps(value, protocol)
+    assert told(data) == [(op.name, argument, at) for op, argument, at in pickletools.genops(data)]
+
+
+@given(value=st.lists(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)))
+def test_protocol_0_is_told_too(value: Any) -> None:
+    data = pickle.dumps(OrderedDict(a=value), 0)
+    names = [op.name for op, _, _ in pickletools.genops(data)]
+    assert [name for name, _, _ in told(data)] == names
+
+
+def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
+    class Counting(Source):
+        taken = 0
+
+        def read(self, at: int, length: int) -> bytes:
+            Counting.taken += length
+            return super().read(at, length)
+
+    data = pickle.dumps([bytes(50 << 20), "end"])
+    ops = list(scan(Counting(data, 0, len(data))))
+    assert [op.argument for op in ops if isinstance(op.argument, Span)] == [Span(ops[4].at + 5, 50 << 20)]
+    assert Counting.taken < 1 << 18
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(opcodes=5), "opcodes"),
+        (Limits(memo=1), "memo"),
+        (Limits(text=3), "a string"),
+        (Limits(protocol=3), "protocol 4"),
+    ],
+)
+def test_what_is_more_than_the_limits_allow_is_refused(limits: Limits, reason: str) -> None:
+    data = pickle.dumps([["abcd"], ["efgh"]], 4)
+    with pytest.raises(Refused, match=reason):
+        list(scan(Source.of(data), limits))
+
+
+def test_a_line_may_reach_across_blocks() -> None:
+    data = b"\x80\x02" + b"N0" * 32_766 + b"cos\nsystem\n."
+    assert told(data)[-2] == ("GLOBAL", "os system", 65_534)
+
+
+def test_a_window_reads_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    with Source.open(path) as source:
+        window = source.window(2, 5).window(1, 3)
+        assert (window.size, window.read(0, 3)) == (3, b"345")
+        with pytest.raises(Refused, match="ends after 3 bytes"):
+            window.read(1, 3)
+        with pytest.raises(Refused, match="reaches beyond"):
+            source.window(8, 3)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    with Source.open(path) as source:
+        path.write_bytes(b"")
+        with pytest.raises(Refused, match="became shorter"):
+            source.read(0, 100)
+
+
+def test_an_archive_tells_where_each_member_lies() -> None:
+    source = Source.of(made.archive(made.queued()))
+    archive = Archive.open(source)
+    assert archive.root == "archive"
+    assert archive.member("byteorder").read(0, 6) == b"little"
+    assert archive.member("data/1").size == 24
+    assert archive.pickle.read(0, 2) == b"\x80\x02"
+    with pytest.raises(Refused, match="no member 'data/2'"):
+        archive.member("data/2")
+
+
+def test_an_archive_of_a_torch_without_zip64_is_canonical_too() -> None:
+    whole = made.archive(made.queued())
+    assert Archive.open(Source.of(whole[:-98] + whole[-22:])).root == "archive"

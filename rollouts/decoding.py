@@ -1,7 +1,7 @@
 """Text of token ids, by the run's own `tokenizer.json`, which came as an artifact.
 
 The `tokenizers` library reads it: data, not code. Nothing is fetched from anywhere, and nothing of a model's repository
-is run. Decoded as verl decodes for its JSONL: without special tokens.
+is run. Decoded as trainers decode for their dumps of text: without special tokens.
 """
 
 from __future__ import annotations

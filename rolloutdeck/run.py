@@ -229,6 +229,11 @@ class Run:
         }
         self._put(writer.Note("replay", said, what="replays"))
 
+    @_guarded
+    def lose(self, reason: str, count: int = 1) -> None:
+        """Counts what a trainer's plug-in could not record; shown on the run by its reason."""
+        self._writer.own.drop(reason, count)
+
     def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
         """Ends the run in this process: `outcome` is `finished` or `failed`.
 

@@ -79,6 +79,10 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     setattr(owner, name, made)
 
 
+class Stop(RuntimeError):
+    """A person asked for it: a replay plan that says to stop where a pin can't be replayed. The only way we raise."""
+
+
 def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
     """An error of ours costs what the call would have recorded, and one warning; the caller gets None."""
 
@@ -86,6 +90,8 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
         try:
             return function(*args, **kwargs)
+        except Stop:
+            raise
         except Exception as error:
             name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
             what = f"{type(error).__name__}: {error}"

@@ -37,10 +37,6 @@ from rolloutdeck.voice import log
 FLAGGED = "some of its rows are flagged, which the plan leaves out, and a batch of verl's has a fixed number of rows"
 
 
-class Stop(RuntimeError):
-    """The plan says that a run stops rather than generates where a pin does not fit."""
-
-
 class Replay:
     """What this process replays. `asking` is what its trainer loads; `root` holds one step's files at a time."""
 
@@ -149,7 +145,9 @@ class Replay:
         self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
         log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
         if self.plan.on_mismatch == "stop":
-            raise Stop(f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}")
+            raise hooks.Stop(
+                f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}"
+            )
 
     def _entry(self, step: int) -> placing.Entry | None:
         """What the plan has for a step; in fully async for a prompt of the feed."""

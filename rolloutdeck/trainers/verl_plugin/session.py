@@ -52,7 +52,7 @@ class Session:
             self.lose("steps whose text could not be decoded in time")
 
     def lose(self, what: str) -> None:
-        self.run._writer.own.drop(f"verl plug-in: {what}")
+        self.run.lose(f"verl plug-in: {what}")
         hooks.voice.once(what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what)
 
     def tokenizer(self, theirs: Any) -> Any:

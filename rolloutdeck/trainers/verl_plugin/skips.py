@@ -56,7 +56,7 @@ def pinned(role: str, theirs: Any) -> Any:
     """A subclass of verl's class for the role."""
 
     class Pinned(theirs):  # type: ignore[misc]
-        steps: Container[int]
+        steps: Any
         enable: bool
 
         def __init__(self, local_config: Any, global_config: Any) -> None:
@@ -65,7 +65,7 @@ def pinned(role: str, theirs: Any) -> Any:
             found = replay_of(global_config)
             self.replay = found if found and found.asking.role == role else None
             self.placed: dict[int, Path] = {}
-            self.own = list(self.steps) if own_enabled(global_config, role) else []
+            self.own: Container[int] = list(self.steps) if own_enabled(global_config, role) else []
             if self.session and self.own:
                 self.session.dumps = True
             if self.replay:

@@ -56,6 +56,13 @@ def test_a_pickle_that_would_call_a_function_makes_the_artifact_unsafe_with_the_
     assert "never run" not in capsys.readouterr().out
 
 
+def test_a_batch_that_can_be_read_but_holds_a_name_that_is_not_on_the_list_is_unsafe(run: Run) -> None:
+    artifact = checked(run, {"gen_batch.dp": BATCH.read_bytes().replace(b"scalar", b"scalax")})
+    blob = Blob.objects.get()
+    assert (blob.readable, blob.loadable) == (True, False) and "scalax" in blob.reasons[0]
+    assert artifact.state == "unsafe" and "scalax" in artifact.message
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, pickle.dumps({"a": 1})])
 def test_a_file_that_is_called_json_must_be_json(run: Run, body: bytes) -> None:
     artifact = checked(run, {"meta.json": body})
@@ -69,7 +76,7 @@ def test_a_pickle_is_not_made_data_by_another_artifact_that_calls_it_json(run: R
 
 
 def test_any_other_file_is_refused_because_a_trainer_might_unpickle_it(run: Run) -> None:
-    assert checked(run, {"notes.txt": b"only text"}).state == "unsafe"
+    assert checked(run, {"notes.txt": b"{}"}).state == "unsafe"
 
 
 def test_checking_again_changes_nothing(run: Run) -> None:

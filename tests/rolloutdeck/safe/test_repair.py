@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rolloutdeck.safe import standins
 from rolloutdeck.safe.batch import open_batch
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
 from rolloutdeck.safe.source import Source
-from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Size, Span
+from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe.verdict import check
 from rolloutdeck.safe.write import write
-from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, pickled
+from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe.summary import summary
 
 __all__ = ["pickled"]
@@ -57,6 +58,15 @@ def test_a_batch_that_replays_as_it_is_is_not_touched(path: Path, tmp_path: Path
     with pytest.raises(Refused):
         repair(path, tmp_path / "out", BOTH)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_uid_beside_scores_stays(pickled: Any, tmp_path: Path) -> None:
+    scores = ("float32", Size((2, 1)), np.zeros(8, "u1"))
+    source = pickled(((2,), None, {"rm_scores": scores}), {"uid": objects("a", "b")})
+    with pytest.raises(Refused, match="nothing to repair"):
+        repair(source, tmp_path / "out", ["uid"])
+    with open_batch(source) as batch:
+        assert needed(batch, moved=True) == ()
 
 
 def test_no_other_column_can_be_dropped(tmp_path: Path) -> None:
@@ -116,7 +126,7 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
             Dtype("u1", (3, "|", None, None, None, -1, -1, 0)),
         )
         flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
-        tensors = ((2,), None, {"prompts": ("int64", Size((2, size // 16)), flat)})
+        tensors = ((2,), None, {"prompts": ("int64", standins.Size((2, size // 16)), flat)})
         write(
             Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": Array(core, text, (2,), ["a", "b"])}, {})), file
         )

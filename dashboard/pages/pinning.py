@@ -48,7 +48,7 @@ def replay_of(row: Step) -> dict[str, str] | None:
         return None
     source = pinned.name(found.pin) if found.pin else "a pin that is gone"
     return {
-        "said": f"↺ replayed from {source}" if found.outcome == "hit" else f"replay of {source} refused",
+        "said": f"↺ replayed: {source}" if found.outcome == "hit" else f"replay refused: {source}",
         "word": found.outcome,
         "link": pinned.link(found.pin, None) if found.pin else "",
         "why": found.reason,

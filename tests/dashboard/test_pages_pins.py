@@ -206,6 +206,7 @@ def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pi
 def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
     page = body(signed, "/pins/")
     assert "No pin yet" in page and "rolloutdeck check --trainer" in page and 'href="/runs/grpo/steps/latest/"' in page
+    assert "plan-form" not in page, "a plan of nothing says nothing"
 
 
 def test_a_pin_whose_machine_is_silent_shows_host_path_and_command(signed: Client, pin: Pin, run: Run) -> None:
@@ -433,9 +434,9 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
         indexed(later, lines(generation(step=step)), step)
         replays.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
     first, second, third = (panel(signed, f"/runs/later/steps/{step}/", "pin") for step in (1, 2, 3))
-    assert "↺ replayed from grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
+    assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
     assert "replay" not in second.partition("<details")[0]
-    assert "replay of grpo step 2 refused" in third and "rows differ" in third
+    assert "replay refused: grpo step 2" in third and "rows differ" in third
 
 
 def test_a_run_that_no_plan_speaks_of_has_no_reuse_strip(signed: Client, run: Run) -> None:

@@ -12,7 +12,6 @@ from rolloutdeck import resolution, wire
 from rollouts import ingest, live, series
 from rollouts.errors import BadInput, NotThere
 from rollouts.models import Binding, Pin, Replay, Run
-from rollouts.plans import entries_of
 from rollouts.words import number, one_of
 
 MOST_REASON = 2000
@@ -69,7 +68,8 @@ class Planned:
         bound = Binding.objects.filter(run=run).select_related("revision").first()
         if bound is None or bound.revision is None:
             return cls("cache", {})
-        return cls(bound.revision.action, {one.target_step: one.pin for one in entries_of(bound.revision)})
+        entries = bound.revision.entries.select_related("pin__run", "pin__attempt")
+        return cls(bound.revision.action, {one.target_step: one.pin for one in entries})
 
     def pin_at(self, step: int) -> Pin | None:
         target = resolution.resolve(self.action, list(self.pins), step)

@@ -23,6 +23,7 @@ RAY_ENV = "+ray_kwargs.ray_init.runtime_env.env_vars."
 # The logger makes the folders below its ROOT, but not those of VERL_FILE_LOGGER_PATH: there it ends the run instead.
 FILE_LOGGER_ROOT = f"{RAY_ENV}VERL_FILE_LOGGER_ROOT=/shared/rl"
 TREE = "/shared/rl/{project}/{run}/{split}"
+PLUGIN = "rolloutdeck"  # the logger of our plug-in
 DEFAULT_LOGGERS = ("console", "wandb")
 # Loggers that show what trainer.log_val_generations hands them; console, file and rl_insight get nothing.
 SHOWS_GENERATIONS = ("wandb", "swanlab", "mlflow", "trackio", "clearml", "tensorboard", "vemlp_wandb")
@@ -56,13 +57,14 @@ def loggers(settings: Settings) -> list[str]:
 def check(settings: Settings, *, complete: bool) -> list[Finding]:
     """`settings`: dotted name -> value. `complete`: False when what is not there has verl's default."""
     trainer = trainer_of(settings, complete=complete)
-    findings = [
+    if PLUGIN in loggers(settings):  # it takes metrics and generations whatever is written
+        return [*_one_folder(settings), *_skip_role(settings, trainer)]
+    return [
         *_folders(settings),
         *_metrics_file(settings),
         *_val_generations(settings, trainer),
         *_skip_role(settings, trainer),
     ]
-    return findings
 
 
 def _number(value: object) -> float:
@@ -76,16 +78,23 @@ def _validates(settings: Settings) -> bool:
     )
 
 
-def _folders(settings: Settings) -> list[Finding]:
+def _one_folder(settings: Settings) -> list[Finding]:
     rollout, val = settings.get(ROLLOUT_DIR) or "", settings.get(VAL_DIR) or ""
-    if rollout and val and posixpath.normpath(str(rollout)) == posixpath.normpath(str(val)):
-        return [
-            Finding(
-                f"{ROLLOUT_DIR} and {VAL_DIR} are the same folder",
-                "Both write {step}.jsonl there, so at each validated step one overwrites the other.",
-                (line(VAL_DIR, posixpath.normpath(str(val)) + "_val"),),
-            )
-        ]
+    if not rollout or not val or posixpath.normpath(str(rollout)) != posixpath.normpath(str(val)):
+        return []
+    return [
+        Finding(
+            f"{ROLLOUT_DIR} and {VAL_DIR} are the same folder",
+            "Both write {step}.jsonl there, so at each validated step one overwrites the other.",
+            (line(VAL_DIR, posixpath.normpath(str(val)) + "_val"),),
+        )
+    ]
+
+
+def _folders(settings: Settings) -> list[Finding]:
+    if same := _one_folder(settings):
+        return same
+    rollout, val = settings.get(ROLLOUT_DIR) or "", settings.get(VAL_DIR) or ""
     findings: list[Finding | None] = []
     if not rollout:
         findings.append(_unset(ROLLOUT_DIR, "Training generations are written nowhere."))

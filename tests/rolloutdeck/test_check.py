@@ -82,6 +82,13 @@ def test_generations_that_a_logger_shows_are_not_lost() -> None:
     assert check(trainer__log_val_generations=8, trainer__logger=["file", "wandb"]) == []
 
 
+def test_our_plugin_takes_everything_whatever_files_are_written() -> None:
+    told = {"trainer__logger": ["console", "rolloutdeck"], "trainer__log_val_generations": 8}
+    assert check(**told, trainer__rollout_data_dir=None, trainer__validation_data_dir=None) == []
+    (same,) = check(**told, trainer__validation_data_dir="/d/rollout")
+    assert "same folder" in same.title
+
+
 def test_the_right_skip_role_is_no_finding_and_a_wrong_one_moves_with_its_steps() -> None:
     assert check(skip__rollout_tq__enable=True) == []
     (finding,) = check(skip__rollout__enable=True, skip__rollout__steps=[1, 2])

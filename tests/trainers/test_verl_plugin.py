@@ -37,6 +37,12 @@ def test_the_plugin_is_installed_once_however_often_it_is_loaded(tmp_path: Path)
     assert training.outcomes() == ["finished"]
 
 
+def test_the_plugin_works_when_a_models_external_lib_loads_it_after_verl(tmp_path: Path) -> None:
+    training = train("tracking.py", "0", "late", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="")
+    assert training.said()["loaded"] is False
+    assert training.values(2)["critic/score/mean"] == 0.5
+
+
 def test_the_plugin_takes_at_most_15_ms_to_import(tmp_path: Path) -> None:
     milliseconds = train("importing.py", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="").said()
     assert min(milliseconds) <= 15

@@ -24,10 +24,10 @@ def patch(module: ModuleType) -> None:
 
 
 def evict(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _evict_terminal_groups(self: Any, global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
-        setattr(self, REASON, eviction_reasons[: len(REASONS)])
+    def _evict_terminal_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
+        setattr(self, REASON, hooks.told(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)])
         try:
-            return original(self, global_steps, partition_id, eviction_reasons)
+            return original(self, *args, **kwargs)
         finally:
             setattr(self, REASON, ())
 
@@ -35,10 +35,11 @@ def evict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def clear(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _clear_groups(self: Any, partition_id: str, uids: Any) -> Any:
-        if partition_id == "train":
-            add(self, self.partitions[partition_id], uids)
-        return original(self, partition_id, uids)
+    def _clear_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
+        told = hooks.told(original, (self, *args), kwargs)
+        if told.get("partition_id") == "train":
+            add(self, self.partitions["train"], told["uids"])
+        return original(self, *args, **kwargs)
 
     return _clear_groups
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.machinery
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -99,3 +100,16 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
             return None
 
     return call
+
+
+@harmless
+def _told(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def told(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a call says, by the names of the function's own parameters, whatever a version of verl added to them; {}
+    where the call is none."""
+    return _told(function, args, kwargs) or {}

@@ -108,21 +108,21 @@ def begun(trainer: Any) -> Validation | None:
 
 
 def texts(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _maybe_log_val_generations(self: Any, inputs: Any, outputs: Any, scores: Any) -> Any:
-        validation = _validation.get()
-        if validation:
-            validation.texts = (inputs, outputs, scores)
-        return original(self, inputs=inputs, outputs=outputs, scores=scores)
+    def _maybe_log_val_generations(self: Any, *args: Any, **kwargs: Any) -> Any:
+        validation, told = _validation.get(), hooks.told(original, (self, *args), kwargs)
+        if validation and told:
+            validation.texts = (told["inputs"], told["outputs"], told["scores"])
+        return original(self, *args, **kwargs)
 
     return _maybe_log_val_generations
 
 
 def rewards(original: Callable[..., Any]) -> Callable[..., Any]:
-    def extract_reward(batch: Any) -> Any:
-        found = original(batch)
-        validation = _validation.get()
-        if validation:
-            validation.take(batch, found[1])
+    def extract_reward(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        validation, told = _validation.get(), hooks.told(original, args, kwargs)
+        if validation and told:
+            validation.take(told["batch"], found[1])
         return found
 
     return extract_reward
@@ -150,9 +150,9 @@ def failed(trainer: Any) -> None:
 
 def trained(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute_data_metrics(*args: Any, **kwargs: Any) -> Any:
-        trainer, batch = _fitting.get(), kwargs.get("batch", args[0] if args else None)
-        if trainer is not None:
-            take(trainer, batch)
+        trainer, told = _fitting.get(), hooks.told(original, args, kwargs)
+        if trainer is not None and told:
+            take(trainer, told["batch"])
         return original(*args, **kwargs)
 
     return compute_data_metrics

@@ -39,12 +39,11 @@ def patch(module: ModuleType) -> None:
 
 
 def join(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __init__(
-        self: Any, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None
-    ) -> None:
-        original(self, project_name, experiment_name, default_backend, config)
-        if NAME in loggers(default_backend):
-            add(self, project_name, experiment_name, config)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        told = hooks.told(original, (self, *args), kwargs)
+        if NAME in loggers(told.get("default_backend")):
+            add(self, told["project_name"], told["experiment_name"], told.get("config"))
 
     return __init__
 
@@ -56,10 +55,10 @@ def add(tracking: Any, project_name: str, experiment_name: str, config: Any) -> 
 
 
 def finish(original: Callable[..., Any]) -> Callable[..., Any]:
-    def finish(self: Any, exit_code: int = 0) -> None:
+    def finish(self: Any, *args: Any, **kwargs: Any) -> None:
         backend = getattr(self, "logger", {}).pop(NAME, None)  # once, though `__del__` calls again
-        original(self, exit_code)
+        original(self, *args, **kwargs)
         if backend is not None:
-            backend.finish(exit_code)
+            backend.finish(hooks.told(original, (self, *args), kwargs).get("exit_code", 0))
 
     return finish

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from rollouts import flags, generated
 from rollouts.facets import FACETS
+from rollouts.merging import ARTIFACT
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.rows import AT, Row
 
@@ -162,8 +163,12 @@ def supersede_attempts(run: Run) -> None:
     Training steps count from the later attempt's first training step, evaluations from its first step of either
     split. Called under the run's row lock, so that two attempts that arrive together see each other.
     """
-    firsts = run.steps.filter(samples__gt=0).order_by().values_list("attempt__number", "step_kind", "split")
+    doubles = copies(run)
+    told = run.steps.filter(samples__gt=0).exclude(pk__in=doubles)
+    firsts = told.order_by().values_list("attempt__number", "step_kind", "split")
     first = {(number, kind, split): step for number, kind, split, step in firsts.annotate(first=Min("step"))}
+    if doubles:
+        run.steps.filter(pk__in=doubles).update(superseded=True)
     if len({number for number, _, _ in first}) < 2:
         return
     cuts: dict[tuple[int, str, str], int] = {}
@@ -175,4 +180,20 @@ def supersede_attempts(run: Run) -> None:
         mine = run.steps.filter(attempt__number=number, step_kind=kind, split=split)
         gone = mine.filter(step__gte=min(later)) if later else mine.none()
         gone.filter(superseded=False).update(superseded=True)
-        mine.filter(superseded=True).exclude(pk__in=gone.values("pk")).update(superseded=False)
+        kept = mine.filter(superseded=True).exclude(pk__in=doubles)
+        kept.exclude(pk__in=gone.values("pk")).update(superseded=False)
+
+
+def copies(run: Run) -> list[int]:
+    """Steps that only batches tell of while another attempt has their text: somebody imported what a launch kept."""
+    if not run.artifacts.exists():
+        return []
+    made = run.dumps.filter(segment__isnull=False)
+    places = ("attempt", "split", "step_kind", "step")
+    kept = set(made.filter(source__startswith=ARTIFACT).values_list(*places))
+    steps = {place[-1] for place in kept}
+    text = set(made.filter(step__in=steps).exclude(source__startswith=ARTIFACT).values_list(*places))
+    others = {place[1:] for place in text}
+    doubles = {place for place in kept - text if place[1:] in others}
+    rows = run.steps.filter(step__in={place[-1] for place in doubles}).values_list("pk", *places) if doubles else ()
+    return [pk for pk, *place in rows if tuple(place) in doubles]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.pages import listing
+from dashboard.pages import listing, strip
 from dashboard.pages.ask import Ask
 from rollouts import search
 from rollouts.errors import BadInput
@@ -95,7 +95,8 @@ def find(run: Run, split: str, row: Step | None, ask: Ask) -> Result:
 
 def asked(run: Run, split: str, row: Step | None, ask: Ask, q: str) -> search.Found:
     if row is None:
-        return search.find(run, split=split, attempt=ask.attempt, q=q, ordering=ask.sort)
+        kind = strip.kind_of(run, split)
+        return search.find(run, split=split, step_kind=kind, attempt=ask.attempt, q=q, ordering=ask.sort)
     return search.find(
         run,
         split=split,

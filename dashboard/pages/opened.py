@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest
 
 from dashboard import access
+from dashboard.pages import strip
 from rollouts.models import Attempt, Run, Sample, Step
 
 
@@ -35,14 +36,17 @@ def attempt_of(run: Run, key: str) -> Attempt | None:
 
 
 def step_of(run: Run, split: str, number: int | None, attempt: Attempt | None) -> Step | None:
-    """The step with this number, the latest for None; of the current curve unless an attempt is named."""
+    """The step with this number, the latest for None; of the current curve unless an attempt is named. A number that
+    only counts something else than the split's steps do is taken for that."""
     steps = run.steps.filter(split=split).select_related("attempt")
     steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
+    usual = strip.kind_of(run, split)
     if number is None:
-        number = steps.order_by("-step").values_list("step", flat=True).first()
+        number = steps.filter(step_kind=usual).order_by("-step").values_list("step", flat=True).first()
     if number is None:
         return None
-    return steps.filter(step=number).order_by("-attempt__number").first()
+    found = list(steps.filter(step=number).order_by("-attempt__number"))
+    return next((one for one in found if one.step_kind == usual), found[0] if found else None)
 
 
 def may(role: str, least: str) -> bool:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from django.db.models import Avg, Count, F, IntegerField, Max, Min, Sum, Value
 from django.db.models.functions import Cast
 
+from rolloutdeck import wire
 from rollouts.models import Attempt, Run, Step
 
 BARS = 120
@@ -54,21 +55,31 @@ class Strip:
 
 
 @lru_cache(maxsize=KEPT)
-def splits_of(run_id: int, born: datetime, version: int) -> tuple[str, ...]:
-    """The run's splits, train first."""
-    return tuple(Step.objects.filter(run_id=run_id).order_by("-split").values_list("split", flat=True).distinct())
+def axes_of(run_id: int, born: datetime, version: int) -> dict[str, str]:
+    """The run's splits, train first, and what the steps of each count. Where some count updates and others prompts, as
+    the batches of a fully async run do, pages show the updates."""
+    found = set(Step.objects.filter(run_id=run_id).order_by().values_list("split", "step_kind").distinct())
+    splits = [split for split in wire.SPLITS if any(one == split for one, _ in found)]
+    return {split: next(kind for kind in wire.STEP_KINDS if (split, kind) in found) for split in splits}
+
+
+def kind_of(run: Run, split: str) -> str:
+    """What the steps of a split count; empty where there are none."""
+    return axes_of(run.pk, run.created_at, run.version).get(split, "")
 
 
 def first_split(run: Run) -> str:
     """What a page shows when its address names no split."""
-    return next(iter(splits_of(run.pk, run.created_at, run.version)), "train")
+    return next(iter(axes_of(run.pk, run.created_at, run.version)), "train")
 
 
 @lru_cache(maxsize=KEPT)
 def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None) -> Strip:
     """The strip of a run as of `version`, which rises with every visible change and so names the content."""
-    splits = splits_of(run_id, born, version)
-    steps = Step.objects.filter(run_id=run_id, split=split, **({"attempt": attempt_id} if attempt_id else {}))
+    axes = axes_of(run_id, born, version)
+    splits = tuple(axes)
+    steps = Step.objects.filter(run_id=run_id, split=split, step_kind=axes.get(split, ""))
+    steps = steps.filter(attempt=attempt_id) if attempt_id else steps
     steps = steps if attempt_id else steps.filter(superseded=False)
     span = steps.aggregate(low=Min("step"), high=Max("step"), count=Count("pk"))
     if not span["count"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,15 @@ def joined(run: Run) -> Sample:
     ready(run, V1, role="rollout_tq")
     worked(run)
     return rows(run)[0]
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Path:
+    """The batch of another prompt: the same one, and another `meta.json`."""
+    step = tmp_path / "step"
+    shutil.copytree(ASYNC, step)
+    (step / "meta.json").write_text('{"global_steps": 7}')
+    return step
 
 
 def alone(run: Run) -> Sample:
@@ -112,3 +123,17 @@ def test_messages_of_a_prompt_are_followed_by_the_response_in_turns(run: Run, si
     shown = page(signed_in, f"/samples/{sample.pk}/?view=turns")
     roles = [part.split('"')[0] for part in shown.split('<li class="turn ')[1:]]
     assert roles == ["system", "user", "assistant"]
+
+
+def test_batches_kept_by_prompt_do_not_mix_with_the_steps_of_the_trainer(
+    run: Run, signed_in: Client, another: Path
+) -> None:
+    indexed(run, (DUMPS / "v0/rollout/2.jsonl").read_bytes(), 1)
+    indexed(run, (DUMPS / "v0/rollout/3.jsonl").read_bytes(), 3)
+    ready(run, ASYNC, step=1, role="async_rollout", step_kind="feed_index")
+    ready(run, another, step=7, role="async_rollout", step_kind="feed_index")
+    worked(run)
+    assert 'data-total="32"' in page(signed_in, f"/runs/{run.uid}/steps/1/")
+    assert 'data-step="3"' in page(signed_in, f"/runs/{run.uid}/steps/latest/")
+    assert 'data-total="64"' in page(signed_in, f"/runs/{run.uid}/steps/all/")
+    assert 'data-total="4"' in page(signed_in, f"/runs/{run.uid}/steps/7/")

@@ -181,6 +181,28 @@ def test_labels_of_a_v2_step_come_from_the_batch_beside_it(run: Run) -> None:
     assert len({one.group for one in rows(run)}) == 8
 
 
+@pytest.mark.parametrize("text_first", [True, False])
+def test_a_batch_that_somebody_imports_beside_a_launch_hides_none_of_its_text(run: Run, text_first: bool) -> None:
+    def text() -> None:
+        indexed(run, V0_TEXT, attempt="launch")
+
+    def batch() -> None:
+        ready(run, V0)
+        worked(run)
+
+    for arrive in (text, batch) if text_first else (batch, text):
+        arrive()
+    assert {(one.step.attempt.key, one.chars > 0) for one in rows(run)} == {("launch", True)}
+    assert len(rows(run)) == 32
+
+
+def test_a_later_launch_of_which_only_batches_are_known_takes_the_place_of_the_first(run: Run) -> None:
+    ready(run, V0, attempt="first")
+    ready(run, V2, attempt="second")
+    worked(run)
+    assert {one.step.attempt.key for one in rows(run)} == {"second"}
+
+
 def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
     from tests.rollouts.artifacts import brought, registered
 

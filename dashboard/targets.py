@@ -69,8 +69,11 @@ class DumpTarget:
     header: DumpHeader
     sha256: str
     dump: Dump | None
-    most: int = wire.MAX_DUMP_BYTES
     verifies: bool = False
+
+    @property
+    def most(self) -> int:
+        return wire.MAX_DUMP_BYTES
 
     @classmethod
     def find(cls, run: Run, header: DumpHeader, sha256: str, *, writing: bool) -> DumpTarget:
@@ -108,7 +111,6 @@ class FileTarget:
     artifact: Artifact
     sha256: str
     size: int
-    most: int
     verifies: bool = True
     MOVES: ClassVar[int] = 100  # pages hear of an arriving file at most so often
 
@@ -119,7 +121,11 @@ class FileTarget:
         size = artifacts.size_of(artifact, sha256) if artifact else None
         if artifact is None or size is None:
             raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}…; register it first.")
-        return cls(artifact, sha256, size, size)
+        return cls(artifact, sha256, size)
+
+    @property
+    def most(self) -> int:
+        return self.size
 
     def known(self) -> Answer | None:
         return self.told(artifacts.refresh(self.artifact), False) if self.is_here() else None

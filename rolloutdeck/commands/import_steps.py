@@ -111,5 +111,5 @@ def verdict(target: Target, steps: Steps) -> int:
         print(f"Can be replayed: {plural(ready, 'step')}.")
     bad = [one for one in found if one["state"] in ("unsafe", "gone")]
     for one in bad:
-        say(f"Step {one['step']} is {one['state']}: {sentence(one['message'] or 'no reason given')}")
+        say(f"Step {one['step']} is {one['state']}: {one['message'] or 'no reason given'}")
     return 1 if bad else 0

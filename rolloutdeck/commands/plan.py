@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.commands.samples import printable, run_of
-from rolloutdeck.commands.session import asked, plural, project_named, say, server_of, settings_of
+from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
 from rolloutdeck.commands.watch import ranges
 from rolloutdeck.errors import BadInput
 from rolloutdeck.http import Server
@@ -75,7 +75,7 @@ def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
 
 
 def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
-    """`3 replays pin of 3` for each step that a pin resolves to, runs of steps without one together."""
+    """Which steps each pin is replayed at, and which generate."""
     targets = [int(entry["target_step"]) for entry in entries]
     cells = strip(action, targets, range(1, (steps or max(targets) + BEYOND) + 1))
     replayed: dict[int, list[int]] = {}
@@ -83,11 +83,13 @@ def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
         if target is not None:
             replayed.setdefault(target, []).append(step)
     for target, at in sorted(replayed.items()):
-        print(
-            f"{plural(len(at), 'step').split()[1]} {ranges(at)} replay{'s' if len(at) == 1 else ''} the pin of {target}"
-        )
+        print(f"{_steps(at)} replay{'s' if len(at) == 1 else ''} the pin of {target}")
     if generated := [step for step, target in cells if target is None]:
-        print(f"{'steps' if len(generated) > 1 else 'step'} {ranges(generated)} generate")
+        print(f"{_steps(generated)} generate{'s' if len(generated) == 1 else ''}")
+
+
+def _steps(steps: Sequence[int]) -> str:
+    return f"step{'s' if len(steps) > 1 else ''} {ranges(steps)}"
 
 
 def _state(states: Sequence[str]) -> str:

@@ -231,8 +231,9 @@ def _check_part(name: str, part: Value) -> None:
     dtype, shape, content = part.items
     if dtype not in SIZES or not _is(shape, "size") or not _is(content, "array"):
         raise Unfit(f"the field {name!r} is none")
-    count = content.facts["dtype"].facts["size"] * product(content.facts["shape"])
-    if count != product(shape.facts["shape"]) * SIZES[dtype]:
+    kind = content.facts["dtype"].facts
+    count = kind["size"] * product(content.facts["shape"])
+    if kind["object"] or count != product(shape.facts["shape"]) * SIZES[dtype]:
         raise Unfit(f"the field {name!r} has other bytes than its shape")
 
 

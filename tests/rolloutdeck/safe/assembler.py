@@ -170,6 +170,7 @@ class Member:
     behind: bytes | None = None
     before: bytes = b""  # a gap
     extra: bytes = b"FB\x04\x00ZZZZ"
+    inside: bytes = b""  # an extra field in the directory
     comment: bytes = b""
 
     def local(self) -> bytes:
@@ -193,8 +194,8 @@ class Member:
     def entry(self, at: int) -> bytes:
         name = self.name.encode()
         fields = (0, 0, self.flags, self.method, 0, 0, self._crc(True), self._size(), self._size(), len(name))
-        head = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", *fields, 0, len(self.comment), 0, 0, 0, at)
-        return head + name + self.comment
+        head = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", *fields, len(self.inside), len(self.comment), 0, 0, 0, at)
+        return head + name + self.inside + self.comment
 
 
 def members(program: bytes, *storages: bytes, root: str = "archive") -> list[Member]:

@@ -10,7 +10,7 @@ from rolloutdeck.safe import Verdict
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
-from tests.rolloutdeck.safe.hostile import CORPUS, LIMITS, Case
+from tests.rolloutdeck.safe.hostile import BENIGN, CORPUS, LIMITS, Case
 
 DATA = Path(__file__).parents[2] / "data"
 DUMPS = sorted(
@@ -49,6 +49,11 @@ def test_the_hostile_dump_is_neither() -> None:
 )
 def test_what_the_hostile_files_are_made_of_is_loadable(data: bytes, kind: str) -> None:
     assert verdict(data) == Verdict(True, True, (), kind)
+
+
+@pytest.mark.parametrize("number", range(len(BENIGN)))
+def test_the_objects_whose_attributes_the_hostile_files_change_are_loadable(number: int) -> None:
+    assert verdict(BENIGN[number]).reasons == ()
 
 
 @pytest.mark.parametrize("case", CORPUS.values(), ids=CORPUS)

@@ -7,12 +7,13 @@ command that makes a file, so that a test can see it.
 from __future__ import annotations
 
 from tests.rolloutdeck.safe.hostile.archives import ARCHIVES
+from tests.rolloutdeck.safe.hostile.attributes import ATTRIBUTES, BENIGN
 from tests.rolloutdeck.safe.hostile.calls import CALLS
 from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case
 from tests.rolloutdeck.safe.hostile.limits import LIMITS
 from tests.rolloutdeck.safe.hostile.shapes import SHAPES
 from tests.rolloutdeck.safe.hostile.tensors import TENSORS
 
-__all__ = ["CORPUS", "LIMITS", "SYSTEM", "Case"]
+__all__ = ["BENIGN", "CORPUS", "LIMITS", "SYSTEM", "Case"]
 
-CORPUS: dict[str, Case] = {**CALLS, **SHAPES, **LIMITS, **ARCHIVES, **TENSORS}
+CORPUS: dict[str, Case] = {**CALLS, **SHAPES, **LIMITS, **ARCHIVES, **TENSORS, **ATTRIBUTES}

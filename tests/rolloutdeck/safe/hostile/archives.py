@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+import zlib
 from dataclasses import replace
 
 from tests.rolloutdeck.safe.assembler import (
@@ -67,6 +68,22 @@ def overlapping() -> bytes:
     return bytes(whole)
 
 
+def patched(at: int, value: bytes, behind: bytes = b"") -> bytes:
+    """Bytes replaced at a distance behind the first `behind`."""
+    whole = bytearray(archive(queued()))
+    begin = whole.index(behind) + at
+    whole[begin : begin + len(value)] = value
+    return bytes(whole)
+
+
+def gaping() -> bytes:
+    """Bytes between the last member and the directory."""
+    files = queued()
+    behind = struct.pack("<4sIII", b"PK\x07\x08", zlib.crc32(b"0" * 40), 40, 40) + b"gap"
+    return archive([*files[:-1], replace(files[-1], behind=behind)])
+
+
+ENTRY = b"PK\x01\x02"
 ARCHIVES = {
     "an archive that runs something": Case(evil, "'os.system'"),
     "two archives, the second runs something": Case(lambda: joined(archive(queued()), evil()), "where it belongs"),
@@ -107,6 +124,14 @@ ARCHIVES = {
         lambda: archive([*queued()[:-1], Member("archive/.data/serialization_id", b"0", behind=bytes(16) + b"x")]),
         "differs",
     ),
+    "something between the members and the directory": Case(gaping, "lie between"),
+    "a beginning without an end": Case(lambda: b"PK\x03\x04", "cut short"),
+    "a ZIP64 end record of another kind": Case(lambda: patched(3, b"\x09", b"PK\x06\x06"), "malformed"),
+    "a directory of another kind": Case(lambda: patched(3, b"\x09", ENTRY), "directory is malformed"),
+    "a member with two sizes": Case(lambda: patched(20, b"\x01", ENTRY), "two sizes"),
+    "an extra field in the directory": Case(lambda: altered("version", inside=b"up\x00\x00"), "extra field in the dir"),
+    "a member of another day": Case(lambda: patched(10, b"\x01"), "own header differs"),
+    "a name that is not ASCII": Case(lambda: more(Member("archive/dätä", b"")), "not ASCII"),
     "members on top of each other": Case(overlapping, "members overlap"),
     "an entry too few": Case(lambda: archive(queued(), count=len(queued()) - 1), "more bytes than entries"),
     "an entry too many": Case(lambda: archive(queued(), count=len(queued()) + 1), "fewer entries"),

@@ -1,0 +1,254 @@
+"""Objects of torch, tensordict and the standard library with one argument or attribute that they never have."""
+
+from __future__ import annotations
+
+import struct
+
+from tests.rolloutdeck.safe.assembler import (
+    BYTES,
+    EMPTY_DICT,
+    EMPTY_LIST,
+    EMPTY_TUPLE,
+    FALSE,
+    HOOKS,
+    NONE,
+    OBJECTS,
+    TRUE,
+    array,
+    batch,
+    call,
+    data,
+    dtype,
+    given,
+    leaf,
+    listed,
+    mapped,
+    named,
+    new,
+    number,
+    proto,
+    row,
+    saved,
+    storage,
+    tensor,
+    tensordict,
+    text,
+    value,
+)
+from tests.rolloutdeck.safe.hostile.case import Case, columns, whole
+
+REDUCTIONS = "tensordict._reductions"
+INSIDE = "torch.nested._internal.nested_tensor"
+SIZE = call("torch.Size", row(number(2)))
+RANGE = "torch._dynamo.decorators._DimRange"
+
+
+def jagged(**changes: bytes) -> bytes:
+    """A jagged tensor, some of whose arguments are others."""
+    told = {
+        "values": tensor(storage(8, "0", "Long"), 8),
+        "offsets": tensor(storage(3, "1", "Long"), 3),
+        "lengths": NONE,
+        "_ragged_idx": number(1),
+        "_metadata_cache": EMPTY_DICT,
+        "requires_grad": FALSE,
+    } | changes
+    names = named(f"{INSIDE}._rebuild_njt"), named(f"{INSIDE}.NestedTensor")
+    held = call("torch._tensor._rebuild_from_type_v2", *names, row(mapped(**told)), EMPTY_DICT)
+    return saved(held, bytes(64), struct.pack("<3q", 0, 3, 8))
+
+
+def consolidated(held: bytes | None = None, settings: bytes | None = None, **changes: bytes) -> bytes:
+    """A tensordict, some of whose metadata are others."""
+    usual = mapped(device=NONE, names=NONE, batch_size=listed(number(2)), is_locked=FALSE)
+    told = {
+        "cls": text("TensorDict"),
+        "non_tensors": EMPTY_DICT,
+        "leaves": EMPTY_DICT,
+        "cls_metadata": settings or usual,
+    } | changes
+    bytes_of = tensor(storage(16), 16) if held is None else held
+    return saved(call(f"{REDUCTIONS}._rebuild_tensordict_files_consolidated", mapped(**told), bytes_of), BYTES)
+
+
+def settings(**changes: bytes) -> bytes:
+    told = {"device": NONE, "names": NONE, "batch_size": listed(number(2)), "is_locked": FALSE} | changes
+    return consolidated(settings=mapped(**told))
+
+
+def dictionary(cls: str = "tensordict._td.TensorDict", **changes: bytes) -> bytes:
+    """A tensordict with attributes, some of which are others."""
+    state = {"_tensordict": EMPTY_DICT, "_device": NONE, "_batch_size": SIZE, "_td_dim_names": NONE} | changes
+    return saved(call(f"{REDUCTIONS}._make_td", named(cls), mapped(**state)))
+
+
+def column(**changes: bytes) -> bytes:
+    state = {"stack_dim": number(0), "_batch_size": SIZE, "tensordicts": listed(value(NONE))} | changes
+    return saved(given(new("tensordict.tensorclass.NonTensorStack"), mapped(**state)))
+
+
+def one(td: bytes | None = None, **changes: bytes) -> bytes:
+    told = {"data": NONE, "_metadata": NONE, "_is_non_tensor": TRUE} | changes
+    state = mapped(tensordict=tensordict() if td is None else td, non_tensordict=mapped(**told))
+    return saved(given(new("tensordict.tensorclass.NonTensorData"), state))
+
+
+def field(shape: bytes) -> bytes:
+    return consolidated(leaves=mapped(a=row(text("torch.int64"), shape, number(0), number(16), number(0))))
+
+
+def non_tensor(*parts: bytes) -> bytes:
+    return consolidated(non_tensors=mapped(a=row(*parts)))
+
+
+def spanned(state: bytes) -> bytes:
+    return saved(given(new(RANGE), state))
+
+
+def raw(sizes: bytes, device: bytes, fields: bytes) -> bytes:
+    return proto(row(sizes, device, fields))
+
+
+def stored(*args: bytes) -> bytes:
+    return columns(call("torch.storage._load_from_bytes", *args))
+
+
+PLAIN = {
+    "a list as a key": Case(lambda: proto(meta=b"}" + EMPTY_LIST + NONE + b"s"), "a key that is no plain value", True),
+    "a text that is not latin1": Case(
+        lambda: columns(call("_codecs.encode", text("日"), text("latin1"))), "not latin1"
+    ),
+    "a terabyte of zeros": Case(lambda: columns(call("__builtin__.bytes", number(1 << 40))), "bytes made of something"),
+    "an ordered dict of pairs": Case(lambda: columns(call("collections.OrderedDict", EMPTY_LIST)), "made of something"),
+    "a set of lists": Case(
+        lambda: columns(call("builtins.set", listed(EMPTY_LIST))), "a set of what is no plain value"
+    ),
+    "a dtype with other flags": Case(
+        lambda: columns(call("numpy.dtype", text("i8"), TRUE, TRUE)), "does not write one"
+    ),
+    "an array of torch's class": Case(
+        lambda: whole(call("numpy._core.multiarray._reconstruct", named("torch.Size"), row(number(0)), data(b"b"))),
+        "an array that is no numpy.ndarray",
+    ),
+    "an array whose shape is a list": Case(
+        lambda: whole(
+            given(
+                call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(0)), data(b"b")),
+                row(number(1), listed(number(1)), dtype(), FALSE, data(bytes(8))),
+            )
+        ),
+        "a shape that is none",
+    ),
+    "an array's state in four parts": Case(
+        lambda: whole(
+            given(
+                call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(0)), data(b"b")),
+                row(number(1), row(number(1)), dtype(), FALSE),
+            )
+        ),
+        "an array's state that is none",
+    ),
+    "a whole persistent id outside of an archive": Case(
+        lambda: columns(storage(16)), "outside of a torch archive", True
+    ),
+    "a size of nothing": Case(lambda: columns(call("torch.Size")), "a size that is none", True),
+    "torch's bytes that are none": Case(lambda: stored(NONE), "bytes that are none", True),
+    "torch's bytes that hold no storage": Case(lambda: stored(data(saved(EMPTY_LIST))), "hold no storage", True),
+    "objects where a raw field has bytes": Case(
+        lambda: raw(
+            row(number(2)), NONE, mapped(a=row(text("int64"), SIZE, array(listed(NONE, NONE), 2, dtype("O8", OBJECTS))))
+        ),
+        "the field 'a'",
+    ),
+    "a raw batch on a device": Case(lambda: raw(row(number(2)), text("meta"), EMPTY_DICT), "unexpected device"),
+    "a raw field in two parts": Case(lambda: raw(row(number(2)), NONE, mapped(a=row(NONE))), "the field 'a' is none"),
+}
+TORCH = {
+    "fewer strides than dimensions": Case(
+        lambda: saved(
+            call("torch._utils._rebuild_tensor_v2", storage(16), number(0), row(number(2)), EMPTY_TUPLE, FALSE, HOOKS),
+            BYTES,
+        ),
+        "fewer strides",
+    ),
+    "a type without arguments": Case(
+        lambda: saved(call("torch._tensor._rebuild_from_type_v2", named("torch.Tensor"), NONE)), "does not write one"
+    ),
+    "a jagged tensor with one argument more": Case(lambda: jagged(device=NONE), "other arguments than its own"),
+    "a jagged tensor that is ragged elsewhere": Case(lambda: jagged(_ragged_idx=number(2)), "ragged elsewhere"),
+    "a jagged tensor of nothing": Case(lambda: jagged(values=NONE), "without values"),
+    "a jagged tensor without offsets": Case(lambda: jagged(offsets=NONE), "without offsets"),
+    "offsets of another type": Case(lambda: jagged(offsets=tensor(storage(24, "1"), 24)), "without offsets"),
+    "lengths beyond the values": Case(
+        lambda: jagged(lengths=tensor(storage(3, "1", "Long"), 2, offset=1)), "beyond its values"
+    ),
+    "a cache of something": Case(lambda: jagged(_metadata_cache=mapped(min_seqlen=NONE)), "unexpected cache"),
+    "a range made of something": Case(
+        lambda: saved(named(RANGE) + row(number(0), NONE, NONE) + b"\x81"), "range made of something"
+    ),
+    "a range of one number": Case(lambda: spanned(listed(number(0))), "range that is none"),
+    "a range of texts": Case(lambda: spanned(listed(text("a"), NONE, NONE)), "range that is none"),
+}
+DICTS = {
+    "a tensordict of nothing": Case(lambda: consolidated(held=NONE), "a tensordict that is none"),
+    "a tensordict with more metadata": Case(lambda: consolidated(extra=NONE), "another make"),
+    "a tensordict of numbers": Case(lambda: consolidated(held=tensor(storage(2, "0", "Long"), 2)), "another make"),
+    "a tensordict whose fields are a list": Case(lambda: consolidated(leaves=NONE), "another make"),
+    "a field in four parts": Case(
+        lambda: consolidated(leaves=mapped(a=row(text("torch.int64"), listed(number(2)), number(0), number(16)))),
+        "field 'a'",
+    ),
+    "a field whose shape is a text": Case(lambda: field(text("a")), "a shape that is none"),
+    "a jagged field": Case(
+        lambda: consolidated(leaves=mapped(**{"<NJT>a": leaf("torch.int64", 2, 0, 16)})), "the field '<NJT>a'"
+    ),
+    "a value in two parts": Case(lambda: non_tensor(NONE, EMPTY_LIST), "a value in a tensordict that is none"),
+    "a value on a device": Case(lambda: non_tensor(NONE, EMPTY_LIST, text("meta")), "a value in a tensordict"),
+    "a tensordict on a device": Case(lambda: settings(device=text("meta")), "unexpected device"),
+    "a tensordict with another setting": Case(lambda: settings(lock=TRUE), "unexpected settings"),
+    "a tensordict without a size": Case(lambda: settings(batch_size=NONE), "without a batch size"),
+    "a tensordict with names that are none": Case(lambda: settings(names=number(1)), "unexpected names"),
+    "a tensordict of a listed class": Case(
+        lambda: dictionary("tensordict.tensorclass.NonTensorData"), "another class|nothing"
+    ),
+    "a tensordict with a plain field": Case(lambda: dictionary(_tensordict=mapped(a=NONE)), "a field that is none"),
+    "attributes without a size": Case(lambda: dictionary(_batch_size=NONE), "without a batch size"),
+    "a lock that is no yes or no": Case(lambda: dictionary(_is_locked=number(7)), "neither locked nor not"),
+    "an attribute twice": Case(
+        lambda: saved(
+            call(
+                f"{REDUCTIONS}._make_td",
+                named("tensordict._td.TensorDict"),
+                b"}(" + (text("_device") + NONE) * 2 + b"u",
+            )
+        ),
+        "no dict of names",
+    ),
+    "a column without a dimension": Case(lambda: column(stack_dim=NONE), "without a dimension"),
+    "a column that is filled twice": Case(
+        lambda: saved(
+            given(
+                given(
+                    new("tensordict.tensorclass.NonTensorStack"),
+                    mapped(stack_dim=number(0), _batch_size=SIZE, tensordicts=EMPTY_LIST),
+                ),
+                EMPTY_DICT,
+            )
+        ),
+        "filled twice",
+    ),
+    "a value without data": Case(lambda: one(EMPTY_DICT), "a value that is none"),
+    "a value with something beside it": Case(lambda: one(beside=NONE), "with something beside it"),
+    "a value with metadata": Case(lambda: one(_metadata=EMPTY_DICT), "no plain value"),
+}
+ATTRIBUTES = {**PLAIN, **TORCH, **DICTS}
+BENIGN = [
+    jagged(),
+    consolidated(),
+    settings(),
+    dictionary(),
+    column(),
+    one(),
+    spanned(listed(number(0), NONE, NONE)),
+    batch(),
+]

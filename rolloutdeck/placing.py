@@ -35,8 +35,8 @@ class Asking(Protocol):
     @property
     def total_steps(self) -> int | None: ...
     @property
-    def formats(self) -> Mapping[str, str]:
-        """File name -> what `safe.check` has to say of its format."""
+    def formats(self) -> Mapping[str, Collection[str]]:
+        """File name -> the formats that it may have, in the words of `safe.check`."""
         ...
 
     @property

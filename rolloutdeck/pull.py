@@ -108,7 +108,7 @@ def judge(path: Path, name: str, asking: Asking) -> None:
     verdict = check(path)
     if not verdict.loadable:
         raise BadInput(f"{name} is not safe to load: {' '.join(verdict.reasons)}")
-    if verdict.format != asking.formats[short]:
+    if verdict.format not in asking.formats[short]:
         raise BadInput(f"{name} is no {short}: it is {verdict.format}.")
 
 

@@ -21,6 +21,8 @@ from rolloutdeck.trainers.verl_check import RAY_ENV, SKIP_ROLE, line, trainer_of
 Settings = Mapping[str, Any]
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
+# A new_batch is what was asked: verl leaves no tensors in it, older trainers may.
+FORMATS = {GEN: ("gen_batch",), TQ: ("tq_batch",), NEW: ("new_batch", "gen_batch")}
 EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
 N, PROMPT, RESPONSE = "actor_rollout_ref.rollout.n", "data.max_prompt_length", "data.max_response_length"
 BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
@@ -60,7 +62,7 @@ class Asking:
     total_steps: int | None = None
     warms_up: bool = False
     v2: bool = False
-    formats: Mapping[str, str] = field(default_factory=lambda: {GEN: "gen_batch", TQ: "tq_batch", NEW: "new_batch"})
+    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: FORMATS)
 
     @property
     def mends(self) -> tuple[str, ...]:

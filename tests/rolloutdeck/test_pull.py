@@ -21,7 +21,7 @@ from tests import make
 from tests.dashboard.serve import Site, served
 from tests.rollouts.artifacts import brought, meta, registered
 from tests.rollouts.pushing import generation, indexed, line, rows
-from tests.rollouts.skipped import ASYNC, COLOCATED, V0, V1, files_of
+from tests.rollouts.skipped import ASYNC, COLOCATED, V0, V1, V2, files_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -148,6 +148,27 @@ def test_a_fully_async_prompt_lies_at_its_feed_index(
     assert pull("--set", "async_training.require_batches=1") == 0
     assert found(tmp_path / "into") == dumped(ASYNC, "grpo-2_math/GBS1_N4_in128_out256/7")
     assert "'skip.async_rollout.steps=[7]'" in capsys.readouterr().out
+
+
+def test_verl_0_8_gets_its_own_folders(
+    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**CONFIG, "actor_rollout_ref": {"rollout": {"n": 4, "skip": {"enable": False}}}}
+    make.run(project, "older", config=config)
+    plan(owner, (pinned(old, 1, owner, V2), 1))
+    assert pull(run="older") == 0
+    assert found(tmp_path / "into") == dumped(V2, f"{TREE}/genstep_000001")
+    assert "actor_rollout_ref.rollout.skip.max_dump_step=1" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_what_its_name_says_is_not_put(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"gen_batch.dp": files_of(V1)["0/tq_batch.pt"], "meta.json": meta(1)}
+    verdicts.check(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
+    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    assert pull() == 2
+    assert "gen_batch.dp is no gen_batch.dp: it is tq_batch." in capsys.readouterr().err
 
 
 def test_settings_on_the_command_line_name_the_folder(

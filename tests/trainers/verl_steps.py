@@ -60,7 +60,7 @@ def joined(config: Any, steps: list[int]) -> None:
     for step in steps:
         SkipManager.set_step(step)
         loaded = generator.generate_sequences(DataProto.from_dict(tensors={"x": torch.zeros(1, 1)}))
-        DataProto.from_dict(non_tensors=live(99, len(loaded))).union(loaded)
+        DataProto.from_dict(tensors={"x": torch.zeros(len(loaded), 1)}, non_tensors=live(99, len(loaded))).union(loaded)
         print(f"step {step} is joined")
 
 

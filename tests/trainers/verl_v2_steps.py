@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 import verl
 from hydra import compose, initialize_config_dir
 from verl.protocol import DataProto
@@ -39,9 +38,8 @@ def main(action: str, folder: str, steps: str, *overrides: str) -> None:
     workers = Workers(config, action == "write")
     RolloutSkip(config, workers).wrap_generate_sequences()
     for step in range(1, int(steps) + 1):
-        rows = live(step, 6)
-        prompts = DataProto.from_dict(tensors={"x": torch.zeros(6, 1)}, non_tensors=rows)
-        prompts.meta_info["global_steps"] = step
+        rows = live(step, config.data.train_batch_size * config.actor_rollout_ref.rollout.n)
+        prompts = DataProto.from_dict(non_tensors=rows, meta_info={"global_steps": step})
         keep(seen(workers.generate_sequences(prompts)), into, step, write=action == "write")
 
 

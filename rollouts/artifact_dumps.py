@@ -88,6 +88,11 @@ def is_one(dump: Dump) -> bool:
     return dump.source.startswith(ARTIFACT)
 
 
+def is_gone(dump: Dump) -> bool:
+    """Whether its bytes were removed since: artifacts are not kept for ever, what they told of a step is."""
+    return is_one(dump) and not blobs.path(dump.run.project_id, dump.sha256).exists()
+
+
 def told(dump: Dump, what: Told) -> Told:
     """With what the artifact adds to the bytes. Raises StorageUnavailable when the artifact is gone."""
     key, _, path = dump.source.removeprefix(ARTIFACT).partition("/")

@@ -200,6 +200,10 @@ def tokens_of(record: Record) -> int:
 
 
 def work(dump: Dump) -> None:
+    if dump.segment and artifact_dumps.is_gone(dump):  # what was made of its bytes is all that is left of them
+        with transaction.atomic():
+            finish(Reading(dump, "", left_out=Counter(dump.left_out)))
+        return
     with raw(dump) as stream:
         form = pick(dump.source, head_of(dump), dump.format)
         dump.format = form.name

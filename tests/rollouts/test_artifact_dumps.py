@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts import artifact_dumps, bodies, index, search, storage
+from rollouts import artifact_dumps, blobs, bodies, index, search, storage
 from rollouts.models import Artifact, Dump, Project, Run, Sample, Sighting, Step
 from tests import make
 from tests.rollouts.pushing import DUMPS, indexed, push, rows
@@ -171,6 +171,17 @@ def test_a_batch_that_was_dumped_again_takes_the_place_of_the_first(run: Run) ->
     worked(run)
     assert [dump.state for dump in run.dumps.order_by("pk")] == ["superseded", "indexed"]
     assert len(rows(run)) == Dump.objects.order_by("pk").last().rows  # type: ignore[union-attr]
+
+
+def test_tokens_outlive_the_bytes_that_they_came_from(run: Run) -> None:
+    indexed(run, V1_TEXT)
+    artifact = ready(run, V1, role="rollout_tq")
+    worked(run)
+    blobs.path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
+    index.reindex(run)
+    worked(run)
+    assert (with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)
+    assert {dump.state for dump in run.dumps.all()} == {"indexed"}
 
 
 def test_labels_of_a_v2_step_come_from_the_batch_beside_it(run: Run) -> None:

@@ -28,7 +28,6 @@ from rolloutdeck.pull import Pull
 from rolloutdeck.replay import Plan
 from rolloutdeck.replay_folder import ReplayFolder
 from rolloutdeck.resolution import resolve
-from rolloutdeck.safe import Refused
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl_plugin import hooks
 from rolloutdeck.trainers.verl_plugin.session import Session, plain
@@ -82,10 +81,11 @@ class Replay:
             return None
         try:
             folder, rows = self._brought(placement)
-        except (BadInput, Refused, OSError) as error:
-            self._left(step, "miss", str(error))
+            reason = self._differs(folder / GEN, prompts)
+        except Exception as error:  # whatever it is, the step can be generated
+            self._left(step, "miss", str(error) or type(error).__name__)
             return None
-        if reason := self._differs(folder / GEN, prompts):
+        if reason:
             self._left(step, "refused", reason)
             return None
         seconds = time.monotonic() - start
@@ -176,6 +176,7 @@ def opened(session: Session, config: Any) -> Replay | None:
     plan = session.run.replay_plan(facts=wanted.facts)
     if not plan:
         return None
+    resolve(plan.action, [], 1)  # an action that we don't know must show here, not at a step
     log.info("The run replays the plan %s@%d.", plan.name, plan.revision)
     return Replay(session, wanted, as_placed(plan))
 

@@ -65,7 +65,7 @@ def pinned(role: str, theirs: Any) -> Any:
             found = replay_of(global_config)
             self.replay = found if found and found.asking.role == role else None
             self.placed: dict[int, Path] = {}
-            self.own: Container[int] = list(self.steps) if own_enabled(global_config, role) else []
+            self.own: Container[int] = list(self.steps) if self.enable else []
             if self.session and self.own:
                 self.session.dumps = True
             if self.replay:
@@ -130,16 +130,10 @@ def replay_of(config: Any) -> Replay | None:
 
 @hooks.harmless
 def enable(config: Any, role: str) -> None:
-    """V1's async modes leave out their warm-up where the role is enabled, as they must for a step to be replayed."""
+    """V1's async modes leave out their warm-up where the role is enabled, as they must for a step to be replayed.
+    No step is named, so verl dumps none."""
     from omegaconf import open_dict
 
-    if own_enabled(config, role):
-        return
-    with open_dict(config):
-        config.skip[role].enable = True
-        config.skip[role].steps = []
-
-
-def own_enabled(config: Any, role: str) -> bool:
-    """Whether the person enabled the role; ours has no steps of verl's."""
-    return bool(config["skip"][role].get("enable") and config["skip"][role].get("steps"))
+    if not config.skip[role].get("enable"):
+        with open_dict(config):
+            config.skip[role].enable, config.skip[role].steps = True, []

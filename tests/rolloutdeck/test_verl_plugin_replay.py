@@ -1,0 +1,96 @@
+"""What the plug-in does at a step for which a pin cannot be had or does not fit; hits are in `tests/trainers/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import fetch, placing
+from rolloutdeck.trainers.verl_layout import asking
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
+
+SETTINGS = {
+    "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",
+    "data.train_batch_size": 2, "data.max_prompt_length": 8, "data.max_response_length": 6,
+    "actor_rollout_ref.rollout.n": 2,
+}  # fmt: skip
+FILES = {name: {"sha256": "0" * 64, "bytes": 1} for name in ("gen_batch.dp", "meta.json")}
+
+
+class Reports:
+    """The run, as far as a replay talks to it."""
+
+    def __init__(self) -> None:
+        self.run = self
+        self.told: list[tuple[int, str, Any, str]] = []
+
+    def report_replay(self, step: int, outcome: str, pin: Any = None, reason: str = "", **_: Any) -> None:
+        self.told.append((step, outcome, pin, reason))
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr(fetch, "FIRST_PAUSE", 0.0)
+    monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield
+
+
+def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> Replay:
+    """A run of V0 under a plan that replays pin 5 at step 3."""
+    source = {"run": "u", "name": "first", "step": 3, "step_kind": "global_step", "flagged": flagged}
+    artifact = {"id": "a", "role": "rollout", "step": 3, "files": FILES}
+    entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": [artifact], "differences": list(differences)}
+    told = {"plan": "default", "revision": 2, "action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
+    return Replay(Reports(), asking(SETTINGS), placing.plan_of({**told, "entries": [entry], **plan}))  # type: ignore[arg-type]
+
+
+def outcome(asked: Replay) -> tuple[str, Any, str]:
+    """What was reported when step 3 came, and the run generated."""
+    assert asked.folder(3) is None
+    ((step, found, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
+    assert step == 3
+    return found, pin, reason
+
+
+def test_only_steps_that_the_plan_names_are_asked_for() -> None:
+    assert [step for step in range(6) if replay().wants(step)] == [3]
+    assert [step for step in range(6) if replay(action="repeat_last").wants(step)] == [3, 4, 5]
+
+
+def test_a_pin_whose_bytes_cannot_be_had_is_a_miss() -> None:
+    found, pin, reason = outcome(replay())
+    assert (found, pin) == ("miss", 5)
+    assert "can't be had" in reason
+
+
+def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
+    wrong = {"fact": "rows", "pinned": 8, "asking": 4, "verdict": "refuse"}
+    found, pin, reason = outcome(replay(differences=[wrong]))
+    assert (found, pin) == ("refused", 5)
+    assert "rows: 8 pinned, 4 asked for" in reason
+
+
+def test_flagged_rows_that_the_plan_leaves_out_refuse_the_pin() -> None:
+    assert outcome(replay(flagged=1, exclude_flagged=True)) == ("refused", 5, FLAGGED)
+    assert outcome(replay(flagged=0, exclude_flagged=True))[0] == "miss"
+    assert outcome(replay(flagged=1))[0] == "miss"
+
+
+def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
+    asked = replay(on_mismatch="stop")
+    with pytest.raises(hooks.Stop, match="default@2 says to stop .* Step 3"):
+        asked.folder(3)
+    with pytest.raises(hooks.Stop):
+        hooks.harmless(asked.folder)(3)
+
+
+def test_prompts_are_compared_by_role_and_text_alone() -> None:
+    asked = [{"role": "user", "content": "2+2?", "name": None}]
+    assert text_of(asked) == text_of([{"content": "2+2?", "role": "user"}])
+    assert text_of(asked) != text_of([{"role": "user", "content": "2+3?"}])
+    assert text_of(asked) != text_of([{"role": "system", "content": "2+2?"}])

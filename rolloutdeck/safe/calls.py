@@ -30,14 +30,16 @@ TENSORDICT = Name("tensordict._td", "TensorDict")
 
 
 def call(name: Name, args: tuple[Any, ...]) -> Any:
-    """What REDUCE and NEWOBJ leave on the stack. Raises Refused for a known name with arguments not its own."""
+    """What REDUCE and NEWOBJ leave on the stack; inert when the name is unknown, or its arguments are not its own."""
     known = CALLS.get(str(name))
     if known is None:
         return Unreadable(str(name))
     try:
         return known(name, *args)
-    except (TypeError, ValueError, LookupError, AttributeError) as error:
-        raise Refused(f"{name} is called with arguments that no dump has") from error
+    except Refused as error:
+        return Unreadable(f"{name}: {error}")
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return Unreadable(f"{name} with arguments that no dump has")
 
 
 def key(value: Any) -> Any:

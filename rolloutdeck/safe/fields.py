@@ -53,8 +53,9 @@ class Block:
     start: int = 0
 
     def __post_init__(self) -> None:
+        count_of(self.shape)
         if self.dtype not in SIZES:
-            raise Refused(f"a tensor of type {self.dtype!s:.40}")
+            raise Refused(f"a tensor of type {self.dtype:.40}")
         if not self.shape or self.start < 0 or self.start + self.row_bytes * self.shape[0] > len(self.data):
             raise Refused(f"a tensor of shape {self.shape} is larger than the bytes it should lie in")
 
@@ -141,7 +142,10 @@ def array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
     if dtype == "bfloat16":
         wide = np.frombuffer(data, "<u2").astype("<u4") << 16
         return wide.view("<f4").reshape(shape)
-    return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
+    try:
+        return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
+    except ValueError as error:  # sizes beside a 0 may be anything
+        raise Refused(f"an array of shape {shape}, which numpy can't have") from error
 
 
 def block(tensor: Tensor) -> Block:
@@ -221,8 +225,10 @@ def _separate(blocks: list[Block]) -> Separate:
 
 def _part(part: Any) -> Block:
     dtype, shape, values = part if isinstance(part, tuple) and len(part) == 3 else (None, None, None)
-    if not isinstance(values, Array) or not isinstance(values.dtype, Dtype) or not isinstance(shape, tuple):
+    if not isinstance(values, Array) or not isinstance(values.dtype, Dtype):
+        raise Refused("a tensor that verl's numpy serialisation does not write")
+    if not isinstance(dtype, str) or not isinstance(shape, tuple):
         raise Refused("a tensor that verl's numpy serialisation does not write")
     if values.dtype.code != "u1" or values.data is None or isinstance(values.data, list):
         raise Refused("a tensor without its bytes")
-    return Block(str(dtype), shape, values.data)
+    return Block(dtype, shape, values.data)

@@ -32,6 +32,7 @@ from rolloutdeck.safe.standins import (
 )
 
 MAX_ROWS = 1 << 22  # of one step
+NO_ARRAY = Unreadable("column that is no array")
 OF_METADATA = {"non_tensors", "leaves", "cls", "cls_metadata", "size"}
 
 
@@ -74,17 +75,16 @@ def of_proto(value: Proto) -> Contents:
         raise Refused("a DataProto without columns and meta")
     if not all(isinstance(name, str) for name in columns):
         raise Refused("a DataProto whose columns have no names")
-    if not all(isinstance(one, Array | Unreadable) for one in columns.values()):
-        raise Refused("a DataProto with a column that is no array")
+    columns = {name: one if isinstance(one, Array | Unreadable) else NO_ARRAY for name, one in columns.items()}
     found = _tensors(tensors)
-    if found is None:
-        return Contents("new_batch", _rows_of(columns), {}, columns, meta)
+    if found is None or isinstance(found, Unreadable):
+        return Contents("gen_batch" if found else "new_batch", _rows_of(columns), {}, columns, meta)
     all_columns = {**found.columns, **columns}
     return Contents("gen_batch", found.rows, found.cells, all_columns, meta, serialisation=found.serialisation)
 
 
-def _tensors(value: Any) -> Contents | None:
-    """The first part of a DataProto's state; None when it has no tensors."""
+def _tensors(value: Any) -> Contents | Unreadable | None:
+    """The first part of a DataProto's state; None when it has no tensors, inert when they can't be read."""
     if isinstance(value, Data):
         archive = Archive.open(_source_of(value))
         value = machine.load(archive.pickle, archive)
@@ -100,8 +100,8 @@ def _source_of(data: Data) -> Source:
     return Source.of(data)
 
 
-def _none(value: None) -> None:
-    return None
+def _itself(value: Unreadable | None) -> Any:
+    return value
 
 
 def _of_consolidated(value: Consolidated) -> Contents:
@@ -124,8 +124,9 @@ def _of_tree(value: Tree) -> Contents:
     return Contents("gen_batch", _rows(value.batch_size), dict(of_tree(value)), others)
 
 
-READ: dict[type, Callable[[Any], Contents | None]] = {
-    type(None): _none,
+READ: dict[type, Callable[[Any], Contents | Unreadable | None]] = {
+    type(None): _itself,
+    Unreadable: _itself,
     Consolidated: _of_consolidated,
     tuple: _of_parts,
     Tree: _of_tree,
@@ -158,7 +159,7 @@ def _rows(batch_size: Any) -> int:
 
 
 def _rows_of(columns: Mapping[str, Any]) -> int:
-    return next((one.shape[0] for one in columns.values() if isinstance(one, Array) and one.shape), 0)
+    return _rows([*(one.shape[0] for one in columns.values() if isinstance(one, Array) and one.shape), 0])
 
 
 def _what(value: Any) -> str:

@@ -1,7 +1,8 @@
 """Runs a pickle's opcodes on a stack of our own, where only lists, dicts, plain values and stand-ins come to be.
 
-No name is imported and nothing of the pickle is called. What a stream may not do (take from an empty stack, append to
-a number) raises `Refused`; a global that we do not know becomes an inert `Unreadable`, and so does what is built on it.
+No name is imported and nothing of the pickle is called. A stream that no pickle can be (it takes from an empty stack)
+raises `Refused`; a global that we do not know becomes an inert `Unreadable`, and so does what is built on it, and what
+is done to a value that it can't be done to.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ class Machine:
         target = self.stack[-1]
         if isinstance(target, list):
             target.extend(values)
-        elif not isinstance(target, Unreadable):
-            raise Refused("it appends to what is no list")
+        else:
+            self._spoil("appended to")
 
     def setitem(self, op: Op) -> None:
         value, name = self.stack.pop(), self.stack.pop()
@@ -138,15 +139,21 @@ class Machine:
             raise Refused("a dict with a key that has no value")
         if isinstance(target, dict):
             target.update(zip(map(key, items[::2]), items[1::2], strict=True))
-        elif not isinstance(target, Unreadable):
-            raise Refused("it sets items of what is no dict")
+        else:
+            self._spoil("given items")
 
     def additems(self, op: Op) -> None:
         items, target = self.marked(), self.stack[-1]
         if isinstance(target, set):
             target.update(map(key, items))
-        elif not isinstance(target, Unreadable):
-            raise Refused("it adds to what is no set")
+        else:
+            self._spoil("added to")
+
+    def _spoil(self, what: str) -> None:
+        """What nothing can be done with becomes inert, and stays inert."""
+        target = self.stack[-1]
+        if not isinstance(target, Unreadable):
+            self.stack[-1] = Unreadable(f"{type(target).__name__.lower()} that is {what}")
 
     def named(self, op: Op) -> None:
         module, _, name = str(op.argument).partition(" ")
@@ -154,9 +161,8 @@ class Machine:
 
     def stack_named(self, op: Op) -> None:
         name, module = self.stack.pop(), self.stack.pop()
-        if not isinstance(name, str) or not isinstance(module, str):
-            raise Refused("a global whose name is no string")
-        self.stack.append(Name(module, name))
+        known = isinstance(name, str) and isinstance(module, str)
+        self.stack.append(Name(module, name) if known else Unreadable("a global whose name is no string"))
 
     def reduce(self, op: Op) -> None:
         args, target = self.stack.pop(), self.stack.pop()
@@ -176,10 +182,11 @@ class Machine:
         self._call(target, tuple(args))
 
     def _call(self, target: Any, args: Any) -> None:
-        if not isinstance(args, tuple) or not isinstance(target, Name | Unreadable):
-            raise Refused("it calls what is no name, or with what are no arguments")
-        self._charge(args)
-        self.stack.append(call(target, args) if isinstance(target, Name) else target)
+        if isinstance(args, tuple) and isinstance(target, Name):
+            self._charge(args)
+            self.stack.append(call(target, args))
+        else:
+            self.stack.append(target if isinstance(target, Unreadable) else Unreadable("a call of no name"))
 
     def _charge(self, args: tuple[Any, ...]) -> None:
         """A long argument that is remembered can be handed over again and again, for a byte or two each time."""
@@ -189,9 +196,10 @@ class Machine:
 
     def build(self, op: Op) -> None:
         state, target = self.stack.pop(), self.stack[-1]
-        if not hasattr(target, "build"):
-            raise Refused(f"it sets the state of what has none, a {type(target).__name__}")
-        target.build(state)
+        if hasattr(target, "build"):
+            target.build(state)
+        else:
+            self._spoil("given a state")
 
     def extension(self, op: Op) -> None:
         """A number for a global that only the process that wrote it knows."""
@@ -207,7 +215,7 @@ class Machine:
     def _storage(self, told: Any) -> Storage | Unreadable:
         """`told`: ("storage", torch.LongStorage, "0", "cpu", number of values), as torch.save writes it."""
         if not isinstance(told, tuple) or len(told) != 5 or told[0] != "storage" or self.archive is None:
-            raise Refused("a persistent id that is no torch storage")
+            return Unreadable("persistent id that is no torch storage")
         _, kind, place, _, count = told
         dtype = STORAGES.get(kind.name) if isinstance(kind, Name) and kind.module == "torch" else None
         if dtype is None:

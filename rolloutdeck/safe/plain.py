@@ -42,18 +42,16 @@ def plain(value: Any) -> Any:
 
 
 def column(value: Any, rows: int, walk: Walk) -> list[Any]:
-    """A value per row. Raises Refused when there are more or fewer, or more values than `walk` may still take."""
+    """A value per row, inert when it has more or fewer. Raises Refused for more values than `walk` may still take."""
     if isinstance(value, Array) and value.shape:
         found = walk.array(value, 0)
     elif isinstance(value, Stack):
         found = walk.stack(value, 0)
     else:
         found = [walk.plain(value, 0)] * rows
-    if isinstance(found, Unreadable):
-        found = [found] * rows
-    if len(found) != rows:
-        raise Refused(f"a column of {len(found):,} values in a batch of {rows:,} rows")
-    return list(found)
+    if isinstance(found, list) and len(found) != rows:
+        found = Unreadable(f"a column of {len(found):,} values in a batch of {rows:,} rows")
+    return found if isinstance(found, list) else [found] * rows
 
 
 def values(dtype: Dtype, data: Data, count: int) -> list[Any]:
@@ -128,8 +126,8 @@ class Walk:
         else:
             assert value.data is not None
             flat = values(value.dtype, value.data, count)
-        if len(flat) != count:
-            raise Refused(f"a numpy array of shape {value.shape} has {len(flat):,} values")
+        if len(flat) != count:  # its list was changed behind its back
+            return Unreadable(f"numpy array of shape {value.shape} with {len(flat):,} values")
         return _nest(flat, value.shape) if value.shape else flat[0]
 
     def tensor(self, value: Tensor, depth: int) -> Any:

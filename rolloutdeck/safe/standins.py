@@ -117,7 +117,13 @@ class Array:
     data: Data | list[Any] | None = None
 
     def build(self, state: object) -> None:
-        """`state`: (1, shape, dtype, Fortran order, data), as ndarray.__reduce__ gives it."""
+        """`state`: (1, shape, dtype, Fortran order, data), as ndarray.__reduce__ gives it; with another it is inert."""
+        try:
+            self._fill(state)
+        except Refused as error:
+            self.shape, self.dtype, self.data = (), Unreadable(str(error)), None
+
+    def _fill(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[1], tuple):
             raise Refused("a numpy array with a state that numpy does not write")
         _, self.shape, self.dtype, fortran, self.data = state

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.errors import Refused
-from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Scalar, Size
+from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
 
 BLOCK = 1 << 20
 MAX_DEPTH = 100
@@ -35,7 +35,8 @@ class _Writer:
     def value(self, value: Any) -> None:
         write = WRITE.get(type(value))
         if write is None:
-            raise Refused(f"it holds {value!s:.80}, which can't be written again")
+            what = str(value) if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
+            raise Refused(f"it holds {what}, which can't be written again")
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Refused(f"values nested deeper than {MAX_DEPTH} levels")

@@ -65,6 +65,13 @@ def leaf(*parts: bytes) -> bytes:
     return asm.proto(asm.data(asm.saved(inside, bytes(16))))
 
 
+def raw(shape: bytes, dtype: bytes = asm.text("int64")) -> bytes:
+    """A batch in verl's numpy serialisation."""
+    state = (asm.number(3), asm.text("|"), asm.NONE, asm.NONE, asm.NONE, asm.number(-1), asm.number(-1), asm.number(0))
+    part = asm.row(dtype, shape, asm.array(asm.data(bytes(16)), 16, asm.dtype("u1", state)))
+    return asm.proto(asm.row(asm.row(asm.number(2)), asm.NONE, asm.mapped(prompts=part)))
+
+
 I64, TWO = asm.text("torch.int64"), asm.listed(asm.number(2))
 HUGE = asm.number(1 << 62)
 REFUSED: dict[str, tuple[bytes, str]] = {
@@ -98,26 +105,17 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         asm.proto(asm.data(asm.saved(asm.consolidated(asm.tensor(asm.storage(16, "9"), 16), **asm.FIELDS), bytes(16)))),
         "does not hold",
     ),
-    "a storage outside of an archive": (asm.proto(asm.NONE, asm.mapped(c=asm.storage(1))), "no torch storage"),
     "rows that end beyond the values": (jagged(0, 3, 9), "beyond its values"),
     "rows that begin before the values": (jagged(-1, 3, 8), "beyond its values"),
     "rows of negative length": (jagged(0, 5, 3), "beyond its values"),
     "more rows than the batch": (jagged(0, 2, 4), "`keys` per row"),
-    "an array of another length": (column(asm.array(asm.data(bytes(8)), 2)), "holds 8, not 16"),
-    "an object array of another length": (
-        column(asm.array(asm.listed(asm.NONE), 2, asm.dtype("O8", asm.OBJECTS))),
-        "holds 1, not 2",
+    "a raw tensor whose shape is none": (raw(asm.row(asm.text("two"))), "shape is none"),
+    "a raw tensor of no type": (raw(asm.row(asm.number(2)), asm.listed()), "does not write"),
+    "a raw tensor larger than its bytes": (raw(asm.row(asm.number(3))), "larger than the bytes"),
+    "a raw tensor of sizes that numpy can't have": (
+        raw(asm.row(asm.number(2), asm.number(0), asm.number(1 << 39), asm.number(1 << 39))),
+        "numpy can't have",
     ),
-    "an object array over bytes": (
-        column(asm.array(asm.data(bytes(16)), 2, asm.dtype("O8", asm.OBJECTS))),
-        "without its values",
-    ),
-    "numbers over a list": (column(asm.array(asm.listed(asm.NONE, asm.NONE), 2)), "without its values"),
-    "a column that is a list": (column(asm.listed(asm.NONE)), "no array"),
-    "a state for a list": (asm.pickled(asm.EMPTY_LIST + asm.EMPTY_DICT + b"b"), "has none, a list"),
-    "a call of a number": (asm.pickled(asm.number(1) + asm.EMPTY_TUPLE + b"R"), "no name"),
-    "a name that is a number": (asm.pickled(asm.number(1) + asm.text("x") + b"\x93"), "name is no string"),
-    "a known name called otherwise": (asm.pickled(asm.call("torch.Size", asm.number(3))), "no dump has"),
     "nothing on the stack": (asm.pickled(b"0"), "too little"),
     "a dict of odd length": (asm.pickled(b"}(" + asm.text("a") + b"u"), "no value"),
     "two values at the end": (asm.pickled(asm.NONE + asm.NONE), "one value"),
@@ -132,6 +130,61 @@ def test_a_batch_that_contradicts_itself_is_refused_with_its_reason(case: str, f
     data, reason = REFUSED[case]
     with pytest.raises(Refused, match=reason):
         read_all(file(data))
+
+
+INERT: dict[str, tuple[bytes, str]] = {
+    "an array of another length": (asm.array(asm.data(bytes(8)), 2), "holds 8, not 16"),
+    "an object array of another length": (
+        asm.array(asm.listed(asm.NONE), 2, asm.dtype("O8", asm.OBJECTS)),
+        "holds 1, not 2",
+    ),
+    "an object array over bytes": (
+        asm.array(asm.data(bytes(16)), 2, asm.dtype("O8", asm.OBJECTS)),
+        "without its values",
+    ),
+    "numbers over a list": (asm.array(asm.listed(asm.NONE, asm.NONE), 2), "without its values"),
+    "a column of other rows": (asm.array(asm.data(bytes(24)), 3), "3 values in a batch of 2"),
+    "a column that grows afterwards": (
+        b"]\x94("
+        + asm.NONE
+        + asm.NONE
+        + b"e0"
+        + asm.array(b"h\x00", 2, asm.dtype("O8", asm.OBJECTS))
+        + b"h\x00"
+        + asm.NONE
+        + b"a0",
+        "with 3 values",
+    ),
+    "a column that is a list": (asm.listed(asm.NONE, asm.NONE), "no array"),
+    "a storage outside of an archive": (asm.objects(asm.storage(1), asm.NONE), "no torch storage"),
+    "a state for a list": (asm.objects(asm.given(asm.EMPTY_LIST, asm.EMPTY_DICT), asm.NONE), "given a state"),
+    "something appended to a number": (asm.objects(asm.number(1) + asm.NONE + b"a", asm.NONE), "appended to"),
+    "items of a number": (asm.objects(asm.number(1) + asm.NONE + asm.NONE + b"s", asm.NONE), "given items"),
+    "a call of a number": (asm.objects(asm.number(1) + asm.EMPTY_TUPLE + b"R", asm.NONE), "no name"),
+    "a name that is a number": (asm.objects(asm.number(1) + asm.text("x") + b"\x93", asm.NONE), "name is no string"),
+    "a known name called otherwise": (asm.objects(asm.call("torch.Size", asm.number(3)), asm.NONE), "no dump has"),
+    "a number of another size": (
+        asm.objects(asm.call("numpy._core.multiarray.scalar", asm.dtype(), asm.data(b"1")), asm.NONE),
+        "other than 8 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INERT)
+def test_a_value_that_can_t_be_is_inert_with_its_reason_and_the_rest_is_read(
+    case: str, file: Callable[[bytes], Path]
+) -> None:
+    body, reason = INERT[case]
+    with open_batch(file(asm.proto(columns=asm.mapped(bad=body, good=asm.array(asm.data(bytes(16)), 2))))) as batch:
+        first, *_ = batch.column("bad")
+        assert isinstance(first, Unreadable) and reason in first.name
+        assert (batch.rows, batch.column("good"), len(batch.column("bad"))) == (2, [0, 0], 2)
+
+
+def test_columns_are_read_beside_tensors_that_are_none(file: Callable[[bytes], Path]) -> None:
+    run = asm.data(asm.saved(asm.call("os.system", asm.text("touch x"))))
+    with open_batch(file(asm.proto(run, asm.mapped(good=asm.array(asm.data(bytes(16)), 2))))) as batch:
+        assert (batch.format, batch.rows, batch.fields, batch.column("good")) == ("gen_batch", 2, {}, [0, 0])
 
 
 def test_what_runs_something_becomes_an_inert_name(file: Callable[[bytes], Path], tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ Nothing is copied: the bytes stay where the trainer wrote them until they are wa
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +145,10 @@ def facts_of(path: Path) -> dict[str, Any]:
 
 def prepare() -> None:
     """Loads what the sender's thread will need: a fork while a thread imports spoils the module for the child."""
+    import shlex  # noqa: F401
+
     from rolloutdeck import trainers
+    from rolloutdeck.safe import batch  # noqa: F401
 
     trainers.kinds()
 
@@ -188,5 +190,7 @@ def remember(path: Path, stamp: Stamp, sha256: str) -> None:
 
 def command_for(path: Path, project: str, run: str, attempt: str) -> str:
     """What sends the bytes of this folder to this run's launch, for a person to type."""
+    import shlex  # not at the top: a trainer that keeps no steps need not wait for it
+
     words = ["rolloutdeck", "import", str(path), "--project", project, "--run", word(run, 200), "--attempt", attempt]
     return shlex.join(words)

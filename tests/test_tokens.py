@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,3 +69,11 @@ def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -
     found = product.get(f"samples/?run={uid}&page_size=100&q=acc=1")["results"]
     assert {one["correct"] for one in product.get(f"samples/?run={uid}&q=score<0.5")["results"]} == {False}
     assert found == [] or {one["correct"] for one in found} == {True}
+
+
+@pytest.mark.timeout(240)
+def test_a_shell_is_told_that_a_response_has_no_text_yet(product: Product) -> None:
+    brought(product, "async", DATA / "verl_skip/async")
+    command = [sys.executable, "-m", "rolloutdeck", "samples", "--project", "tokens", "--run", "async", "--text"]
+    told = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=60)
+    assert "only its tokens were recorded; `rolloutdeck import --tokenizer PATH` brings the text" in told.stdout

@@ -17,6 +17,7 @@ from rolloutdeck.http import Server
 PAGE = 500
 DEFAULT_COUNT = 5
 COLUMNS = ("step", "score", "group", "n", "length", "id")
+TEXTLESS = "(only its tokens were recorded; `rolloutdeck import --tokenizer PATH` brings the text)"
 Row = Mapping[str, Any]
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -95,7 +96,8 @@ def _print_texts(server: Server, rows: Sequence[Row]) -> None:
         shown = _cells(row)
         print(f"=== step {shown['step']}, score {shown['score']}, {shown['length']} characters, {row['id']}")
         print(f"--- prompt\n{printable(text_of(whole.get('prompt')))}")
-        print(f"--- response\n{printable(text_of(whole.get('response')))}")
+        textless = whole.get("response") is None and whole.get("response_ids")
+        print(f"--- response\n{TEXTLESS if textless else printable(text_of(whole.get('response')))}")
         if whole.get("ground_truth") not in (None, ""):
             print(f"--- expected\n{printable(text_of(whole['ground_truth']))}")
         print()

@@ -54,7 +54,8 @@ def _guarded(method: Callable[P, None]) -> Callable[P, None]:
 class Run:
     """One training run as this process sees it; made by `init`. Threads start with the first thing that is logged.
 
-    `uid` names the run in every address, `url` is its page once the server has said so.
+    `uid` names the run in every address, `url` is its page once the server has said so. `ends_here`: the end of this
+    process ends the run; False where another process of it goes on.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Run:
         self.uid, self.name, self.project = identity.uid, identity.name, identity.project
         self.attempt, self.url, self.finished = launched.attempt, "", False
         self.exit_timeout, self._opener = exit_timeout, os.getpid()
+        self.ends_here = True
         self._settings, self._below, self._producer = settings, below, producer
         self._limits = (spool_bytes, queue_bytes)
         self._voice = Voice()
@@ -312,7 +314,7 @@ class Run:
         if self.finished or not self._started or self._pid != os.getpid():
             return
         try:
-            if self._pid == self._opener and not _is_child() and os.environ.get("RANK", "0") == "0":
+            if self.ends_here and self._pid == self._opener and not _is_child() and os.environ.get("RANK", "0") == "0":
                 self._finish("failed" if getattr(sys, "last_value", None) else "finished", self.exit_timeout)
             else:  # another process goes on with the run
                 self._close(self.exit_timeout)

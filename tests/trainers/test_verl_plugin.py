@@ -208,6 +208,10 @@ def test_both_processes_of_fully_async_write_to_one_run(fully_async: Training) -
     assert len({uid for uid, _, _ in fully_async.deck.dumps}) == 1
 
 
+def test_the_end_of_the_rollouters_process_is_not_the_end_of_the_run(fully_async: Training) -> None:
+    assert fully_async.outcomes() == ["finished"]
+
+
 def test_two_validations_at_one_feed_index_are_kept_apart(fully_async: Training) -> None:
     (first, rows), (second, others) = fully_async.logged("eval")
     assert (first["step_kind"], first["step"]) == (second["step_kind"], second["step"]) == ("feed_index", "1")

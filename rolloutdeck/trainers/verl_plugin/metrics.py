@@ -19,6 +19,7 @@ class Backend:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        session.run.ends_here = True
         self.step_kind = "policy_version" if session.is_fully_async else "global_step"
 
     @hooks.harmless

@@ -115,6 +115,7 @@ def session_named(project: str, experiment: str, config: Any) -> Session:
         found = _sessions.get(names)
         if found is None or found.run.finished or found.pid != os.getpid():
             found = _sessions[names] = Session(opened(config, *names), config)
+            found.run.ends_here = False  # unless verl's `Tracking` is here too: a rollouter ends before its trainer
     return found
 
 

@@ -544,8 +544,9 @@ def test_a_plan_fits_as_json_and_without_a_run(
 
 
 def test_an_empty_plan_says_how_to_fill_it(
-    training: TrainersRun, node: Path, capsys: pytest.CaptureFixture[str]
+    node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_RUN")
     assert cli.main(["plan", "--project", "math"]) == 0
     said = capsys.readouterr()
     assert said.out == "Plan default replays nothing.\n" and "Pin a step" in said.err

@@ -8,6 +8,7 @@ none of its bytes is executed, and of a file of any size only the opcodes and th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rolloutdeck.safe.archive import Archive, is_zip
@@ -40,14 +41,18 @@ def judge(source: Source) -> Verdict:
     try:
         return _archive(source) if is_zip(source) else _pickle(source)
     except Refused as refused:
-        return Verdict(False, False, (str(refused),), "unknown")
+        return Verdict(False, False, _sentences([str(refused)]), "unknown")
+
+
+def _sentences(reasons: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{reason}." for reason in reasons)
 
 
 def _archive(source: Source) -> Verdict:
     archive = Archive.open(source)
     judge = Judge(archive.pickle, archive)
     root = judge.root()
-    reasons = tuple(judge.reasons)
+    reasons = _sentences(judge.reasons)
     readable = not (isinstance(root, Thing) and root.kind == "unknown")
     return Verdict(readable, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
 
@@ -67,6 +72,6 @@ def _pickle(source: Source) -> Verdict:
     known = isinstance(root, Thing) and root.kind == "batch" and "batch" in root.facts
     if not known:
         judge.object("it holds no batch of verl")
-        return Verdict(False, False, tuple(judge.reasons), "unknown")
-    reasons = tuple(judge.reasons)
+        return Verdict(False, False, _sentences(judge.reasons), "unknown")
+    reasons = _sentences(judge.reasons)
     return Verdict(True, not reasons, reasons, "new_batch" if root.facts["batch"] is None else "gen_batch")

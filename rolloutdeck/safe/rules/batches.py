@@ -179,11 +179,13 @@ def proto_state(judge: Judge, thing: Thing, state: Value) -> None:
 
     The bytes of the batch go to torch.load, which believes any bytes: they must be a canonical archive.
     """
-    if thing.built or not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 3:
-        raise Unfit("a batch that is none")
-    thing.built = True
+    filled, thing.built, thing.facts = thing.built, True, {}
+    if filled or not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 3:
+        raise Unfit("a batch that is none, or that is filled twice")
     batch, columns, meta = state.items
-    thing.facts = {"batch": _batch(judge, batch)}
+    found = _batch(judge, batch)
+    if not _is(found, "unknown"):
+        thing.facts = {"batch": found}
     for name, column in _dict(columns).items():
         if not (_is(column, "array", "unknown")):
             raise Unfit(f"the column {name[:80]!r} is no array")

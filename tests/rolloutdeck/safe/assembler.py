@@ -147,10 +147,9 @@ def stack(*values: bytes, **more: bytes) -> bytes:
 
 
 def queue(content: bytes) -> bytes:
-    """The pickle of a `tq_batch.pt`."""
-    return pickled(
-        mapped(tensordict=content, tags=listed(EMPTY_DICT), keys=listed(text("a_0_0")), global_steps=number(1)), 2
-    )
+    """The pickle of a `tq_batch.pt` of two rows."""
+    keys, tags = listed(text("a_0_0"), text("a_1_0")), listed(EMPTY_DICT, EMPTY_DICT)
+    return pickled(mapped(tensordict=content, tags=tags, keys=keys, global_steps=number(1)), 2)
 
 
 # torch's ZIP

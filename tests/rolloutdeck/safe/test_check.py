@@ -84,7 +84,7 @@ def test_a_dump_cut_short_anywhere_is_neither_readable_nor_loadable(path: Path) 
 def test_a_batch_with_a_value_of_the_users_own_class_can_be_read_but_not_loaded() -> None:
     found = verdict(made.proto(columns=made.mapped(a=made.objects(made.new("reward.Score")))))
     assert (found.readable, found.loadable, found.format) == (True, False, "gen_batch")
-    assert found.reasons == ("it names 'reward.Score', which is not on the list of what such a file holds",)
+    assert found.reasons == ("it names 'reward.Score', which is not on the list of what such a file holds.",)
 
 
 def test_one_fault_is_one_reason_and_a_thousand_are_a_few() -> None:

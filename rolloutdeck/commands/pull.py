@@ -29,11 +29,14 @@ def main(args: argparse.Namespace) -> int:
     if args.steps is not None and args.steps < 1:
         raise BadInput("--steps needs a number of at least 1.")
     settings = settings_of(args)
-    server, project = server_of(settings), project_named(args, settings)
-    folder = ReplayFolder(args.into.expanduser())
-    run = _run(server, project, args, settings)
-    asking = _asking(args, run)
-    plan = _plan(server, run, args.plan or settings.plan, asking, bind=False)
+    server, project, name = server_of(settings), project_named(args, settings), args.run or settings.run
+    if not name:
+        raise BadInput("Which run will replay? Say --run NAME or set ROLLOUTDECK_RUN.")
+    folder, wanted = ReplayFolder(args.into.expanduser()), args.plan or settings.plan
+    run = _known(server, project, name)
+    asking = _asking(args, _config(server, project, wanted, args, run or {"name": name}))
+    run = run or _opened(server, project, name, args, settings)
+    plan = _plan(server, run, wanted, asking, bind=False)
     placements = _placements(plan, asking, args.steps)
     about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
     pull = Pull(server, asking, folder, _tell, _told())
@@ -43,30 +46,28 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run(server: Server, project: str, args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """The run that will replay: one that the server knows, else one that is opened now, to be started later."""
-    name = args.run or settings.run
-    if not name:
-        raise BadInput("Which run will replay? Say --run NAME or set ROLLOUTDECK_RUN.")
+def _known(server: Server, project: str, name: str) -> dict[str, Any] | None:
+    """The run that will replay, by its name or id; None where the server does not know it yet."""
     query = {"name": name, "project": project, "page_size": 500}
     named = asked(server, "GET", "runs/", query=query).json()["results"]
-    for run in named:
-        if run["name"] == name:
-            return dict(asked(server, "GET", f"runs/{quote(run['id'], safe='')}/").json())
+    found = next((run["id"] for run in named if run["name"] == name), name)
     try:
-        return dict(asked(server, "GET", f"runs/{quote(name, safe='')}/").json())
+        return _whole(server, found)
     except BadInput:
-        return _opened(server, project, name, args, settings)
+        return None
+
+
+def _whole(server: Server, uid: str) -> dict[str, Any]:
+    return dict(asked(server, "GET", f"runs/{quote(uid, safe='')}/").json())
 
 
 def _opened(server: Server, project: str, name: str, args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """A run that has not begun: what it will be started with is in the arguments only."""
     told = {"project": project, "name": name, "resume": "allow", "framework": args.trainer, "config": _given(args)}
     told |= {"uid": settings.run_id} if settings.run_id else {}
-    _asking(args, {"config": {}, "name": name})  # says what is missing before anything is made
     answer = _sent(server, "runs/", told)
     say(f"{name} is new in {project}; it stands in the list of runs from now on.")
-    return dict(asked(server, "GET", f"runs/{quote(answer['id'], safe='')}/").json())
+    return _whole(server, answer["id"])
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
@@ -75,11 +76,28 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {**found, **configuration.overrides(args.set)}
 
 
-def _asking(args: argparse.Namespace, run: dict[str, Any]) -> Asking:
-    """What the run asks for: its config on the server, the command line's settings on top."""
-    known = dict(configuration.flat(run.get("config") or {}))
-    settings = configuration.resolved({**known, **_given(args)})
-    return trainers.load(args.trainer).asking(settings)
+def _config(server: Server, project: str, plan: str, args: argparse.Namespace, run: dict[str, Any]) -> dict[str, Any]:
+    """The run's config on the server; where it has none and none is given, that of the run whose step is pinned."""
+    if run.get("config") or args.config:
+        return dict(configuration.flat(run.get("config") or {}))
+    name, _, revision = plan.partition("@")
+    query = {"plan": name or None, "revision": revision or None}
+    path = f"projects/{quote(project, safe='')}/replay-plan/"
+    entries = asked(server, "GET", path, query=query).json()["entries"]
+    artifacts = [one for entry in entries for one in entry["artifacts"]]
+    if not artifacts:
+        return {}
+    source = _whole(server, entries[0]["source"]["run"])
+    pinned = dict(configuration.flat(source.get("config") or {}))
+    taken = "has the settings of" if pinned else "has batches like"
+    known = f"Nothing is known of the settings of {run['name']}: it is taken that it {taken} {source['name']}"
+    _tell(f"{known}, under its own name. Say --set where it differs, or give its --config.")
+    return trainers.load(args.trainer).likely(project, run["name"], pinned, artifacts[0]["facts"])
+
+
+def _asking(args: argparse.Namespace, config: dict[str, Any]) -> Asking:
+    """What the run asks for: its config, the command line's settings on top."""
+    return trainers.load(args.trainer).asking(configuration.resolved({**config, **_given(args)}))
 
 
 def _plan(server: Server, run: dict[str, Any], name: str, asking: Asking, *, bind: bool) -> Plan:

@@ -124,6 +124,10 @@ class Trainer(Protocol):
     def asking(self, settings: Mapping[str, Any]) -> Asking:
         """What a run with these settings (dotted names) loads instead of generating. Raises BadInput."""
 
+    def likely(self, project: str, run: str, pinned: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that a run of this name is taken to have when nothing is known of it: those of the pinned run,
+        where they are known, else what the `facts` of a pinned step tell."""
+
     def environment(self, values: Mapping[str, str]) -> list[str]:
         """The lines that give these environment variables to the trainer's workers."""
 

@@ -21,6 +21,7 @@ from rolloutdeck.trainers import FileKind, Head
 ELSEWHERE = {
     "verl_check": ("TREE", "check", "environment", "recommended"),
     "verl_layout": ("asking",),
+    "verl_shape": ("likely",),
     "verl_skip": ("described", "spots"),
 }
 

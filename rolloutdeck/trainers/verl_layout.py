@@ -16,25 +16,27 @@ from typing import Any
 
 from rolloutdeck.configuration import scalar
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainers.verl_check import RAY_ENV, SKIP_ROLE, line, trainer_of
-
-Settings = Mapping[str, Any]
+from rolloutdeck.trainers.verl_check import SKIP_ROLE, line, trainer_of
+from rolloutdeck.trainers.verl_shape import (
+    BATCH,
+    EXPERIMENT,
+    GEN_BATCH,
+    PROJECT,
+    PROMPT,
+    RESPONSE,
+    V1_FILE,
+    V2_PREFIX,
+    N,
+    Settings,
+    facts_of,
+    mode_of,
+    optional,
+    shape_of,
+)
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
 # A new_batch is what was asked: verl leaves no tensors in it, older trainers may.
 FORMATS = {GEN: ("gen_batch",), TQ: ("tq_batch",), NEW: ("new_batch", "gen_batch")}
-EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
-N, PROMPT, RESPONSE = "actor_rollout_ref.rollout.n", "data.max_prompt_length", "data.max_response_length"
-BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
-MODE, FILTER, REFILL = (
-    "trainer.v1.trainer_mode",
-    "algorithm.filter_groups.enable",
-    "trainer.v1.sampler.sync_refill_failed_groups",
-)
-V1_FILE = "actor_rollout_ref.rollout.skip_rollout"
-V2_PREFIX = "actor_rollout_ref.rollout.skip."
-CORRECTION = "algorithm.rollout_correction."
-SERIALISATION = f"{RAY_ENV.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./@%+:-]+\Z")
 _TO_ESCAPE = re.compile(r'(\\*)("|\Z)')
@@ -154,7 +156,7 @@ def asking(settings: Settings) -> Asking:
         raise BadInput("verl up to 0.7 replays one file at every step; `pull` lays steps out for 0.8 and newer.")
     if not role:
         raise BadInput(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
-    shape = _shape(settings, trainer)
+    shape = shape_of(settings, trainer)
     name = f"{_word(settings, EXPERIMENT)}_{_word(settings, PROJECT)}"
     folder = PurePosixPath(name) / "GBS{gbs}_N{n}_in{prompt}_out{response}".format(**shape)
     if folder.is_absolute() or ".." in folder.parts or "\0" in name:
@@ -167,60 +169,10 @@ def asking(settings: Settings) -> Asking:
         named_by=_named_by(settings, shape),
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
-        warms_up=trainer == "V1" and _mode(settings) != "sync",
-        total_steps=None if trainer == "fully async" else _optional(settings, "trainer.total_training_steps"),
+        warms_up=trainer == "V1" and mode_of(settings) != "sync",
+        total_steps=None if trainer == "fully async" else optional(settings, "trainer.total_training_steps"),
         v2=v2,
     )
-
-
-def facts_of(settings: Settings, trainer: str = "") -> dict[str, Any]:
-    """The facts of `compat` that the settings tell; what they do not tell is left out."""
-    trainer = trainer or trainer_of(settings, complete=False)
-    shape = _shape(settings, trainer)
-    greedy = 1 if trainer == "V0" and str(settings.get("algorithm.adv_estimator", "")).lower() == "remax" else 0
-    facts: dict[str, Any] = {
-        "role": SKIP_ROLE[trainer],
-        "format": "tq_batch" if trainer == "V1" else "gen_batch",
-        "serialisation": "numpy" if trainer != "V1" and settings.get(SERIALISATION) == "numpy" else "torch",
-        "rows": shape["prompts"] * (shape["n"] + greedy),
-        "prompts": shape["prompts"],
-        "samples_per_prompt": shape["n"],
-        "max_prompt_length": shape["prompt"],
-        "max_response_length": shape["response"],
-        "parameter_sync_step": shape["inner"],
-        "model": settings.get("actor_rollout_ref.model.path"),
-        "rollout_correction": _corrects(settings),
-    }
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def _shape(settings: Settings, trainer: str) -> dict[str, int]:
-    """`gbs n prompt response` as the folder is named, `prompts` of a batch, `inner` and `stride`, see Asking."""
-    wanted = [N, PROMPT, RESPONSE, *([] if trainer == "fully async" else [BATCH]), EXPERIMENT, PROJECT]
-    missing = [name for name in wanted if settings.get(name) is None]
-    if missing:
-        raise BadInput(f"The run's config does not say {', '.join(missing)}; give them with --set NAME=VALUE.")
-    shape = {"n": _number(settings, N), "prompt": _number(settings, PROMPT), "response": _number(settings, RESPONSE)}
-    if trainer == "fully async":
-        return {**shape, "gbs": 1, "prompts": 1, "inner": 1, "stride": _stride(settings)}
-    batch = _number(settings, BATCH)
-    gbs = _optional(settings, GEN_BATCH) or batch
-    if trainer != "V1":
-        return {**shape, "gbs": gbs, "prompts": gbs, "inner": 1, "stride": 1}
-    mode = _mode(settings)
-    inner = _optional(settings, f"trainer.v1.{mode}.parameter_sync_step") or (4 if mode == "separate_async" else 1)
-    if mode != "sync" or settings.get(FILTER) is True or settings.get(REFILL) is True:
-        gbs = 1  # V1 sets it where it has to refill by single prompts, before it names the folder
-    return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
-
-
-def _mode(settings: Settings) -> str:
-    return str(settings.get(MODE) or "sync")
-
-
-def _stride(settings: Settings) -> int:
-    batches = _optional(settings, "async_training.require_batches") or 1
-    return (_optional(settings, "actor_rollout_ref.actor.ppo_mini_batch_size") or 1) * batches
 
 
 def _named_by(settings: Settings, shape: Mapping[str, int]) -> tuple[str, ...]:
@@ -234,22 +186,6 @@ def _word(settings: Settings, name: str) -> str:
     if "***" in word:
         raise BadInput(f"{name} is masked in the run's config; give it with --set {name}=VALUE.")
     return word
-
-
-def _number(settings: Settings, name: str) -> int:
-    value = settings.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadInput(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
-    return value
-
-
-def _optional(settings: Settings, name: str) -> int | None:
-    return _number(settings, name) if settings.get(name) is not None else None
-
-
-def _corrects(settings: Settings) -> bool | None:
-    told = {name: settings[CORRECTION + name] for name in ("rollout_is", "rollout_rs") if CORRECTION + name in settings}
-    return any(value not in (None, "null", False) for value in told.values()) if told else None
 
 
 def quoted(value: object) -> str:

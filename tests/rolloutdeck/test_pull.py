@@ -183,10 +183,32 @@ def test_settings_on_the_command_line_name_the_folder(
 def test_a_config_that_names_no_folder_is_asked_for(
     pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    make.run(project, "bare", config={"data": {"train_batch_size": 8}})
     plan(owner, (pinned(old, 1, owner), 3))
-    assert pull(run="grpo-1") == 2
-    assert "trainer.experiment_name, trainer.project_name; give them with --set" in capsys.readouterr().err
+    assert pull(run="bare") == 2
+    told = capsys.readouterr().err
+    assert "data.max_response_length, trainer.experiment_name, trainer.project_name; give them with --set" in told
     assert not (tmp_path / "into").exists()
+
+
+def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one_under_its_own_name(
+    pull: Ask, new: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(new, 1, owner), 3))
+    assert pull(run="grpo-3") == 0
+    assert found(tmp_path / "into") == dumped(V0, "grpo-3_math/GBS8_N4_in128_out256/3")
+    told = capsys.readouterr().err
+    assert "taken that it has the settings of grpo-2, under its own name" in told
+    assert "trainer.experiment_name=grpo-3 trainer.project_name=math data.train_batch_size=8" in told
+
+
+def test_without_any_config_the_pinned_batch_tells_its_shape(
+    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 3))
+    assert pull("--set", "trainer.experiment_name=other", run="grpo-3") == 0
+    assert found(tmp_path / "into") == dumped(V1, "other_math/GBS8_N4_in128_out256/3")
+    assert "taken that it has batches like grpo-1" in capsys.readouterr().err
 
 
 def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(

@@ -10,6 +10,7 @@ import pytest
 from rolloutdeck import configuration
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.trainers.verl_layout import Asking, asking
+from rolloutdeck.trainers.verl_shape import likely
 
 NAMED = {
     "trainer.experiment_name": "grpo-2",
@@ -186,3 +187,18 @@ def test_v0_at_another_step_carries_its_warning() -> None:
     assert "live batch" in asks(V0).notes([2], moved=True)[0]
     assert asks(V0).notes([2], moved=False) == []
     assert "warm-up" in asks(NAMED, trainer__v1__trainer_mode="colocate_async").notes([1], moved=False)[0]
+
+
+def test_a_run_of_which_nothing_is_known_is_shaped_like_the_pinned_batch() -> None:
+    shape = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256, "prompts": 8}
+    v0 = asking(likely("math", "next", {}, {"role": "rollout", **shape}))
+    assert (v0.trainer, str(v0.folder)) == ("V0", "next_math/GBS8_N4_in128_out256")
+    separate = asking(likely("math", "next", {}, {"role": "rollout_tq", "parameter_sync_step": 2, **shape}))
+    assert (separate.trainer, separate.inner, separate.folder.name) == ("V1", 2, "GBS1_N4_in128_out256")
+    fed = asking(likely("math", "next", {}, {"role": "async_rollout", **shape}))
+    assert (fed.trainer, fed.folder.name) == ("fully async", "GBS1_N4_in128_out256")
+
+
+def test_a_known_configuration_is_taken_under_the_new_names() -> None:
+    told = likely("math", "next", {**V0, "data.gen_batch_size": 16}, {"role": "rollout_tq"})
+    assert str(asking(told).folder) == "next_math/GBS16_N4_in128_out256"

@@ -342,6 +342,16 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
     assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("REFUSE</span>") == 0
 
 
+def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, pin: Pin, project: Project) -> None:
+    named = {"use_v1": False, "project_name": "math", "experiment_name": "next"}
+    rollout = {"actor_rollout_ref": {"rollout": {"n": 2}}, "trainer": named}
+    config = {**rollout, "data": {"train_batch_size": 16, "max_prompt_length": 8, "max_response_length": 8}}
+    make.run(project, "next", uid="next", framework="verl", config=config)
+    page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
+    table = page[page.index('aria-label="Differences"') :]
+    assert re.search(r"REFUSE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
+
+
 @pytest.mark.parametrize("state", ["unsafe", "gone"])
 def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str) -> None:
     pin.artifacts.update(state=state)

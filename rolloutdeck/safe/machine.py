@@ -178,7 +178,8 @@ class Machine:
         self.stack.append(Unreadable(str(op.argument).replace(" ", ".")))
 
     def obj(self, op: Op) -> None:
-        target, *args = self.marked()
+        args = self.marked()
+        target = args.pop(0)
         self._call(target, tuple(args))
 
     def _call(self, target: Any, args: Any) -> None:

@@ -78,11 +78,12 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
 
 
 class Walk:
-    """Goes through values and counts them: a few bytes of a file can stand for any number."""
+    """Makes values plain and counts them: a few bytes of a file can stand for any number. What is shared stays so."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.spent = 0
+        self.known: dict[int, tuple[Any, int]] = {}  # id -> what it became, and how many values that stands for
 
     def spend(self, count: int) -> None:
         self.spent += count
@@ -90,11 +91,25 @@ class Walk:
             raise Refused(f"more than {MAX_VALUES:,} values")
 
     def plain(self, value: Any, depth: int) -> Any:
-        self.spend(1)
         make = MAKE.get(type(value))
         if make is None:
+            self.spend(1)
             return value
-        return Unreadable("values nested too deep") if depth > MAX_DEPTH else make(self, value, depth + 1)
+        known = self.known.get(id(value))
+        if known is None:
+            return self._made(make, value, depth)
+        self.spend(known[1])
+        return known[0]
+
+    def _made(self, make: Callable[[Walk, Any, int], Any], value: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            return Unreadable("values nested too deep")
+        before = self.spent
+        self.spend(1)
+        self.known[id(value)] = (Unreadable("value inside itself"), 1)
+        made = make(self, value, depth + 1)
+        self.known[id(value)] = (made, self.spent - before)
+        return made
 
     def list_of(self, value: Any, depth: int) -> Any:
         return [self.plain(member, depth) for member in value]

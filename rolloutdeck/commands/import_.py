@@ -143,10 +143,9 @@ def _send(target: Target, found: Survey, keeping: Keeping) -> Report:
 
 
 def _what(found: Survey) -> str:
-    if not found.files and not found.folders:
-        return "a tokenizer"
-    files = plural(len(found.files), "file")
-    return f"{files} and {plural(len(found.folders), 'step')} to replay" if found.folders else files
+    files = [plural(len(found.files), "file")] if found.files else []
+    steps = [f"{plural(len(found.folders), 'step')} to replay"] if found.folders else []
+    return " and ".join(files + steps) or "the tokenizer"
 
 
 def _send_file(target: Target, found: Found, report: Report, bar: Bar) -> None:

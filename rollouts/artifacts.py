@@ -133,7 +133,7 @@ def lose(artifact: Artifact, reason: str) -> None:
 @transaction.atomic
 def refresh(artifact: Artifact) -> Artifact:
     """Finds which of its files are here, whoever sent them. `artifact.due` says afterwards whether to check it."""
-    row = Artifact.objects.select_for_update().select_related("run").get(pk=artifact.pk)
+    row = Artifact.objects.select_for_update(of=("self",)).select_related("run").get(pk=artifact.pk)
     if row.pending:
         hashes = {file["sha256"] for file in row.files.values()}
         here = list(Blob.objects.filter(project=row.run.project_id, sha256__in=hashes))

@@ -49,6 +49,7 @@ def pin(
     Without `attempt`, of the launch whose step is shown. Pinning again changes the note if one is given, and takes what
     has come for the step where its artifacts are gone. Raises BadInput, and NotThere where nothing could be replayed.
     """
+    plans.alone(run.project)
     one_of(split, "split", wire.SPLITS, default="train")
     one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
     launched = attempt_for(run, split, step_kind, step, attempt)
@@ -58,7 +59,6 @@ def pin(
     place = {"run": run, "attempt": launched, "split": split, "step_kind": step_kind, "step": step}
     fresh = {"project": run.project, "user": by, "note": note_of(note), "prompts": prompts}
     row, created = Pin.objects.get_or_create(**place, defaults=fresh)
-    row = Pin.objects.select_for_update().get(pk=row.pk)
     new = created or row.removed_at is not None
     if row.removed_at is not None:
         row.removed_at, row.user, row.note = None, by, note_of(note)
@@ -185,7 +185,8 @@ def annotate(row: Pin, by: User, note: str) -> Pin:
 @transaction.atomic
 def unpin(row: Pin, by: User) -> Pin:
     """Removes a pin; again changes nothing. Raises Conflict while the newest revision of a plan replays it."""
-    row = Pin.objects.select_for_update().select_related("run", "project").get(pk=row.pk)
+    plans.alone(row.project)
+    row = Pin.objects.select_related("run", "project").get(pk=row.pk)
     if row.removed_at is not None:
         return row
     if used := plans.using([row]):

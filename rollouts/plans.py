@@ -81,8 +81,8 @@ def save(
         "on_mismatch": one_of(on_mismatch, "on_mismatch", wire.MISMATCH, default="generate"),
         "exclude_flagged": exclude_flagged,
     }
-    targets = checked(project, entries)
     plan = locked(project, name_of(name))
+    targets = checked(project, entries)
     last = current(project, plan.name)
     newest = last.number if last else 0
     if newest != if_match:
@@ -93,8 +93,14 @@ def save(
 
 
 def locked(project: Project, name: str) -> ReplayPlan:
-    plan, _ = ReplayPlan.objects.get_or_create(project=project, name=name)
-    return ReplayPlan.objects.select_for_update().select_related("project").get(pk=plan.pk)
+    """The plan, made on first sight; nobody else changes plans or removes pins of the project meanwhile."""
+    alone(project)
+    return ReplayPlan.objects.select_related("project").get_or_create(project=project, name=name)[0]
+
+
+def alone(project: Project) -> None:
+    """What changes plans or pins takes this lock before any other, so that no two wait for one another."""
+    Project.objects.select_for_update().get(pk=project.pk)
 
 
 def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
@@ -110,7 +116,7 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
         raise BadInput(f"A plan may have {MOST_ENTRIES:,} entries.", "entries")
     found: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
-    known = {pin.pk: pin for pin in Pin.objects.select_for_update().filter(pk__in=ids, project=project)}
+    known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
     for told, target in entries:
         step = number(target, "target_step", least=1)
         if step is None:
@@ -172,7 +178,7 @@ def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Bin
 
     Once the run has begun, its binding stays for all its attempts, whatever it asks for. Raises as `of_ref`.
     """
-    row = Run.objects.select_for_update().select_related("project").get(pk=run.pk)
+    row = Run.objects.select_for_update(of=("self",)).select_related("project").get(pk=run.pk)
     if facts:
         Run.objects.filter(pk=row.pk).update(facts={**row.facts, **told_facts(facts)})
     bound = Binding.objects.filter(run=row).select_related("revision__plan__project", "revision__user").first()

@@ -106,6 +106,14 @@ class Product:
         """The JSON answer of the API to GET `path` (below /api/v1/)."""
         return json.loads(self.fetch(f"/api/v1/{path}"))
 
+    def post(self, path: str, data: Any) -> Any:
+        """The JSON answer of the API to POST `data` to `path` (below /api/v1/)."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        body = json.dumps(data).encode()
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}", body, headers, method="POST")
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read())
+
     def fetch(self, path: str) -> bytes:
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
         with urllib.request.urlopen(request, timeout=120) as answer:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.bench import baseline, client, load
+from scripts.bench import baseline, client, load, replay
 from tests.product import Product
 
 
@@ -55,6 +55,16 @@ def server_side(server: Product, files: list[Path], records: int, scratch: Path)
         row(f"exact substring over all: {needle}", f"{ms:.0f} ms, {hits} hits", "<= 600 ms at 630 MB")
 
 
+def replay_side(server: Product, scratch: Path, size: int = 1 << 30) -> None:
+    folder = replay.step_folder(scratch / "kept", size)
+    plain = replay.copied(folder, scratch / "copy")
+    found = replay.pulled(server, folder, scratch / "pulled")
+    row("artifact of 1 GB: cp and sha256sum", f"{plain:.1f} s", "")
+    row("  logged, sent, kept and judged", f"{found['sent']:.1f} s", "")
+    row("  pulled: fetched, hashed, judged, in place", f"{plain / found['pulled']:.2f} x that speed", ">= 0.5 x")
+    row("  memory of pull", f"{found['MB']:.0f} MB", "<= 200 MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--records", type=int, default=10240, help="10240 or 102400")
@@ -68,6 +78,7 @@ def main() -> None:
             server_side(server, files, told.records, Path(folder))
             for what, value in load.metrics(server, names=200, steps=told.metric_steps).items():
                 row(f"metrics, {what}", f"{value:,.0f}", "<= 150 ms" if "charts" in what else "")
+            replay_side(server, Path(folder))
             if not told.skip_memory:
                 for what, value in load.memory(server, files).items():
                     row(

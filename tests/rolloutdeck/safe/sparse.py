@@ -49,8 +49,9 @@ class Writer:
 
 
 def archive(file: BinaryIO, size: int) -> None:
-    """A tensordict with one field of `size` bytes, at the file's position."""
-    field = made.leaf("torch.int64", size // 8, 0, size)
+    """A tensordict with one field of two rows and `size` bytes, at the file's position."""
+    shape = made.listed(made.number(2), made.number(size // 16))
+    field = made.row(made.text("torch.int64"), shape, made.number(0), made.number(size), made.number(0))
     program = made.pickled(made.consolidated(made.tensor(made.storage(size), size), prompts=field), 2)
     writer = Writer(file, file.tell())
     for one in made.members(program, b""):

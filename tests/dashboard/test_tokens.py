@@ -137,3 +137,4 @@ def test_batches_kept_by_prompt_do_not_mix_with_the_steps_of_the_trainer(
     assert 'data-step="3"' in page(signed_in, f"/runs/{run.uid}/steps/latest/")
     assert 'data-total="64"' in page(signed_in, f"/runs/{run.uid}/steps/all/")
     assert 'data-total="4"' in page(signed_in, f"/runs/{run.uid}/steps/7/")
+    assert "Mean score of 2 train steps" in page(signed_in, f"/runs/{run.uid}/")

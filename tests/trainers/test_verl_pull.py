@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck import configuration
+from rolloutdeck.trainers.verl_layout import asking, quoted
 from tests.product import Product
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
@@ -32,10 +34,14 @@ V2 = "actor_rollout_ref.rollout.skip"
 FILE = {"rollout": "gen_batch.dp", "rollout_tq": "tq_batch.pt", "async_rollout": "gen_batch.dp"}
 
 
-@pytest.fixture(scope="module")
-def product() -> Iterator[Product]:
+@pytest.fixture(scope="module", autouse=True)
+def verl_there() -> None:
     if not os.environ.get("TRAINERS_PYTHON"):
         pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
+
+
+@pytest.fixture(scope="module")
+def product(verl_there: None) -> Iterator[Product]:
     with Product() as product:
         yield product
 
@@ -137,6 +143,21 @@ def test_real_verl_returns_the_batch_that_real_verl_dumped(product: Product, kin
     printed = verl("load", kind, expected(tmp_path, {1: 4, 2: 3}), told)
     assert "step 3 is equal" in printed and "step 4 is equal" in printed
     assert hashes(tmp_path / "replay root", FILE[kind]) == ours
+
+
+def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
+    names = ["1e5", *map(quoted, ("a/b", "with space", "1e5", "it's", 'a "b"', "日本", "a=b,c", "${x}"))]
+    cases: list[tuple[str, list[str]]] = []
+    for role in ("rollout", "rollout_tq"):
+        told = [f"skip.{role}.dump_dir={tmp_path}", TRAINER[role]]
+        cases.append((role, told))  # verl's own defaults for all else
+        cases.append((role, [*OLD, *told, "data.gen_batch_size=6"]))
+        cases += [(role, [*OLD, *told, f"trainer.experiment_name={name}"]) for name in names]
+    printed = ended("verl_where.py", [json.dumps([overrides for _, overrides in cases])], tmp_path)
+    for (role, _), found in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
+        asked = asking(dict(configuration.flat(found["config"])))
+        assert asked.role == role
+        assert str(tmp_path / asked.step_folder(7)) == found["folders"][role]
 
 
 def test_a_dump_on_which_v0_would_end_is_mended_so_that_it_does_not(product: Product, tmp_path: Path) -> None:

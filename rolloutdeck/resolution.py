@@ -1,7 +1,7 @@
 """Which pin a step of a run replays: one pure function of the plan's action, its targets and the step.
 
-With targets 1..k the actions are the three of the rollout skip that users of trainers know. A step that is asked twice, or first after a resume,
-gets the same answer: nothing is counted, no history is read.
+With targets 1..k the actions are the three of the rollout skip that users of trainers know. A step that is asked twice,
+or first after a resume, gets the same answer: nothing is counted, no history is read.
 """
 
 from __future__ import annotations

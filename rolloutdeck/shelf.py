@@ -172,8 +172,8 @@ class Shelf:
             remember(artifact.path / name, artifact.stamps[name], file["sha256"])
 
     def keep_in(self, memory: Path) -> None:
-        """From now on the shelf is kept there, with what an earlier process kept. A damaged line costs its own artifact:
-        it is hashed and told again."""
+        """From now on the shelf is kept there, with what an earlier process kept. A damaged line costs its own
+        artifact: it is hashed and told again."""
         self.memory = memory
         try:
             lines = memory.read_bytes().split(b"\n")

@@ -133,7 +133,9 @@ def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
     if before.on_mismatch != after.on_mismatch:
         said.append(f"when a pin does not fit: {before.on_mismatch} → {after.on_mismatch}")
     if before.exclude_flagged != after.exclude_flagged:
-        said.append("flagged rows are left out" if after.exclude_flagged else "flagged rows are kept")
+        said.append(
+            "pins with flagged samples are refused" if after.exclude_flagged else "flagged samples are replayed"
+        )
     old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
     for step in sorted({*old, *new}):
         if old.get(step) == new.get(step):

@@ -150,13 +150,13 @@ def _tell(text: str) -> None:
 
 
 def _no_flags(plan: Plan) -> None:
-    """A trainer that only loads files wants whole batches, so nothing can be left out of one."""
+    """A trainer takes whole batches, so nothing can be left out of one."""
     for entry in plan.entries:
         count = int(entry.source.get("flagged") or 0)
         if count:
             raise BadInput(
                 f"The plan {plan} leaves out flagged samples, and {entry} has {plural(count, 'sample')} flagged bad: "
-                f"without our plug-in the trainer takes whole batches only. Use the plug-in, or save the plan without."
+                f"the trainer takes whole batches only. Withdraw the flags, take the pin out, or save the plan without."
             )
 
 

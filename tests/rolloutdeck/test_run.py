@@ -74,7 +74,7 @@ def test_metrics_that_wait_travel_together(start: Start, at_receiver: Receiver) 
     at_receiver.mode = "ok"
     run.finish()
     assert [point["values"]["loss"] for point in at_receiver.points()] == [step / 2 for step in range(50)]
-    assert len(at_receiver.posted("/metrics/")) == 1
+    assert len(at_receiver.posted("/metrics/")) <= 2  # the last may have been written while the others were sent
 
 
 def test_a_metric_that_is_not_a_number_is_null_and_text_is_left_out(start: Start, at_receiver: Receiver) -> None:

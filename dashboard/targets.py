@@ -131,7 +131,8 @@ class FileTarget:
         return self.told(artifacts.refresh(self.artifact), False) if self.is_here() else None
 
     def is_here(self) -> bool:
-        return Blob.objects.filter(project=self.artifact.run.project_id, sha256=self.sha256).exists()
+        project = self.artifact.run.project_id
+        return Blob.objects.filter(project=project, sha256=self.sha256, bytes=self.size).exists()
 
     def unknown(self) -> Answer:
         return Answer(404, {}, blobs.arrived(self.artifact.run.project_id, self.sha256, self.size))

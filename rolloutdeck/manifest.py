@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from rolloutdeck import wire
 
 MOST_FILES = 10_000
 LONGEST_PATH = 400  # characters
+NO_PATH = re.compile("[\x00-\x1f\x7f\\\\\ud800-\udfff]")
 
 Files = Mapping[str, Mapping[str, Any]]
 
@@ -43,19 +46,21 @@ def check(files: Any) -> None:
     for path, file in files.items():
         check_path(path)
         check_file(path, file)
-    for path in files:
-        parts = path.split("/")
-        if any("/".join(parts[:depth]) in files for depth in range(1, len(parts))):
-            raise ValueError(f"{path!r} lies in a folder that the manifest names as a file.")
+    for folder, path in pairwise(sorted(f"{path}/" for path in files)):  # a folder's files sort right behind it
+        if path.startswith(folder):
+            raise ValueError(f"{path[:-1]!r} lies in a folder that the manifest names as a file.")
+    sizes: dict[str, int] = {}
+    if any(sizes.setdefault(file["sha256"], file["bytes"]) != file["bytes"] for file in files.values()):
+        raise ValueError("The manifest gives one sha256 two sizes; the same bytes have one.")
 
 
 def check_path(path: Any) -> None:
     """Raises ValueError unless `path` leads to one place below a folder, on every system."""
     if not isinstance(path, str) or not 1 <= len(path) <= LONGEST_PATH:
         raise ValueError(f"A path in a manifest is a string of 1 to {LONGEST_PATH} characters, not {str(path)[:60]!r}.")
-    if any(character < " " or character in "\\\x7f" or "\ud800" <= character <= "\udfff" for character in path):
+    if NO_PATH.search(path):
         raise ValueError(f"The path {path!r} holds a NUL, another control character, a backslash or half a pair.")
-    if any(part in ("", ".", "..") for part in path.split("/")):
+    if not {"", ".", ".."}.isdisjoint(path.split("/")):
         raise ValueError(f"The path {path!r} is not relative, or holds an empty part, `.` or `..`.")
 
 

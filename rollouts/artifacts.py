@@ -78,6 +78,11 @@ def facts_of(facts: Any) -> dict[str, Any]:
     return dict(masked(dict(facts)))
 
 
+def together(known: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What was known with what is told now. Raises BadInput where it has become too much."""
+    return facts_of({**known, **told})
+
+
 def origin_of(origin: Any) -> dict[str, str]:
     """Raises BadInput."""
     if origin is None:
@@ -111,7 +116,7 @@ def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
     artifact, created = Artifact.objects.get_or_create(run=run, key=key, defaults=fresh)
     artifact = Artifact.objects.select_for_update().get(pk=artifact.pk)
     artifact.origin = told.origin or artifact.origin
-    artifact.facts = {**artifact.facts, **(told.facts or {}), "role": artifact.role}
+    artifact.facts = together(artifact.facts, {**(told.facts or {}), "role": artifact.role})
     artifact.send_now = artifact.send_now or told.send_now
     lose(artifact, told.gone)
     artifact.save(update_fields=["origin", "facts", "send_now", "state", "message"])
@@ -135,8 +140,9 @@ def refresh(artifact: Artifact) -> Artifact:
     """Finds which of its files are here, whoever sent them. `artifact.due` says afterwards whether to check it."""
     row = Artifact.objects.select_for_update(of=("self",)).select_related("run").get(pk=artifact.pk)
     if row.pending:
-        hashes = {file["sha256"] for file in row.files.values()}
-        here = list(Blob.objects.filter(project=row.run.project_id, sha256__in=hashes))
+        sizes = {file["sha256"]: file["bytes"] for file in row.files.values()}
+        known = Blob.objects.filter(project=row.run.project_id, sha256__in=list(sizes))
+        here = [blob for blob in known if blob.bytes == sizes[blob.sha256]]  # a manifest may lie about a size
         row.blobs.set(here)
         there = {blob.sha256 for blob in here}
         row.missing = sum(file["sha256"] not in there for file in row.files.values())
@@ -222,8 +228,8 @@ def wanted(run: Run, host: str = "") -> list[Wanted]:
     waiting = list(with_blobs(asked.order_by("step", "pk")))
     found = {row.pk: list(files_wanted(row)) for row in waiting}
     lacking = {file.sha256: file for files in reversed(found.values()) for file in reversed(files)}
-    here = Blob.objects.filter(project=run.project_id, sha256__in=list(lacking)).values_list("sha256", flat=True)
-    brought = {sha256 for sha256 in here if lacking.pop(sha256)}
+    here = Blob.objects.filter(project=run.project_id, sha256__in=list(lacking)).values_list("sha256", "bytes")
+    brought = {sha256 for sha256, size in here if lacking[sha256].bytes == size and lacking.pop(sha256)}
     for row in waiting:
         if any(file.sha256 in brought for file in found[row.pk]):
             refresh(row)

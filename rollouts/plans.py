@@ -14,7 +14,7 @@ from django.db.models import Max, QuerySet
 from rolloutdeck import compat, configuration, resolution, trainers, wire
 from rolloutdeck.errors import BadInput as NotUnderstood
 from rollouts import audit, live
-from rollouts.artifacts import facts_of as told_facts
+from rollouts.artifacts import together
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
 from rollouts.words import number, one_of, text
@@ -180,7 +180,7 @@ def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Bin
     """
     row = Run.objects.select_for_update(of=("self",)).select_related("project").get(pk=run.pk)
     if facts:
-        Run.objects.filter(pk=row.pk).update(facts={**row.facts, **told_facts(facts)})
+        Run.objects.filter(pk=row.pk).update(facts=together(row.facts, facts))
     bound = Binding.objects.filter(run=row).select_related("revision__plan__project", "revision__user").first()
     if bound and has_begun(row):
         return bound

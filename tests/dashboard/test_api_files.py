@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 
 from dashboard.door import Door
-from rollouts import blobs, storage, verdicts
+from rollouts import artifacts, blobs, storage, verdicts
 from rollouts.models import Artifact, Blob, Membership, Project, Run
 from tests import make
 from tests.dashboard.serve import Answer, Site, served
@@ -235,3 +235,15 @@ def test_a_malformed_address_is_no_file(site: Site, key: str, reading: str, run:
     asked = f"/api/v1/runs/u1/{path.format(sha='a' * 64)}"
     assert site.send("PUT", asked, META, Authorization=key).status in (400, 404)
     assert site.send("GET", asked, Authorization=reading).status == 400
+
+
+def test_the_bytes_of_another_size_are_no_file_of_a_manifest_that_lies(site: Site, key: str, run: Run) -> None:
+    files = {"meta.json": META}
+    registered(run, 3, files)
+    assert put(site, key, files, META).status == 201
+    lies = {"meta.json": {"sha256": sha(META), "bytes": 99}}
+    lying = artifacts.register(run, "files", artifacts.Manifest.read({"role": "rollout", "step": 4, "files": lies}))[0]
+    asked = f"/api/v1/runs/u1/artifacts/{lying.key}/files/{sha(META)}/"
+    assert site.send("HEAD", asked, Authorization=key).status == 404
+    sent = site.send("PUT", asked, META, Authorization=key)
+    assert sent.status == 400 and "99 bytes" in sent.json["error"]["message"]

@@ -1,6 +1,7 @@
 """The name of an artifact."""
 
 import hashlib
+import time
 
 import pytest
 
@@ -10,18 +11,18 @@ SHA = "ab" * 32
 
 
 def test_the_key_is_the_sha256_of_sorted_compact_json_in_utf8():
-    files = {"meta.json": {"sha256": SHA, "bytes": 20}, "é/gen_batch.dp": {"bytes": 3, "sha256": SHA}}
-    plain = f'{{"meta.json":{{"bytes":20,"sha256":"{SHA}"}},"é/gen_batch.dp":{{"bytes":3,"sha256":"{SHA}"}}}}'
+    files = {"meta.json": {"sha256": SHA, "bytes": 20}, "é/gen_batch.dp": {"bytes": 3, "sha256": "cd" * 32}}
+    plain = f'{{"meta.json":{{"bytes":20,"sha256":"{SHA}"}},"é/gen_batch.dp":{{"bytes":3,"sha256":"{"cd" * 32}"}}}}'
     assert manifest.canonical(files) == plain.encode()
     assert manifest.key_of(files) == hashlib.sha256(plain.encode()).hexdigest()
     assert manifest.size_of(files) == 23
 
 
 def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_does():
-    one, two = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": SHA, "bytes": 2})
+    one, two = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": "ef" * 32, "bytes": 2})
     key = manifest.key_of(dict([one, two]))
     assert manifest.key_of(dict([two, one])) == key
-    others = [{"sha256": "cd" * 32, "bytes": 2}, {"sha256": SHA, "bytes": 3}]
+    others = [{"sha256": "cd" * 32, "bytes": 2}, {"sha256": "ef" * 32, "bytes": 3}]
     assert len({key, manifest.key_of(dict([one, ("c", two[1])])), *(manifest.key_of({"b": o}) for o in others)}) == 4
 
 
@@ -56,3 +57,23 @@ def test_a_name_cannot_be_a_file_and_a_folder():
     file = {"sha256": SHA, "bytes": 1}
     with pytest.raises(ValueError, match="names as a file"):
         manifest.key_of({"0": file, "0/tq_batch.pt": file})
+
+
+def test_a_folder_is_found_whatever_sorts_between_it_and_its_files():
+    file = {"sha256": SHA, "bytes": 1}
+    manifest.check({"a": file, "a.b/c": file, "a-b": file})
+    with pytest.raises(ValueError, match="'a/b/c' lies in a folder"):
+        manifest.check({"a": file, "a.b/c": file, "a-b": file, "a/b/c": file})
+
+
+def test_the_same_bytes_have_one_size():
+    with pytest.raises(ValueError, match="two sizes"):
+        manifest.check({"a": {"sha256": SHA, "bytes": 1}, "b": {"sha256": SHA, "bytes": 2}})
+
+
+def test_the_longest_manifest_is_checked_at_once():
+    deep = "a/" * 190
+    files = {f"{deep}{n}": {"sha256": f"{n:064x}", "bytes": 1} for n in range(manifest.MOST_FILES)}
+    started = time.monotonic()
+    manifest.check(files)
+    assert time.monotonic() - started < 2

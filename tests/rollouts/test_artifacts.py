@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import artifacts, blobs, pins
+from rollouts import artifacts, blobs, pins, plans
 from rollouts.errors import BadInput
 from rollouts.models import Artifact, Blob, Project, Run
 from tests import make
@@ -151,3 +151,21 @@ def test_files_that_many_steps_share_do_not_make_it_look_as_if_it_were_being_sen
     brought(registered(run, 3, FILES), {"meta.json": FILES["meta.json"]})
     other = registered(make.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
     assert (other.state, other.missing) == ("waiting", 1)
+
+
+def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run: Run) -> None:
+    brought(registered(run, 3, FILES), FILES)
+    [one] = manifest_of({"meta.json": meta(3)}).values()
+    lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**one, "bytes": 99}}, "send_now": True}
+    artifact, _ = artifacts.register(run, "files", artifacts.Manifest.read(lies))
+    assert (artifact.due, artifacts.missing(artifact)) == (False, [one["sha256"]])
+    assert [file.bytes for file in artifacts.wanted(run)] == [99]
+
+
+def test_facts_do_not_grow_without_an_end(run: Run) -> None:
+    registered(run, 3, FILES, facts={"first": "x" * 30_000})
+    with pytest.raises(BadInput, match="facts"):
+        registered(run, 3, FILES, facts={"second": "x" * 30_000})
+    plans.bind(run, facts={"first": "x" * 30_000})
+    with pytest.raises(BadInput, match="facts"):
+        plans.bind(run, facts={"second": "x" * 30_000})

@@ -194,6 +194,8 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
     entries = {entry.target: entry for entry in plan.entries}
     left_out: dict[int, str] = {}
     found: dict[int, Placement] = {}
+    if plan.action == "cache":  # which replays at its targets only, however far away they are
+        steps = [target for target in sorted(entries) if target in steps]
     for step in steps:
         target = resolve(plan.action, list(entries), step)
         if target is None or target in left_out:

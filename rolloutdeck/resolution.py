@@ -20,7 +20,10 @@ def resolve(action: str, targets: Sequence[int], step: int) -> int | None:
     """
     if action not in wire.ACTIONS:
         raise ValueError(f"The action of a plan is one of {', '.join(wire.ACTIONS)}, not {str(action)[:40]!r}.")
-    ordered = sorted(set(targets))
+    return _among(sorted(set(targets)), action, step)
+
+
+def _among(ordered: Sequence[int], action: str, step: int) -> int | None:
     place = bisect_left(ordered, step)
     if place < len(ordered):
         return step if ordered[place] == step else None
@@ -31,4 +34,6 @@ def resolve(action: str, targets: Sequence[int], step: int) -> int | None:
 
 def strip(action: str, targets: Sequence[int], steps: Iterable[int]) -> list[tuple[int, int | None]]:
     """What a run would do: (step, target or None) for each of `steps`."""
-    return [(step, resolve(action, targets, step)) for step in steps]
+    resolve(action, (), 0)  # an unknown action is one whatever the steps are
+    ordered = sorted(set(targets))
+    return [(step, _among(ordered, action, step)) for step in steps]

@@ -27,7 +27,7 @@ def number(value: Any, field: str, *, least: int = 0, most: int = BIGGEST) -> in
     """`value` as an integer from `least` to `most`; None and the empty string are None. Raises BadInput."""
     if value is None or value == "":
         return None
-    if isinstance(value, str) and len(value) < 30 and value.isascii() and value.lstrip("-").isdigit():
+    if isinstance(value, str) and len(value) < 30 and value.isascii() and value.removeprefix("-").isdigit():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(f"`{field}` must be a whole number.", field)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from django.db.models import Count
+
 from dashboard.api.shown import address, source
 from rolloutdeck.compat import Difference
 from rollouts import artifacts, pins
@@ -13,6 +15,8 @@ from rollouts.models import Artifact, Flag, Pin, Revision, Run
 from rollouts.pins import Standing
 from rollouts.plans import Judged
 from rollouts.replays import Cell, Strip
+
+PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a pin, and of the step that it stands on
 
 
 def artifact(row: Artifact) -> dict[str, Any]:
@@ -111,12 +115,11 @@ def differences(rows: Iterable[Difference]) -> list[dict[str, Any]]:
 
 def flagged_of(rows: Iterable[Pin]) -> dict[int, int]:
     """How many samples of each pinned step are flagged bad, by the pin's id."""
-    found = {}
-    for row in rows:
-        place = {f"step__{name}": getattr(row, name) for name in ("run", "attempt", "split", "step_kind", "step")}
-        bad = Flag.objects.filter(**place, label=Flag.Label.BAD, withdrawn_at=None)
-        found[row.pk] = bad.values("sample").distinct().count()
-    return found
+    pins = {row.pk: tuple(getattr(row, name) for name in PLACE) for row in rows}
+    bad = Flag.objects.filter(step__run__in={place[0] for place in pins.values()}, label=Flag.Label.BAD)
+    places = bad.filter(withdrawn_at=None).values_list(*(f"step__{name}" for name in PLACE))
+    counts = {tuple(place): count for *place, count in places.annotate(Count("sample", distinct=True))}
+    return {pk: counts.get(place, 0) for pk, place in pins.items()}
 
 
 def cell(row: Cell) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def chosen(request: HttpRequest, run: Run, ask: Ask, page: asking.Page, role: st
 def wanted(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | None:
     if word == "all":
         return None
-    if word != "latest" and not (word.lstrip("-").isdigit() and len(word) < 19):
+    if word != "latest" and not (word.isascii() and word.removeprefix("-").isdigit() and len(word) < 19):
         raise Http404("A step is a number, latest, or all.")
     found = opened.step_of(run, split, None if word == "latest" else int(word), attempt)
     if found is None and word != "latest":

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from rollouts import verdicts
 from rollouts.models import Artifact, AuditEntry, Project, Run
@@ -245,3 +247,19 @@ def test_the_api_describes_all_of_it(ask: Ask) -> None:
         "projects/{slug}/replay-plan/": {"get", "put"},
     }
     assert {path: set(paths[f"/api/v1/{path}"]) for path in methods} == methods
+
+
+def test_a_plan_that_replays_a_pin_at_a_thousand_steps_asks_the_database_a_few_times(ask: Ask, run: Run) -> None:
+    ready(run)
+    pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
+    entries = [{"pin": pin, "target_step": step} for step in range(1, 1001)]
+    with CaptureQueriesContext(connection) as asked:
+        assert plan(ask, '"0"', entries=entries).status_code == 200
+    assert len(asked) < 60
+
+
+def test_a_number_with_two_signs_is_none(ask: Ask, run: Run, owner: User) -> None:
+    assert ask("GET", "pins/?step=--5").status_code == 400
+    assert ask("PUT", "runs/u1/artifacts/", {**told(), "step": "--5"}).status_code == 400
+    for word in ("--5", "%C2%B2"):
+        assert Ask.signed_in(owner)("GET", f"/runs/u1/steps/{word}/").status_code == 404

@@ -52,6 +52,10 @@ def test_cache_lies_at_its_targets_only() -> None:
     assert lay(plan("cache", entry(3, 12), entry(5, 20)), most=4) == {3: 12}
 
 
+def test_a_target_far_away_costs_nothing() -> None:
+    assert lay(plan("cache", entry(3, 12), entry(2**62, 20))) == {3: 12, 2**62: 20}
+
+
 def test_repeat_goes_round_its_targets_and_waits_until_the_first() -> None:
     assert lay(plan("repeat", entry(2, 12), entry(3, 20)), most=7) == {2: 12, 3: 20, 4: 12, 5: 20, 6: 12, 7: 20}
 

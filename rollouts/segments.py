@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from django.db import transaction
 
 from rollouts import storage, upkeep
-from rollouts.bodies import scan
+from rollouts.bodies import opened, rows_of
 from rollouts.models import Dump, Run, Segment
 from rollouts.parquet import FIXED, PART, SCHEMA_VERSION, Writer
 
@@ -80,10 +80,13 @@ def copy(dumps: Sequence[Dump], path: Path) -> list[Moved]:
     writer = Writer(path, schema)
     moved = []
     try:
-        for dump in dumps:
-            moved.append(Moved(dump, writer.rows))
-            for table in scan(dump, None):
-                writer.write(fitted(table, schema))
+        for _, inside in groupby(dumps, lambda dump: dump.segment_id):
+            lying = list(inside)
+            with opened(lying[0]) as file:
+                for dump in lying:
+                    moved.append(Moved(dump, writer.rows))
+                    for table in rows_of(dump, file, None):
+                        writer.write(fitted(table, schema))
     finally:
         writer.close()
     return moved

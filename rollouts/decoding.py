@@ -6,9 +6,11 @@ is run. Decoded as trainers decode for their dumps of text: without special toke
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -25,6 +27,8 @@ FILE = "tokenizer.json"
 MOST_BYTES = 128 << 20  # of a tokenizer.json; the largest vocabularies have a third of it
 KEPT = 2  # in a process; a large vocabulary takes 100 MB
 LARGEST_ID = 2**31
+MOST_DECODERS = 8  # one after the other; each may double a text
+LONGEST_TOKEN = 4096  # characters; the longest of known vocabularies are runs of a few hundred spaces
 
 
 class Decoder:
@@ -43,7 +47,34 @@ class Decoder:
 
     def decoded(self, rows: Sequence[Sequence[int]], skip: bool) -> list[str]:
         known = [[token for token in row if 0 <= token < LARGEST_ID] for row in rows]
-        return list(self.tokenizer.decode_batch(known, skip_special_tokens=skip))
+        with rust():
+            return list(self.tokenizer.decode_batch(known, skip_special_tokens=skip))
+
+
+@contextmanager
+def rust() -> Iterator[None]:
+    """What the library did not expect arrives as a PanicException, which is no Exception; here it is a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the library ended on it: {error}") from error
+
+
+def check(tokenizer: Tokenizer) -> None:
+    """Raises ValueError for one whose texts could take for ever, or all memory: its file is anybody's."""
+    if max(map(len, tokenizer.get_vocab()), default=0) > LONGEST_TOKEN:
+        raise ValueError(f"it has a token of more than {LONGEST_TOKEN} characters")
+    steps = [json.loads(tokenizer.decoder.__getstate__())] if tokenizer.decoder else []
+    for step in steps:
+        steps += step.get("decoders", ())  # a sequence has more of them
+        if step["type"] == "Replace" and "Regex" in step["pattern"]:
+            raise ValueError("it decodes by a regular expression")
+        if step["type"] == "Replace" and len(step["content"]) > len(step["pattern"]["String"]):
+            raise ValueError("it decodes by a replacement that makes text longer")
+    if len(steps) > MOST_DECODERS:
+        raise ValueError(f"it decodes in more than {MOST_DECODERS} steps")
 
 
 def tokenizer_of(run: Run) -> Decoder | None:
@@ -88,12 +119,12 @@ def loaded(path: Path) -> Decoder | None:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES} bytes")
-        return Decoder(Tokenizer.from_str(path.read_text("utf-8")))
+        with rust():
+            found = Tokenizer.from_str(path.read_text("utf-8"))
+            check(found)
+        return Decoder(found)
     except OSError:
         raise
-    except BaseException as error:
-        # The library is Rust: what it did not expect arrives as a PanicException, which is no Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
+    except Exception as error:
         log.warning("The tokenizer %s cannot be read: %s", path.name[:12], error)
         return None

@@ -15,7 +15,8 @@ from rollouts.models import Artifact, Blob
 
 log = logging.getLogger(__name__)
 
-MOST_JSON = 256 << 20  # bytes; a tokenizer has tens of millions
+MOST_JSON = 128 << 20  # bytes; a tokenizer has tens of millions
+MOST_VALUES = 10_000_000  # in it, of which each takes a hundred bytes of memory; a tokenizer has one or two
 MOST_MESSAGE = 2000
 
 
@@ -59,7 +60,10 @@ def json_reasons(blob: Blob) -> list[str]:
         return [f"it is called JSON and has {blob.bytes} bytes; {MOST_JSON} are read."]
     try:
         with blobs.open_blob(blob.project_id, blob.sha256) as file:
-            json.loads(file.read().decode("utf-8"))
+            plain = file.read()
+        if sum(map(plain.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            return [f"it is called JSON and has more than {MOST_VALUES} values; so many are not read."]
+        json.loads(plain.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return [f"it is called JSON and is none: {error}."]
     return []

@@ -77,7 +77,7 @@ def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
 def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
     """Which steps each pin is replayed at, and which generate."""
     targets = [int(entry["target_step"]) for entry in entries]
-    cells = strip(action, targets, range(1, (steps or max(targets) + BEYOND) + 1))
+    cells = strip(action, targets, range(1, min(steps or max(targets) + BEYOND, MOST_STEPS) + 1))
     replayed: dict[int, list[int]] = {}
     for step, target in cells:
         if target is not None:

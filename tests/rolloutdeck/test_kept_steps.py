@@ -550,3 +550,13 @@ def test_an_empty_plan_says_how_to_fill_it(
     assert cli.main(["plan", "--project", "math"]) == 0
     said = capsys.readouterr()
     assert said.out == "Plan default replays nothing.\n" and "Pin a step" in said.err
+
+
+def test_a_target_far_away_is_shown_at_once(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_RUN")
+    planned(training, owner, node, target=2**62)
+    assert cli.main(["plan", "--project", "math"]) == 0
+    said = capsys.readouterr().out
+    assert f"{2**62}  " in said and "steps 1-10000 generate" in said

@@ -59,6 +59,36 @@ def test_a_decoder_with_a_broken_pattern_is_passed_over(tmp_path: Path) -> None:
     assert decoding.loaded(changed(tmp_path, decoder=pattern)) is None
 
 
+GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""},
+        {"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Sequence", "decoders": [GROWING] * 3}]},
+        {"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": ""}] * 40},
+    ],
+)
+def test_a_decoder_that_could_take_for_ever_or_all_memory_is_passed_over(tmp_path: Path, decoder: Any) -> None:
+    assert decoding.loaded(changed(tmp_path, decoder=decoder)) is None
+
+
+def test_a_usual_sequence_of_decoders_is_taken(tmp_path: Path) -> None:
+    usual = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    assert decoding.loaded(changed(tmp_path, decoder={"type": "Sequence", "decoders": [*usual, strip]}))
+
+
+def test_a_vocabulary_with_a_book_in_it_is_passed_over(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b" * 5000: 1}, "unk_token": "a"}
+    assert decoding.loaded(changed(tmp_path, model=model, added_tokens=[])) is None
+
+
 def test_a_file_too_large_for_a_vocabulary_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with path.open("wb") as file:

@@ -122,3 +122,8 @@ def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     verdicts.check(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "ready"
+
+
+def test_json_that_would_take_all_memory_is_not_read(run: Run) -> None:
+    artifact = checked(run, {"meta.json": b"[" + b"[]," * verdicts.MOST_VALUES + b"0]"})
+    assert artifact.state == "unsafe" and "more than 10000000 values" in artifact.message

@@ -15,6 +15,8 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.manifest import check as check_manifest
 from rolloutdeck.resolution import resolve
 
+MOST_STEPS = 1_000_000  # of a plan that goes on after its last target
+
 Raw = Mapping[str, Any]
 
 
@@ -183,6 +185,8 @@ def steps_of(plan: Plan, asking: Asking, most: int | None) -> range:
         raise BadInput(
             f"The plan {plan} goes on after its last step ({plan.action}): say --steps N, how many steps to lay out."
         )
+    if last > MOST_STEPS:
+        raise BadInput(f"{last:,} steps are too many to lay out; say --steps N, at most {MOST_STEPS:,}.")
     return range(1, last + 1)
 
 

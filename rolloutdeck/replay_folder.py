@@ -7,10 +7,12 @@ names are no step's, so a trainer passes over them.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,7 +32,10 @@ class ReplayFolder:
     def __init__(self, path: Path) -> None:
         """Takes the folder, which must be absent, empty or marked as ours. Raises BadInput, changes nothing."""
         self.path = Path(os.path.realpath(path))
+        self._release: Callable[[], object] | None = None
         self.aside = self.path / ASIDE
+        if self.path.is_dir():
+            self._lock()
         self._record = _read(self.path)
         self.files: dict[str, str] = dict(self._record.get("files", {}))
         self.folders = {PurePosixPath(folder) for folder in self._record.get("folders", ())}
@@ -42,14 +47,15 @@ class ReplayFolder:
     def claim(self, folders: Iterable[PurePosixPath]) -> None:
         """Marks the folder as ours, these step folders included. Raises BadInput where a stranger's file is."""
         wanted = set(folders)
-        for folder in sorted(wanted - self.folders):
-            for place in [folder, *folder.parents][:-1]:
+        for folder in sorted(wanted):
+            for place in [PurePosixPath(ASIDE), folder, *folder.parents][:-1]:
                 if (self.path / place).is_symlink():
                     raise BadInput(f"{self.path / place} is a link; `pull` writes below --into only.")
-            if (self.path / folder).exists():
+            if folder not in self.folders and (self.path / folder).exists():
                 raise BadInput(f"{self.path / folder} was not written by `pull`: another --into is needed.")
         self.folders |= wanted
         self.aside.mkdir(parents=True, exist_ok=True)
+        self._lock()
         self._write({"complete": False})
 
     def known(self, sha256: str) -> Path | None:
@@ -92,6 +98,21 @@ class ReplayFolder:
         self.folders = set(self._placed)
         self._write({**about, "complete": True})
         shutil.rmtree(self.aside, ignore_errors=True)
+        if self._release is not None:
+            self._release()
+
+    def _lock(self) -> None:
+        """No other `pull` works here until this one ends, however it ends. Raises BadInput while one does."""
+        if self._release is not None:
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        self._release = weakref.finalize(self, os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"Another `pull` is at work in {self.path}; wait for it, or give another --into.") from None
+        except OSError:  # a file system without locks
+            return
 
     def _check_own(self) -> None:
         """What a trainer wrote into one of our step folders would be lost when it is replaced."""
@@ -141,10 +162,10 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if not path.is_dir():
         raise BadInput(f"{path} is a file; --into needs a folder.")
-    if not any(path.iterdir()):
+    if {file.name for file in path.iterdir()} <= {ASIDE}:  # empty, or a pull was killed before it had marked it
         return {}
     try:
-        if (path / MANIFEST).stat().st_size > MAX_MANIFEST:
+        if not (path / MANIFEST).is_file() or (path / MANIFEST).stat().st_size > MAX_MANIFEST:
             raise ValueError
         found = json.loads((path / MANIFEST).read_bytes())
         if found["rolloutdeck"] != "pull" or not all(map(_is_below, [*found["folders"], *found["files"]])):

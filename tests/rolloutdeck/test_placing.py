@@ -56,6 +56,11 @@ def test_a_target_far_away_costs_nothing() -> None:
     assert lay(plan("cache", entry(3, 12), entry(2**62, 20))) == {3: 12, 2**62: 20}
 
 
+def test_a_plan_that_goes_on_is_not_laid_out_for_ever() -> None:
+    with pytest.raises(BadInput, match="too many to lay out"):
+        steps_of(plan("repeat", entry(1, 12)), V0, 10**30)
+
+
 def test_repeat_goes_round_its_targets_and_waits_until_the_first() -> None:
     assert lay(plan("repeat", entry(2, 12), entry(3, 20)), most=7) == {2: 12, 3: 20, 4: 12, 5: 20, 6: 12, 7: 20}
 

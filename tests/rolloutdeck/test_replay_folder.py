@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from pathlib import Path, PurePosixPath
 
@@ -101,6 +102,7 @@ def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
     folder.claim([TREE / "2"])
     (folder.aside / sha256(b"two")).write_bytes(b"two")
     assert json.loads((tmp_path / MANIFEST).read_text())["complete"] is False
+    del folder
     assert ReplayFolder(tmp_path).known(sha256(b"two")) is not None
     lay(tmp_path, {2: b"two"})
     assert found(tmp_path) == {"2": b"two"}
@@ -147,3 +149,43 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadInput, match="needs a folder"):
         ReplayFolder(tmp_path / "file")
+
+
+def test_one_pull_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    first = ReplayFolder(tmp_path / "into")
+    first.claim([TREE / "1"])
+    with pytest.raises(BadInput, match="Another `pull` is at work"):
+        ReplayFolder(tmp_path / "into")
+    first.finish({})
+    lay(tmp_path / "into", {1: b"one"})
+
+
+def test_of_two_pulls_that_find_no_folder_one_makes_it(tmp_path: Path) -> None:
+    first, second = ReplayFolder(tmp_path / "into"), ReplayFolder(tmp_path / "into")
+    first.claim([TREE / "1"])
+    with pytest.raises(BadInput, match="Another `pull` is at work"):
+        second.claim([TREE / "1"])
+
+
+def test_a_pull_that_was_killed_before_it_had_marked_the_folder_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "into" / ASIDE).mkdir(parents=True)
+    lay(tmp_path / "into", {1: b"one"})
+    assert found(tmp_path / "into") == {"1": b"one"}
+
+
+@pytest.mark.parametrize("place", [ASIDE, TREE.parts[0]])
+def test_a_link_in_our_folder_leads_nowhere(tmp_path: Path, place: str) -> None:
+    lay(tmp_path / "into", {1: b"one"})
+    (tmp_path / "elsewhere").mkdir()
+    if (tmp_path / "into" / place).exists():
+        (tmp_path / "into" / place).rename(tmp_path / "moved")
+    (tmp_path / "into" / place).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="is a link"):
+        lay(tmp_path / "into", {1: b"one", 2: b"two"})
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_list_that_is_no_file_is_not_ours(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / MANIFEST)
+    with pytest.raises(BadInput, match="not written by `pull`"):
+        ReplayFolder(tmp_path)

@@ -10,22 +10,23 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.pages import text
 from dashboard.pages.ask import Ask
+from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
 from dashboard.pages.strip import Bar, Strip
 
 
-def rows(page: Iterable[Row], columns: list[str], link: str, *, with_step: bool) -> SafeString:
+def rows(page: Iterable[Row], columns: list[str], link: str, boards: Boards, *, with_step: bool) -> SafeString:
     """`<tr>` for each row; `link` is the page's address, to which `sel=` is added."""
     joined = link + ("&" if "?" in link and not link.endswith("?") else "")
-    return mark_safe("\n".join(row(one, columns, escape(joined), with_step) for one in page))
+    return mark_safe("\n".join(row(one, columns, escape(joined), boards, with_step) for one in page))
 
 
-def row(one: Row, columns: list[str], link: str, with_step: bool) -> str:
+def row(one: Row, columns: list[str], link: str, boards: Boards, with_step: bool) -> str:
     sample = one.sample
     cells = [
         f'<td class="num">{sample.step.step}</td>' if with_step else "",
         f'<td class="num">{text.score(sample.score)}</td>',
-        f'<td class="num muted group">{escape(one.group)}</td>' if "group" in columns else "",
+        group(one, boards) if "group" in columns else "",
         f'<td class="num muted">{"" if sample.index is None else sample.index}</td>' if "n" in columns else "",
         f'<td class="num">{text.signed(sample.advantage)}</td>' if "adv" in columns else "",
         f'<td class="num">{one.length}</td><td class="marks">{marks(one)}</td>',
@@ -34,6 +35,13 @@ def row(one: Row, columns: list[str], link: str, with_step: bool) -> str:
         f'<td class="mono">{text.line(sample.expected)}</td>' if "expected" in columns else "",
     ]
     return f'<tr id="r-{sample.pk}" data-id="{sample.pk}">{"".join(cells)}</tr>'
+
+
+def group(one: Row, boards: Boards) -> str:
+    """Where all responses of the row's group stand side by side."""
+    link = escape(boards.link(one.sample))
+    inside = f'<a href="{link}" data-board title="its group, side by side">{text.plain(one.group)}</a>' if link else ""
+    return f'<td class="num group">{inside}</td>'
 
 
 def tail(one: Row, link: str) -> str:

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 
 from dashboard.pages import asking, opened, views
 from dashboard.pages.ask import Ask
+from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
 from rollouts import bodies
 from rollouts.errors import BadInput
@@ -48,6 +49,7 @@ def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str
         "head": Row(sample),
         "body": body,
         "siblings": siblings(sample),
+        "board_link": Boards(sample.step.run, ask).link(sample),
         "past": past,
         "past_before": past[place - 1] if past and place else None,
         "past_after": past[place + 1] if place + 1 < len(past) else None,

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from dashboard import assets
 from dashboard.pages import cells, drawing, text
 from dashboard.pages.ask import Ask
+from dashboard.pages.boards import Boards
 
 register = template.Library()
 
@@ -52,9 +53,9 @@ def ago(moment: datetime | None) -> str:
 
 @register.simple_tag(takes_context=True)
 def rows(context: template.Context) -> SafeString:
-    return drawing.rows(
-        context["page"].rows, context["columns"], context["rows_link"], with_step=context["word"] == "all"
-    )
+    boards = Boards(context["run"], context["ask"])
+    link, every = context["rows_link"], context["word"] == "all"
+    return drawing.rows(context["page"].rows, context["columns"], link, boards, with_step=every)
 
 
 @register.simple_tag(takes_context=True)

@@ -5,6 +5,7 @@ import "./doorbell.js";
 import "./reader.js";
 import "./flags.js";
 import "./pins.js";
+import "./board.js";
 
 document.documentElement.classList.add("js");
 if (document.querySelector("[data-charts]")) import("./charts.js");

@@ -94,7 +94,7 @@ const CLICKS = {
 };
 
 document.addEventListener("click", (event) => {
-  if (!page || !pane || !plain(event)) return;
+  if (!page || !pane || !plain(event) || event.target.closest("[data-board]")) return;
   for (const [selector, act] of Object.entries(CLICKS)) {
     const found = event.target.closest(selector);
     if (!found) continue;

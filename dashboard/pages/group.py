@@ -1,0 +1,106 @@
+"""The group board: the responses of one prompt in one step side by side, lowest score first."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from dashboard import access
+from dashboard.pages import asking, listing, opened, panels, reading, strip
+from dashboard.pages import step as step_page
+from dashboard.pages.ask import Ask, clean
+from dashboard.pages.boards import APART, Boards
+from rollouts import groups
+from rollouts.groups import Board, Response
+from rollouts.models import Run
+
+PANELS = {"board": "group/board.html", "strip": "parts/strip.html", "alive": "parts/alive.html"}
+BEGINNING = 8  # characters of a sample's id that name it in `whole=`
+MOST_WHOLE = 64
+
+
+@login_required
+@require_safe
+def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse:
+    """`step` is a number or `latest`. `whole=all`, or beginnings of ids, names the responses to show whole; `name` is
+    the group where it cannot be a part of an address."""
+    run = access.run_or_404(request, uid)
+    role, status = run.project.role_of(request.user), run.status
+    name = request.GET.get("name", "") if group == APART and "name" in request.GET else group
+    return panels.answer(
+        request,
+        "group/page.html",
+        PANELS,
+        lambda: context(request, run, step, clean(name)) | {"status": status},
+        *(run.version, status, role),
+    )
+
+
+def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, Any]:
+    ask = Ask.of(request.GET)
+    attempt = opened.attempt_of(run, ask.attempt)
+    split = ask.split or strip.first_split(run)
+    row = step_page.wanted(run, split, word, attempt)
+    if row is None:
+        raise Http404("A group is of one step: a number, or latest.")
+    row = groups.home(run, row, name, attempt)
+    wanted = request.GET.get("whole", "")
+    begun = tuple(part for part in wanted.split(",") if len(part) >= BEGINNING)[:MOST_WHOLE]
+    found = groups.board(row, name, whole=begun, every=wanted == "all")
+    if found is None:
+        raise Http404(f"The {split} step {row.step} of this run has no group {name[:80]}.")
+    return {
+        "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
+        "tab": "samples", "strip": strip.of(run, split, attempt), "board": found, "columns": columns(found),
+        "folds": folds(found), "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
+        "words": reading.words_of(ask.q), **walk(run, split, found, ask),
+    }  # fmt: skip
+
+
+def columns(found: Board) -> list[dict[str, Any]]:
+    """Of a board that is not folded, the first eight with a key."""
+    if found.folded:
+        return []
+    return [column(*pair, key=str(at)) for at, pair in enumerate(paired(found.responses), 1)]
+
+
+def folds(found: Board) -> list[dict[str, Any]]:
+    every = found.folds()
+    if not found.folded:
+        return [{"fold": fold} for fold in every]
+    heads = dict(paired(found.responses))
+    return [{"fold": fold, "columns": [column(one, heads[one]) for one in fold.responses]} for fold in every]
+
+
+def paired(responses: list[Response]) -> list[tuple[Response, listing.Row]]:
+    return list(zip(responses, listing.rows(one.sample for one in responses), strict=True))
+
+
+def column(one: Response, head: listing.Row, key: str = "") -> dict[str, Any]:
+    return {"one": one, "head": head, "key": key, "begun": one.sample.pk[:BEGINNING]}
+
+
+def walk(run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:
+    """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
+    result = asking.find(run, split, found.step, ask)
+    names = in_order(result)
+    links = Boards(run, ask)
+    here = links.of(found.step, found.group)
+    at = names.index(found.group) if found.group in names else None
+    before, after = (at - 1, at + 1) if at is not None else (-1, 0)
+    return {
+        "result": result, "groups": len(names), "at": None if at is None else at + 1,
+        "here": here + ("&" if "?" in here else "?"),
+        "before": links.of(found.step, names[before]) if 0 <= before < len(names) else "",
+        "after": links.of(found.step, names[after]) if after < len(names) else "",
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def in_order(result: asking.Result) -> list[str]:
+    """The groups of a result, each at the place of its first sample."""
+    return list(dict.fromkeys(result.found.samples.values_list("group", flat=True)))

@@ -1,0 +1,181 @@
+"""A group: the responses of one prompt in one step, to be read side by side, and put together by their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Final
+
+from rollouts import bodies
+from rollouts.answers import answer_of
+from rollouts.bodies import Body
+from rollouts.models import Attempt, Run, Sample, Step
+
+MOST: Final = 512
+FOLD_ABOVE: Final = 8
+TAIL: Final = 480  # characters of a response that is not shown whole
+AT_ONCE: Final = 32  # bodies in memory
+
+
+@dataclass(slots=True, eq=False)
+class Response:
+    """One trajectory by its last sample. `text` is its whole text where `whole`, else the end of it; None where only
+    tokens were recorded or the body is lost."""
+
+    sample: Sample
+    text: str | None
+    answer: str
+    whole: bool
+    cut: bool
+    truth: str | None
+
+
+@dataclass(slots=True)
+class Fold:
+    """Responses with the same answer; none for an empty `answer`."""
+
+    answer: str
+    responses: list[Response]
+
+    @property
+    def count(self) -> int:
+        return len(self.responses)
+
+    @property
+    def right(self) -> int:
+        return sum(one.sample.correct is True for one in self.responses)
+
+    @property
+    def score(self) -> float | None:
+        scores = known([one.sample for one in self.responses])
+        return fmean(scores) if scores else None
+
+    @property
+    def verdict(self) -> str:
+        """`right` where all are, `3 right` where some are."""
+        return "" if not self.right else "right" if self.right == self.count else f"{self.right} right"
+
+    @property
+    def open(self) -> bool:
+        return any(one.whole for one in self.responses)
+
+
+@dataclass(slots=True)
+class Board:
+    """`step` is the step that the group was found in. `samples` has all of the group's trajectories, `responses` at
+    most `MOST` of them, lowest score first; `inner` counts the samples that a later one of theirs ends. `prompts`
+    counts the different prompts of `responses`, of which `prompt` is the first."""
+
+    step: Step
+    group: str
+    prompt: str
+    prompts: int
+    samples: list[Sample]
+    responses: list[Response]
+    inner: int
+
+    @property
+    def scores(self) -> list[float]:
+        return known(self.samples)
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.scores) if self.scores else None
+
+    @property
+    def spread(self) -> float | None:
+        return pstdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def flat(self) -> bool:
+        """Zero variance, by the rule of `is:zerovar`: two scores or more, all equal."""
+        return len(self.scores) > 1 and min(self.scores) == max(self.scores)
+
+    @property
+    def judged(self) -> int:
+        return sum(one.correct is not None for one in self.samples)
+
+    @property
+    def right(self) -> int:
+        return sum(one.correct is True for one in self.samples)
+
+    @property
+    def truth(self) -> str | None:
+        return next((one.truth for one in self.responses if one.truth is not None), None)
+
+    @property
+    def folded(self) -> bool:
+        return len(self.samples) > FOLD_ABOVE
+
+    @property
+    def cut(self) -> bool:
+        """Is some text longer than its end that is shown first?"""
+        return any(one.cut for one in self.responses)
+
+    def folds(self) -> list[Fold]:
+        """By answer, the most frequent first, those without one last."""
+        found: dict[str, list[Response]] = {}
+        for one in self.responses:
+            found.setdefault(one.answer, []).append(one)
+        return sorted(
+            (Fold(answer, ones) for answer, ones in found.items()),
+            key=lambda fold: (not fold.answer, -fold.count, -fold.right, fold.answer),
+        )
+
+
+def known(samples: Sequence[Sample]) -> list[float]:
+    return [one.score for one in samples if one.score is not None]
+
+
+def board(step: Step, group: str, *, whole: tuple[str, ...] = (), every: bool = False) -> Board | None:
+    """The group of this name; None where the step has none. Whole are the texts of the samples whose id begins with
+    one of `whole`; of `every` one where they are not folded. Raises StorageUnavailable."""
+    rows = Sample.objects.filter(step=step, group=group, visible=True)
+    final = list(rows.filter(final=True).order_by("dump", "ordinal"))
+    if not final or not group:
+        return None
+    if every and len(final) <= FOLD_ABOVE:
+        whole = ("",)
+    firsts: dict[str, None] = {}
+    responses = [response(sample, body, whole, firsts) for sample, body in read(final[:MOST])]
+    responses.sort(key=place)
+    inner = rows.filter(final=False).count()
+    return Board(step, group, next(iter(firsts), ""), len(firsts), final, responses, inner)
+
+
+def read(samples: Sequence[Sample]) -> Iterator[tuple[Sample, Body | None]]:
+    for at in range(0, len(samples), AT_ONCE):
+        part = samples[at : at + AT_ONCE]
+        found = bodies.read(part)
+        yield from ((sample, found.get(sample.pk)) for sample in part)
+
+
+def response(sample: Sample, body: Body | None, whole: tuple[str, ...], prompts: dict[str, None]) -> Response:
+    """Keeps of a body what is shown, and its prompt in `prompts`, of which there should be one."""
+    if body is None:
+        return Response(sample, None, "", False, False, None)
+    if body.prompt:
+        prompts.setdefault(body.prompt)
+    answer = answer_of(body.response, {**body.rewards, **body.extras})
+    wanted = sample.pk.startswith(whole)
+    cut = len(body.response) > TAIL
+    text = None if body.textless else body.response if wanted else body.response[-TAIL:]
+    return Response(sample, text, answer, wanted and cut, cut, body.ground_truth)
+
+
+def place(one: Response) -> tuple[bool, float, bool, int, str]:
+    """Lowest score first, those without one last; then in the trainer's order."""
+    score, index = one.sample.score, one.sample.index
+    return (score is None, score or 0.0, index is None, index or 0, one.sample.pk)
+
+
+def home(run: Run, step: Step, group: str, attempt: Attempt | None) -> Step:
+    """Where a group of this name is among the steps of the same number: an address does not say what a step counts."""
+    steps = Step.objects.filter(run=run, split=step.split, step=step.step)
+    steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
+    others = [one for one in steps if one != step]
+    if not others or Sample.objects.filter(step=step, group=group, visible=True).exists():
+        return step
+    having = Sample.objects.filter(step__in=others, group=group, visible=True).values_list("step", flat=True).first()
+    return next((one for one in others if one.pk == having), step)

@@ -1,0 +1,112 @@
+"""The group board in a browser: by key from the table, on to the next group, whole texts, narrow windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_reading import HOSTILE
+from tests.browser.training import Training
+from tests.browser.visit import Visit, overflow
+
+
+def group(name: str, scores: list[float], answers: list[str] | None = None) -> list[dict[str, Any]]:
+    told = answers or [str(n) for n in range(len(scores))]
+    return [
+        {
+            "prompt": f"What is {name}?",
+            "response": f"Beginning of {name} {n}.\n" + "so it goes on\n" * 60 + f"#### {answer}",
+            "score": score,
+            "group": name,
+            "index": n,
+        }
+        for n, (score, answer) in enumerate(zip(scores, told, strict=True))
+    ]
+
+
+def columns(page: Page) -> list[str]:
+    return [one.strip() for one in page.locator(".board-column .score").all_inner_texts()]
+
+
+def test_one_key_opens_the_group_and_another_the_next_of_the_result(visit: Visit, training: Training) -> None:
+    rows = [*group("a", [0.0, 0.0]), *group("b", [0.2, 0.9]), *group("c", [0.4, 0.4, 0.4])]
+    training.pushed(1, len(rows), rows)
+    page = visit.go(f"/runs/{training.uid}/steps/1/?q=is:zerovar")
+    page.keyboard.press("g")
+    expect(page.locator("#board .tag.bad").first).to_have_text("ZERO VARIANCE: NO GRADIENT")
+    assert columns(page) == ["0.00"] * 2
+    page.keyboard.press("J")
+    expect(page.locator(".board-column")).to_have_count(3)
+    assert page.url.endswith("/groups/1/c/?q=is:zerovar")
+    page.keyboard.press("K")
+    expect(page.locator(".board-column")).to_have_count(2)
+    page.keyboard.press("Escape")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(5)
+    assert "q=is:zerovar" in page.url
+
+
+def test_a_click_on_the_tables_group_opens_it(visit: Visit, training: Training) -> None:
+    training.pushed(1, 2, group("a", [0.0, 1.0]))
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    page.locator("#rows td.group a").first.click()
+    page.wait_for_url("**/groups/1/a/")
+    page.keyboard.press("2")
+    expect(page.locator(".board-column").nth(1)).to_be_focused()
+
+
+def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, training: Training) -> None:
+    training.pushed(1, 12, group("a", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 3 + [""] * 2))
+    page = visit.go(f"/runs/{training.uid}/groups/1/a/")
+    expect(page.locator("#answers")).to_have_text("7 × 204 right, 3 × 210, 2 none")
+    folds = page.locator("details.fold")
+    expect(folds).to_have_count(3)
+    folds.nth(0).locator("summary").click()
+    folds.nth(1).locator("summary").click()
+    for at in (0, 1):
+        folds.nth(at).locator("[data-whole]").first.click()
+        expect(page.get_by_text("Beginning of a")).to_have_count(at + 1)
+    link = page.url
+    training.push(2, group("a", [1.0]))
+    expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
+    expect(page.get_by_text("Beginning of a")).to_have_count(2)
+    assert visit.go(link.removeprefix(visit.site.url)).get_by_text("Beginning of a").count() == 2
+    folds.nth(0).locator("[data-whole]").first.click()
+    expect(page.get_by_text("Beginning of a")).to_have_count(1)
+
+
+def test_every_response_is_whole_with_one_key(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3, group("a", [0.0, 0.5, 1.0]))
+    page = visit.go(f"/runs/{training.uid}/groups/1/a/")
+    for count in (3, 0):
+        page.keyboard.press("e")
+        expect(page.get_by_text("Beginning of a")).to_have_count(count)
+
+
+def test_hostile_responses_are_text_side_by_side_in_any_window(visit: Visit, training: Training) -> None:
+    rows = [
+        {
+            "prompt": text[:5000],
+            "response": text,
+            "score": n / 20,
+            "group": HOSTILE["handlers"],
+            "index": n,
+            "ground_truth": text[:200],
+        }
+        for n, text in enumerate(HOSTILE.values())
+    ]
+    training.pushed(1, len(rows), rows)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    page.keyboard.press("g")
+    expect(page.locator("details.fold").first).to_be_visible()
+    for width in (1440, 800):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
+    for at in range(page.locator("details.fold").count()):
+        page.locator("details.fold > summary").nth(at).click()
+    for _ in range(page.locator("[data-whole]").count()):
+        page.locator("[data-whole]", has_text="whole").first.click()
+        page.wait_for_timeout(50)
+    assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
+    assert page.evaluate("window.__ran") is None
+    assert page.locator("iframe, object, main script, main img").count() == 0

@@ -1,0 +1,183 @@
+"""The group board: the responses of one prompt side by side, and the way to the next group of what was asked for."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from dashboard.pages.boards import ODD
+from rollouts.models import Project, Run, Sample, Step
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
+NAMES = ["7", "a/b", "..", "a//b", "?x=1#y", "%2e", "new\nline", "组 1", "<b>", "\u202eback", "-", "./.", "~" * 200]
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def group(name: str, scores: list[float | None], **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "prompt": f"ask {name}",
+            "response": f"long {'x' * 700} {n}\n#### {n}",
+            "score": score,
+            "group": name,
+            "index": n,
+            **more,
+        }
+        for n, score in enumerate(scores)
+    ]
+
+
+def push(run: Run, *rows: dict[str, Any], step: int = 1, **header: Any) -> None:
+    indexed(run, lines(*rows), step, **header)
+    run.refresh_from_db()
+
+
+def page(client: Client, url: str, status: int = 200) -> str:
+    answer = client.get(url)
+    assert answer.status_code == status, url
+    return answer.content.decode()
+
+
+def link(text: str, key: str) -> str:
+    """Where the element with this key leads; empty without one."""
+    found = re.search(rf'<a [^>]*data-key="{key}"[^>]*>', text)
+    return unescape(re.search(r'href="([^"]*)"', found.group())[1]) if found else ""  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("who", "status"), [("owner", 200), ("mate", 200), ("stranger", 404)])
+def test_a_board_is_there_for_members_only(
+    run: Run, client: Client, who: str, status: int, request: pytest.FixtureRequest
+) -> None:
+    push(run, *group("7", [0.0, 1.0]))
+    client.force_login(request.getfixturevalue(who))
+    page(client, f"/runs/{run.uid}/groups/1/7/", status)
+
+
+def test_a_group_that_a_step_does_not_have_is_not_found(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0]))
+    for url in ("1/8", "2/7", "all/7", "x/7", "1/-", "1/a%00b"):
+        page(reader, f"/runs/{run.uid}/groups/{url}/", 404)
+
+
+def test_responses_stand_lowest_score_first_with_what_tells_them_apart(run: Run, reader: Client) -> None:
+    push(run, *group("7", [1.0, 0.25, None], ground_truth="204", truncated=True, advantages=[0.5]))
+    text = page(reader, f"/runs/{run.uid}/groups/1/7/")
+    assert re.findall(r"n=(\d)", text) == ["1", "0", "2"]
+    for said in ("3 responses", 'expected <b class="mono">204', "TRUNC", "adv +0.50", "2 of 2 right", "ask 7"):
+        assert said in text, said
+    assert "ZERO VARIANCE" not in text
+
+
+def test_zero_variance_is_said(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 0.0]))
+    assert "ZERO VARIANCE" in page(reader, f"/runs/{run.uid}/groups/1/7/")
+
+
+def test_nine_responses_fold_by_answer_and_eight_do_not(run: Run, reader: Client) -> None:
+    push(run, *group("8", [0.0] * 8), *group("9", [0.0] * 9))
+    assert 'class="fold"' not in page(reader, f"/runs/{run.uid}/groups/1/8/")
+    assert page(reader, f"/runs/{run.uid}/groups/1/9/").count('class="fold"') == 9
+
+
+def test_a_response_is_whole_when_the_address_says_so(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 1.0]))
+    pk = Sample.objects.get(score=1.0).pk
+    board = f"/runs/{run.uid}/groups/1/7/"
+    assert [page(reader, f"{board}?whole={whole}").count("long xxx") for whole in ("", pk[:8], "all", "b")] == [
+        0,
+        1,
+        2,
+        0,
+    ]
+
+
+def test_next_and_previous_walk_the_groups_of_the_query(run: Run, reader: Client) -> None:
+    push(run, *group("a", [0.0, 0.0]), *group("b", [0.1, 0.2]), *group("c", [0.5, 0.5]), *group("d", [1.0]))
+    board = f"/runs/{run.uid}/groups/1"
+    text = page(reader, f"{board}/a/?q=is:zerovar")
+    assert "group 1 of 2 of step 1" in text
+    assert (link(text, "K"), link(text, "J")) == ("", f"{board}/c/?q=is:zerovar")
+    text = page(reader, f"{board}/b/?sort=-score")
+    assert (link(text, "K"), link(text, "J")) == (f"{board}/c/?sort=-score", f"{board}/a/?sort=-score")
+    text = page(reader, f"{board}/d/?q=is:zerovar")
+    assert "not among the 2 of the query" in text and link(text, "J") == f"{board}/a/?q=is:zerovar"
+
+
+def test_a_query_that_cannot_be_read_is_said_and_walks_all(run: Run, reader: Client) -> None:
+    push(run, *group("a", [0.0]), *group("b", [1.0]))
+    text = page(reader, f"/runs/{run.uid}/groups/1/a/?q=score<")
+    assert "error-line" in text and "group 1 of 2" in text
+
+
+def test_the_table_and_the_sample_lead_to_the_board_with_their_query(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 1.0]))
+    board = f"/runs/{run.uid}/groups/1/7/"
+    text = page(reader, f"/runs/{run.uid}/steps/1/?q=score<2")
+    assert text.count(f'href="{board}?q=score&lt;2" data-board') == 3, "two rows, and the sample beside them"
+    sample = Sample.objects.first()
+    assert sample and link(page(reader, f"/samples/{sample.pk}/"), "g") == board
+    assert link(page(reader, board), "Esc").startswith(f"/runs/{run.uid}/steps/1/?sel=")
+
+
+def test_an_evaluation_and_an_older_attempt_keep_their_own_boards(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 0.0]), attempt="one")
+    push(run, *group("7", [1.0, 1.0, 1.0]), attempt="two")
+    push(run, *group("7", [0.5] * 4), split="eval")
+    sizes = {}
+    for sample in Sample.objects.select_related("step").distinct():
+        sizes[link(page(reader, f"/samples/{sample.pk}/"), "g")] = sample.step.samples
+    assert len(sizes) == 3
+    for url, size in sizes.items():
+        assert f"{size} responses" in page(reader, url), url
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_group_of_any_name_can_be_opened(run: Run, reader: Client, name: str) -> None:
+    push(run, *group(name, [0.0, 1.0]), *group("other", [0.5, 0.6]))
+    first = Sample.objects.get(score=0.0)
+    url = link(page(reader, f"/samples/{first.pk}/"), "g")
+    assert not ODD.search(url.partition("?")[0].rstrip("/").removeprefix("/")), url
+    text = page(reader, url)
+    assert "2 responses" in text and first.pk in text
+    assert page(reader, url + ("&" if "?" in url else "?") + "whole=all").count("long xxx") == 2
+    back = link(page(reader, link(text, "J")), "K")
+    assert back == url
+
+
+def test_what_a_model_writes_stays_text(run: Run, reader: Client) -> None:
+    rows = group(TRAP, [0.0] * 9, prompt=TRAP, response=f"{TRAP}\n#### {TRAP}\u202e\x00", ground_truth=TRAP)
+    push(run, *rows, {**rows[0], "response": ""}, {**rows[0], "response": "\ud800 half"})
+    sample = Sample.objects.exclude(tail="").first()
+    assert sample
+    text = page(reader, link(page(reader, f"/samples/{sample.pk}/"), "g"))
+    assert not re.search(r"<img|<script(?! src=)|\u202e(?!</i>)", text)
+    assert "The response is empty." in text
+
+
+def test_a_board_of_many_takes_as_many_queries_as_one_of_few(
+    run: Run, reader: Client, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    push(run, *group("a", [0.0, 1.0]), *group("b", [0.5] * 30))
+    assert Step.objects.count() == 1
+    for name in ("a", "b"):
+        page(reader, f"/runs/{run.uid}/groups/1/{name}/")
+        with django_assert_max_num_queries(16):
+            page(reader, f"/runs/{run.uid}/groups/1/{name}/")

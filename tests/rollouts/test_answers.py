@@ -1,0 +1,57 @@
+"""The answer a response ends in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from rollouts.answers import answer_of
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("so 17 * 12\n#### 204", "204"),
+        ("#### 7\nno, wait\n#### $1,204.\n", "1204"),
+        (r"first \boxed{3}, then \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        ("#### Step 1: think\nAnswer: 34", "34"),
+        (r"Answer: \boxed{34}", "34"),
+        ("答案 answer：北京\n", "北京"),
+        (r"never closed \boxed{12", ""),
+        ("1, 2, 3", ""),
+        ("####", ""),
+        ("", ""),
+        (r"\boxed{(1, 234)}", "(1, 234)"),
+    ],
+)
+def test_an_answer_is_read_from_the_last_marker_that_rewards_look_for(response: str, answer: str) -> None:
+    assert answer_of(response, {}) == answer
+
+
+@pytest.mark.parametrize(
+    ("logged", "answer"),
+    [
+        ({"pred": "1,204"}, "1204"),
+        ({"pred": 3.0}, "3"),
+        ({"pred": "[INVALID]"}, ""),
+        ({"pred": None}, "9"),
+        ({"pred": [1]}, "9"),
+    ],
+)
+def test_what_the_reward_function_logged_comes_before_the_text(logged: dict[str, Any], answer: str) -> None:
+    assert answer_of("#### 9", logged) == answer
+
+
+def test_text_made_to_be_slow_is_read_at_once() -> None:
+    before = time.perf_counter()
+    for text in (
+        "\\boxed{" * 200_000,
+        "answer:" * 200_000,
+        "answer" + " " * 1_000_000,
+        "#" * 1_000_000,
+        "{" * 1_000_000,
+    ):
+        assert len(answer_of(text, {})) <= 200
+    assert time.perf_counter() - before < 2

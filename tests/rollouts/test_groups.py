@@ -1,0 +1,96 @@
+"""The responses of one prompt in one step, put together by their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rollouts import groups
+from rollouts.groups import Board
+from rollouts.models import Project, Run, Step
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:
+    text = f"Try {n}. " + "x" * 600 + (f"\n#### {answer}" if answer else "")
+    right = answer == "204"
+    return {"prompt": "17*12?", "response": text, "score": float(right), "group": "g", "index": n, **more}
+
+
+def board_of(run: Run, rows: list[dict[str, Any]], **asked: Any) -> Board:
+    indexed(run, lines(*rows), 1)
+    found = groups.board(Step.objects.get(run=run, step=1, superseded=False), "g", **asked)
+    assert found
+    return found
+
+
+def test_responses_fold_by_answer_the_most_frequent_first_and_none_last(run: Run) -> None:
+    answers = ["204"] * 17 + [""] * 10 + ["210"] * 9 + ["7"]
+    found = board_of(run, [answered(n, answer) for n, answer in enumerate(answers)])
+    told = [(fold.count, fold.answer, fold.verdict) for fold in found.folds()]
+    assert told == [(17, "204", "right"), (9, "210", ""), (1, "7", ""), (10, "", "")]
+    assert found.folded and not found.flat and (found.right, found.judged) == (17, 37)
+
+
+def test_the_lowest_score_comes_first_and_what_has_none_last(run: Run) -> None:
+    scores = [0.5, None, -1.0, 0.5, 1.0]
+    rows = [{**answered(n, str(n)), "score": score} for n, score in enumerate(scores)]
+    assert [one.sample.index for one in board_of(run, rows).responses] == [2, 0, 3, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("scores", "flat"),
+    [([0.0, 0.0], True), ([0.0, 0.1], False), ([1.0], False), ([None, None], False), ([1.0, None, 1.0], True)],
+)
+def test_zero_variance_is_two_equal_scores_or_more(run: Run, scores: list[float | None], flat: bool) -> None:
+    rows = [{**answered(n, str(n)), "score": score} for n, score in enumerate(scores)]
+    assert board_of(run, rows).flat is flat
+
+
+def test_a_response_is_cut_to_its_end_unless_it_is_asked_for_whole(run: Run) -> None:
+    rows = [answered(n, "204") for n in range(3)]
+    ends = board_of(run, rows)
+    assert {len(one.text or "") for one in ends.responses} == {groups.TAIL}
+    second = ends.responses[1].sample
+    found = groups.board(ends.step, "g", whole=(second.pk[:8],))
+    assert found and [one.whole for one in found.responses] == [False, True, False]
+    assert found.responses[1].text == rows[1]["response"]
+    every = groups.board(ends.step, "g", every=True)
+    assert every and all(one.whole for one in every.responses)
+
+
+def test_a_folded_board_is_never_whole_at_once(run: Run) -> None:
+    found = board_of(run, [answered(n, "204") for n in range(9)], every=True)
+    assert not any(one.whole for one in found.responses)
+
+
+def test_a_trajectory_stands_once_by_its_last_sample(run: Run) -> None:
+    rows = [answered(n, str(n), trajectory=str(n // 2), turn=n % 2) for n in range(4)]
+    found = board_of(run, rows)
+    assert sorted(str(one.answer) for one in found.responses) == ["1", "3"]
+    assert found.inner == 2
+
+
+def test_prompts_that_differ_within_a_group_are_counted(run: Run) -> None:
+    found = board_of(run, [answered(0, "1"), {**answered(1, "2"), "prompt": "another"}])
+    assert (found.prompt, found.prompts) == ("17*12?", 2)
+
+
+def test_a_group_that_is_not_there_has_no_board(run: Run) -> None:
+    found = board_of(run, [answered(0, "1")])
+    assert groups.board(found.step, "h") is None and groups.board(found.step, "") is None
+
+
+def test_a_group_is_found_in_the_step_of_that_number_that_has_it(run: Run) -> None:
+    indexed(run, lines(answered(0, "1")), 1)
+    indexed(run, lines({**answered(0, "1"), "group": "fed"}), 1, step_kind="feed_index", source="other")
+    first, fed = (Step.objects.get(run=run, step=1, step_kind=kind) for kind in ("global_step", "feed_index"))
+    assert groups.home(run, first, "fed", None) == fed
+    assert groups.home(run, first, "g", None) == first == groups.home(run, first, "nowhere", None)

@@ -20,7 +20,8 @@ class Key:
 
 STEP = ("step",)
 READ = ("step", "sample")
-RUN = ("run", "step", "sample", "prompt")
+BOARD = ("group",)
+RUN = ("run", "step", "sample", "prompt", "group")
 
 KEYS = (
     Key("j k", "next, previous sample in this list", STEP, foot="sample"),
@@ -28,6 +29,10 @@ KEYS = (
     Key("f", "flag, then 1–6 for the reason or Enter for a text", READ, foot="flag"),
     Key("p", "pin this step, or see its pin", READ, foot="pin"),
     Key("h l", "other response of the group", READ, foot="response"),
+    Key("g", "group board: all responses side by side", READ, foot="group"),
+    Key("J K", "next, previous group of this result", BOARD, foot="group"),
+    Key("1–8", "to the response of this number", BOARD, foot="response"),
+    Key("e", "every response whole, or only its end", BOARD, foot="whole"),
     Key("[ ]", "same prompt, step before and after", READ, foot="same prompt"),
     Key("{ }", "first, latest step", STEP),
     Key("r", "read raw", READ),
@@ -39,7 +44,7 @@ KEYS = (
     Key("n", "show what has arrived", STEP),
     Key("/", "query", STEP, foot="query"),
     Key("y", "copy the link, step resolved", READ, foot="copy link"),
-    Key("o", "run's overview", READ),
+    Key("o", "run's overview", (*READ, *BOARD)),
     Key("?", "this table", (), foot="all keys"),
 )
 

@@ -6,6 +6,7 @@ from django.urls import path
 
 from dashboard.pages import (
     flags,
+    group,
     live,
     members,
     pinning,
@@ -27,6 +28,7 @@ urlpatterns = [
     path("runs/<str:uid>/", run.run, name="run"),
     path("runs/<str:uid>/charts.json", run.charts, name="charts"),
     path("runs/<str:uid>/steps/<str:step>/", step.step, name="step"),
+    path("runs/<str:uid>/groups/<str:step>/<path:group>/", group.group, name="group"),
     path("runs/<str:uid>/prompts/<str:key>/", prompt.prompt, name="prompt"),
     path("samples/<str:pk>/", sample.sample, name="sample"),
     path("samples/<str:pk>/flags/", flags.raise_flag, name="flag"),

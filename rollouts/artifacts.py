@@ -21,6 +21,7 @@ from rollouts.words import number, one_of, text, yes
 
 MOST_FACTS = 32 << 10  # bytes of JSON
 MOST_HOSTS = 50
+MOST_WANTED = 10_000  # files
 POLL_WRITTEN = timedelta(seconds=10)  # a poll sooner than this after the last is not written down
 ORIGIN = {"host": 120, "path": 1000, "command": 4000}  # longest, in characters
 State = Artifact.State
@@ -216,7 +217,8 @@ class Wanted:
 
 
 def wanted(run: Run, host: str = "") -> list[Wanted]:
-    """Files that a pin or `send_now` asks for and that are not here, of this host where one is named; in step order.
+    """Files that a pin or `send_now` asks for and that are not here, of this host where one is named; in step order,
+    and of so many artifacts only as have about `MOST_WANTED`: the others are asked for when these have come.
 
     Remembers that the host has asked, so that pages can say when nobody does.
     """
@@ -225,7 +227,12 @@ def wanted(run: Run, host: str = "") -> list[Wanted]:
     if host:
         polled(run, text(host, "host", most=120))
         asked = asked.filter(origin__host__in=[host, ""]) | asked.filter(origin__host__isnull=True)
-    waiting = list(with_blobs(asked.order_by("step", "pk")))
+    waiting, files = [], 0
+    for row in with_blobs(asked.order_by("step", "pk")).iterator(chunk_size=100):
+        waiting.append(row)
+        files += row.missing
+        if files >= MOST_WANTED:
+            break
     found = {row.pk: list(files_wanted(row)) for row in waiting}
     lacking = {file.sha256: file for files in reversed(found.values()) for file in reversed(files)}
     here = Blob.objects.filter(project=run.project_id, sha256__in=list(lacking)).values_list("sha256", "bytes")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.db.models import Prefetch
+from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from rolloutdeck import wire
@@ -203,6 +203,11 @@ def pin_of(step: Step) -> Pin | None:
     place = {name: getattr(step, name) for name in ("run", "attempt", "split", "step_kind", "step")}
     found: Pin | None = Pin.objects.filter(**place, removed_at=None).first()
     return found
+
+
+def replayed() -> QuerySet[Pin]:
+    """Those of a revision to which a run is bound that has not ended."""
+    return Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())
 
 
 @dataclass(frozen=True, slots=True)

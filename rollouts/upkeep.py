@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
-from rollouts import blobs, live, storage
-from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Pin, Run, Segment
+from rollouts import blobs, live, pins, storage
+from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run, Segment
 from rollouts.processes import is_gone
 from rollouts.projects import BIN
 
@@ -109,8 +109,7 @@ def empty_bin() -> int:
 
     One whose steps are replayed by a run that is bound to them stays until that run has ended.
     """
-    replayed = Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())
-    gone = list(Run.objects.filter(deleted_at__lt=timezone.now() - BIN).exclude(pins__in=replayed)[:10])
+    gone = list(Run.objects.filter(deleted_at__lt=timezone.now() - BIN).exclude(pins__in=pins.replayed())[:10])
     for run in gone:
         purge(run)
     return len(gone)

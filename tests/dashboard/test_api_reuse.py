@@ -263,3 +263,19 @@ def test_a_number_with_two_signs_is_none(ask: Ask, run: Run, owner: User) -> Non
     assert ask("PUT", "runs/u1/artifacts/", {**told(), "step": "--5"}).status_code == 400
     for word in ("--5", "%C2%B2"):
         assert Ask.signed_in(owner)("GET", f"/runs/u1/steps/{word}/").status_code == 404
+
+
+def test_a_run_in_the_bin_gives_its_bytes_to_the_runs_that_replay_it_until_they_end(
+    ask: Ask, run: Run, owner: User, stranger: User
+) -> None:
+    artifact = ready(run)
+    ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
+    bound = make.run(run.project, "next", uid="u2")
+    [entry] = ask("POST", "runs/u2/replay-plan/", {}).json()["entries"]
+    address = entry["artifacts"][0]["url"] + artifact.files["meta.json"]["sha256"] + "/"
+    assert ask("DELETE", "runs/u1/?force=true").status_code == 204
+    assert ask("GET", address).status_code == 200
+    assert ask("GET", "runs/u1/").status_code == 404
+    assert Ask.with_token(stranger, "read")("GET", address).status_code == 404
+    Run.objects.filter(pk=bound.pk).update(outcome="finished")
+    assert ask("GET", address).status_code == 404

@@ -169,3 +169,14 @@ def test_facts_do_not_grow_without_an_end(run: Run) -> None:
     plans.bind(run, facts={"first": "x" * 30_000})
     with pytest.raises(BadInput, match="facts"):
         plans.bind(run, facts={"second": "x" * 30_000})
+
+
+def test_of_very_many_wanted_files_the_first_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MOST_WANTED", 3)
+    for step in (3, 1, 2):
+        registered(run, step, {"meta.json": meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)
+    assert len(artifacts.wanted(run)) == 4
+    first = Artifact.objects.get(step=1)
+    brought(first, {"meta.json": meta(1), "gen_batch.dp": b"1"})
+    keys = {file.artifact for file in artifacts.wanted(run)}
+    assert keys == set(Artifact.objects.exclude(pk=first.pk).values_list("key", flat=True))

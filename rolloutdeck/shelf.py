@@ -120,23 +120,18 @@ class Shelf:
         A file is done when the server has a receipt for it, or will never take it. After any other answer the next
         call tries it again, from where the server says it is. Raises what `ask` raises.
         """
-        with self._lock:
-            errand = self._queue[0] if self._queue else None
-        if errand is None:
+        while errand := self._next():
+            self._requests = self._requests or _requests(ask, errand)
+            try:
+                answer = next(self._requests)
+                break
+            except OSError as error:
+                self._lose(errand, f"{errand.path} can't be read ({error.strerror or error})")
+            except BaseException:
+                self._requests = None
+                raise
+        else:
             return None
-        if self._requests is None:
-            if not errand.is_there():
-                self._lose(errand, f"{errand.path} is gone or has changed since it was registered")
-                return self.send(ask)
-            self._requests = _requests(ask, errand)
-        try:
-            answer = next(self._requests)
-        except OSError as error:
-            self._lose(errand, f"{errand.path} can't be read ({error.strerror or error})")
-            return self.send(ask)
-        except BaseException:
-            self._requests = None
-            raise
         if answer.ok and answer.status != 202:
             self.sent.append(errand)
             self._done()
@@ -145,6 +140,16 @@ class Shelf:
         elif not answer.ok:
             self._requests = None
         return answer
+
+    def _next(self) -> Errand | None:
+        """The one at the head of the queue, after those whose files are lost."""
+        while self._queue:
+            with self._lock:
+                errand = self._queue[0]
+            if self._requests or errand.is_there():
+                return errand
+            self._lose(errand, f"{errand.path} is gone or has changed since it was registered")
+        return None
 
     def _add(self, errands: Iterable[Errand]) -> None:
         with self._lock:
@@ -157,7 +162,8 @@ class Shelf:
             self._queue.popleft()
 
     def _lose(self, errand: Errand, why: str) -> None:
-        self.lost.append((errand.artifact, why))
+        if not any(known is errand.artifact for known, _ in self.lost):
+            self.lost.append((errand.artifact, why))
         self._give_up(errand, why)
 
     def _give_up(self, errand: Errand, why: str) -> None:

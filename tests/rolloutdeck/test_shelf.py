@@ -1,0 +1,23 @@
+"""What waits on a node to be sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rolloutdeck import artifact
+from rolloutdeck.shelf import Shelf
+
+
+def test_thousands_of_files_that_are_gone_are_given_up_one_after_the_other(tmp_path: Path) -> None:
+    names = [f"{number}.json" for number in range(3000)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    found = artifact.measured(tmp_path, names, "rollout", 1)
+    said: list[str] = []
+    shelf = Shelf(say=said.append)
+    shelf.put(found, {file["sha256"] for file in found.files.values()})
+    for name in names:
+        (tmp_path / name).unlink()
+    assert shelf.send(lambda *asked, **more: 1 / 0) is None  # type: ignore[arg-type, return-value]
+    assert len(said) == len(names) and not shelf.busy
+    assert [lost for lost, _ in shelf.lost] == [found]

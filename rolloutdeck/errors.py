@@ -5,5 +5,9 @@ class BadInput(Exception):
     """Something the person gave (a path, an option, an address, a token) can't be used; exit status 2."""
 
 
+class NoSuchRun(BadInput):
+    """The server knows no run of this name."""
+
+
 class Unfit(Exception):
     """A pinned step that the asking run's trainer can't load. The text is the end of a sentence: what is the matter."""

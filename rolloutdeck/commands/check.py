@@ -57,7 +57,7 @@ def _advise(trainer: Trainer) -> None:
 
 
 def _environment(trainer: Trainer) -> None:
-    """For code inside the trainer's workers that calls `rolloutdeck.init`; files that are watched need none of it."""
+    """For what runs in the trainer's workers: the plug-in, or code that calls `rolloutdeck.init`."""
     known = Settings.read()
     values = {
         "ROLLOUTDECK_URL": known.url or "http://HOST:8460",
@@ -65,6 +65,7 @@ def _environment(trainer: Trainer) -> None:
         "ROLLOUTDECK_PROJECT": known.project or "PROJECT",
         "ROLLOUTDECK_RUN": known.run or "RUN",
     }
-    print("\nOnly if code in the trainer's workers calls rolloutdeck.init(), hand them the server as well:\n")
+    print("\nFiles that are watched need no more. The plug-in, and code in the trainer's workers that calls")
+    print("rolloutdeck.init(), need the server in those workers:\n")
     for line in trainer.environment(values):
         print(f"    {line}")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from rolloutdeck.commands.samples import printable, run_of
 from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
 from rolloutdeck.commands.watch import ranges
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.http import Server
 from rolloutdeck.replay import DEFAULT
 from rolloutdeck.resolution import strip
@@ -28,13 +28,25 @@ def main(args: argparse.Namespace) -> int:
     if not 0 <= args.steps <= MOST_STEPS:
         raise BadInput(f"--steps must be 1 to {MOST_STEPS:,}.")
     name, _, revision = (args.plan or settings.plan or DEFAULT).partition("@")
-    run = run_of(server, args.run or settings.run, project) if args.run or settings.run else None
+    asking = args.run or settings.run
+    run = _known(server, asking, project) if asking else None
     told = _told(server, project, {"plan": name, "revision": revision or None, "run": run["id"] if run else None})
     if args.json:
         print(json.dumps(told, ensure_ascii=False))
         return 0
     _print(told, run, args.steps)
+    if told["entries"] and not asking:
+        say("Say --run NAME to see whether it fits that run.")
     return 1 if any(_refused(entry) for entry in told["entries"]) else 0
+
+
+def _known(server: Server, name: str, project: str) -> dict[str, Any] | None:
+    """The run that will replay; None, which is said, where it has not begun."""
+    try:
+        return run_of(server, name, project)
+    except NoSuchRun as unknown:
+        say(f"{unknown} Until it has begun, or `rolloutdeck pull` has been there, the plan is compared with nothing.")
+        return None
 
 
 def _told(server: Server, project: str, query: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,8 +68,6 @@ def _print(told: Row, run: Row | None, steps: int) -> None:
     for entry in entries:
         for difference in entry.get("differences") or ():
             print(f"  step {entry['target_step']}: {_difference(difference)}")
-    if run is None:
-        say("Say --run NAME to see whether it fits that run.")
 
 
 def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:

@@ -62,8 +62,10 @@ def _whole(server: Server, uid: str) -> dict[str, Any]:
 
 
 def _opened(server: Server, project: str, name: str, args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """A run that has not begun: what it will be started with is in the arguments only."""
-    told = {"project": project, "name": name, "resume": "allow", "framework": args.trainer, "config": _given(args)}
+    """A run that has not begun: what it will be started with is in the arguments only. Single settings are not told:
+    the next pull would take them for the whole config."""
+    told: dict[str, Any] = {"project": project, "name": name, "resume": "allow", "framework": args.trainer}
+    told |= {"config": _given(args)} if args.config else {}
     told |= {"uid": settings.run_id} if settings.run_id else {}
     answer = _sent(server, "runs/", told)
     say(f"{name} is new in {project}; it stands in the list of runs from now on.")

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.commands.session import asked, say, server_of, settings_of
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.http import Server
 
 PAGE = 500
@@ -52,7 +52,7 @@ def _is_step(text: str) -> bool:
 
 
 def run_of(server: Server, name: str, project: str) -> dict[str, Any]:
-    """The run of this name, or with this id. Raises BadInput where there is none, or several in different projects."""
+    """The run of this name, or with this id. Raises NoSuchRun, and BadInput for several in different projects."""
     if not name:
         raise BadInput("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
     query = {"name": name, "page_size": PAGE, "project": project or None}
@@ -67,7 +67,7 @@ def run_of(server: Server, name: str, project: str) -> dict[str, Any]:
     except BadInput:
         like = f" There is {', '.join(run['name'] for run in runs[:5])}." if runs else ""
         place = f" in project {project}" if project else ""
-        raise BadInput(f"There is no run called {name}{place} that you may see.{like}") from None
+        raise NoSuchRun(f"There is no run called {name}{place} that you may see.{like}") from None
 
 
 def _found(server: Server, run: Row, args: argparse.Namespace, count: int) -> dict[str, Any]:

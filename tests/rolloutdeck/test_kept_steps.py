@@ -543,6 +543,17 @@ def test_a_plan_fits_as_json_and_without_a_run(
     assert "step 3 replays the pin of 3" in capsys.readouterr().out
 
 
+def test_a_plan_is_shown_for_a_run_that_has_not_begun(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned(training, owner, node)
+    capsys.readouterr()
+    assert cli.main(["plan", "--project", "math", "--run", "tomorrow"]) == 0
+    said = capsys.readouterr()
+    assert "steps 3-7 replay the pin of 3" in said.out and "verdict" not in said.out
+    assert "There is no run called tomorrow in project math" in said.err and "compared with nothing" in said.err
+
+
 def test_an_empty_plan_says_how_to_fill_it(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,6 +222,13 @@ def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(
     assert Binding.objects.filter(run=made).exists()
 
 
+def test_a_run_that_pull_made_can_be_pulled_for_again(pull: Ask, old: Run, owner: User, tmp_path: Path) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    for _ in range(2):
+        assert pull("--set", "trainer.experiment_name=other", run="grpo-9") == 0
+    assert found(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
+
+
 def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

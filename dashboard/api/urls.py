@@ -6,6 +6,7 @@ from django.urls import path, re_path
 
 from dashboard.api import (
     artifacts,
+    compare,
     docs,
     errors,
     flags,
@@ -42,6 +43,7 @@ urlpatterns = [
     path("v1/flags/<int:pk>/", flags.OneFlag.as_view()),
     path("v1/pins/", pins.Pins.as_view()),
     path("v1/pins/<int:pk>/", pins.OnePin.as_view()),
+    path("v1/compare/", compare.Compare.as_view()),
     path("v1/exports/samples/", samples.ExportedSamples.as_view()),
     path("v1/projects/", projects.Projects.as_view()),
     path("v1/projects/<str:slug>/", projects.OneProject.as_view()),

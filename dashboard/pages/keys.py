@@ -44,6 +44,7 @@ KEYS = (
     Key("n", "show what has arrived", STEP),
     Key("/", "query", STEP, foot="query"),
     Key("y", "copy the link, step resolved", READ, foot="copy link"),
+    Key("c", "compare this step with another", (*RUN, "compare")),
     Key("o", "run's overview", (*READ, *BOARD)),
     Key("?", "this table", (), foot="all keys"),
 )

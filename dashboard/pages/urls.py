@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from dashboard.pages import (
+    compare,
     flags,
     group,
     live,
@@ -38,6 +39,7 @@ urlpatterns = [
     path("pins/plan/", planning.save, name="plan-save"),
     path("pins/<int:pk>/note/", pinning.note, name="pin-note"),
     path("pins/<int:pk>/remove/", pinning.unpin, name="unpin"),
+    path("compare/", compare.compare, name="compare"),
     path("live/", live.live, name="live"),
     path("settings/", projects.settings, name="settings"),
     path("settings/password/", members.password, name="password"),

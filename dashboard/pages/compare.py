@@ -1,0 +1,142 @@
+"""Steps of runs side by side: who solves which prompt, figures per data source, and what the runs were told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from dashboard import access
+from dashboard.pages import compared, panels
+from dashboard.pages.ask import clean
+from dashboard.pages.asking import start_of
+from rolloutdeck import wire
+from rollouts import compare as comparing
+from rollouts.cells import LETTERS, Cell
+from rollouts.errors import BadInput
+from rollouts.models import Run
+
+PANELS = {"compare": "compare/result.html"}
+MOST_RUNS = 60
+ROWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The address: `of=run@step,…`, `split`, and which prompts to list."""
+
+    of: str
+    split: str
+    only: str
+    start: int
+
+    @classmethod
+    def by(cls, request: HttpRequest) -> Asked:
+        told = {name: clean(request.GET.get(name, "")) for name in ("of", "split", "only", "start")}
+        split = told["split"] if told["split"] in wire.SPLITS else ""
+        return cls(told["of"], split, told["only"], start_of(told["start"]))
+
+    def link(self, **changes: str | int) -> str:
+        state = {"of": self.of, "split": self.split, "only": self.only, "start": 0} | changes
+        pairs = [f"{name}={quote(str(value), safe='@,')}" for name, value in state.items() if value]
+        return "?" + "&".join(pairs)
+
+
+@login_required
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    """`?of=run@step,run@step&split=&only=`; `run=` and `step=`, as the picker sends them, become `of`."""
+    asked = Asked.by(request)
+    if "run" in request.GET:
+        return redirect(reverse("compare") + Asked(picked(request), asked.split, "", 0).link())
+    runs = access.visible_runs(request)
+    found: list[Cell] = []
+    said = ""
+    try:
+        found = comparing.cells(runs, asked.of, asked.split)
+        result = comparing.compare(found) if len(found) > 1 else None
+    except BadInput as problem:
+        said, result = str(problem), None
+    state = [(cell.run.version, cell.run.project.correct, cell.step.pk) for cell in found]
+    keep = (state, said) if result else ()
+
+    def context() -> dict[str, Any]:
+        frame = {"asked": asked, "cells": found, "said": said, **picker(request, found, asked)}
+        return frame | (shown(asked, found, result) if result else {})
+
+    return panels.answer(request, "compare/page.html", PANELS, context, *keep)
+
+
+def picked(request: HttpRequest) -> str:
+    """What the picker's fields name, as `of`."""
+    runs, steps = request.GET.getlist("run"), request.GET.getlist("step")
+    pairs = zip(runs, [*steps, *[""] * len(runs)], strict=False)
+    return ",".join(f"{clean(run)}@{clean(step).strip() or 'latest'}" for run, step in pairs if run.strip())
+
+
+def picker(request: HttpRequest, found: Sequence[Cell], asked: Asked) -> dict[str, Any]:
+    """Fields for the cells that there are, two at least, and one more."""
+    runs = list(access.visible_runs(request).select_related("project").order_by("-seen_at")[:MOST_RUNS])
+    runs += [run for run in dict.fromkeys(cell.run for cell in found) if run not in runs]
+    fields: list[tuple[str, Run | None, str]] = [(cell.letter, cell.run, cell.asked) for cell in found]
+    if len(fields) == 1:
+        other = next((run for run in runs if run != fields[0][1]), fields[0][1])
+        fields.append(("B", other, ""))
+    elif not fields and asked.of:
+        fields = refused(runs, asked.of)
+    elif not fields:
+        newest: list[Run | None] = [*runs[:2], *runs[:1], None, None]
+        fields = [("A", newest[0], ""), ("B", newest[1], "")]
+    elif len(fields) < len(LETTERS):
+        fields.append((LETTERS[len(fields)], None, ""))
+    return {"runs": runs, "fields": fields, "several": len({run.project_id for run in runs}) > 1}
+
+
+def refused(runs: Sequence[Run], of: str) -> list[tuple[str, Run | None, str]]:
+    """Fields that keep what was asked for, as far as it can be chosen."""
+    words = [word.strip().rpartition("@") for word in of.split(",")][: len(LETTERS)]
+    words += [("", "", "")] * (2 - len(words))
+    known = {name: run for run in runs for name in (run.name, run.uid)}
+    return [
+        (letter, known.get(run or step), step if run else "")
+        for letter, (run, _, step) in zip(LETTERS, words, strict=False)
+    ]
+
+
+def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> dict[str, Any]:
+    known = {**result.outcomes, "unjudged": 1, "unpaired": 1}
+    only = asked.only if asked.only in known else ""
+    rows = result.rows(only)
+    following = asked.start + ROWS
+    projects = {cell.run.project.slug: cell.run.project for cell in found}
+    split = found[0].step.split
+    return {
+        "result": result,
+        "only": only,
+        "split": split,
+        "topics": " ".join(f"run:{uid}" for uid in dict.fromkeys(cell.run.uid for cell in found)),
+        "chips": compared.chips(result, found, only, asked.link),
+        "splits": [(one, asked.link(split=one, only=""), one == split) for one in wire.SPLITS],
+        "measures": compared.measures(result),
+        "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
+        "lines": compared.lines(result),
+        "rows": compared.rows(rows[asked.start : following], found),
+        "count": len(rows),
+        "first": asked.start + 1,
+        "last": min(following, len(rows)),
+        "before": asked.link(only=only, start=max(0, asked.start - ROWS)) if asked.start else "",
+        "after": asked.link(only=only, start=following) if following < len(rows) else "",
+        "settings": comparing.settings(found),
+        "one_run": len({cell.run.pk for cell in found}) == 1,
+        "rules": sorted({project.correct for project in projects.values()}),
+        "unpaired_link": asked.link(only="unpaired", start=0),
+        "all_link": asked.link(only="", start=0),
+        "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],
+    }

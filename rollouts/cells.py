@@ -1,0 +1,103 @@
+"""A cell of a comparison, one step of one run, and what the runs of several cells were told differently.
+
+Written `run@step`: the run's uid or name, and a number or `latest`. Cells are called A, B, … in the order in which they
+are named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rolloutdeck import wire
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Run, Step
+from rollouts.words import number
+
+if TYPE_CHECKING:
+    from rollouts.models import RunQuerySet
+
+LETTERS = "ABCDEF"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`asked` is the step as it was named, so that `latest` stays latest."""
+
+    letter: str
+    run: Run
+    step: Step
+    asked: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.uid}@{self.asked}"
+
+
+def cells(runs: RunQuerySet, of: str, split: str = "") -> list[Cell]:
+    """The cells that `of` names, among these runs. `split` empty means eval where all have it, else train.
+
+    Raises BadInput, NotThere.
+    """
+    words = [word for word in (part.strip() for part in of.split(",")) if word]
+    if len(words) > len(LETTERS):
+        raise BadInput(f"At most {len(LETTERS)} steps can be compared at once; these are {len(words)}.", "of")
+    named = [(run_of(runs, word.rpartition("@")[0] or word), asked_in(word)) for word in words]
+    split = split or split_of([run for run, _ in named])
+    return [Cell(LETTERS[at], run, step_of(run, split, step), step) for at, (run, step) in enumerate(named)]
+
+
+def asked_in(word: str) -> str:
+    run, at, step = word.rpartition("@")
+    return step.strip() if at and run and step.strip() else "latest"
+
+
+def run_of(runs: RunQuerySet, name: str) -> Run:
+    """By uid, else by a name that is the only one of its kind. Raises NotThere, BadInput."""
+    found = runs.select_related("project").by_uid(name) if wire.UID.match(name) else None
+    if found is not None:
+        return found
+    same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])
+    if not same:
+        raise NotThere(f"There is no run {name[:80]!r} that you may see.", "of")
+    if len(same) > 1:
+        raise BadInput(f"Several runs are called {name[:80]!r}; name one by its id, like {same[0].uid}.", "of")
+    return same[0]
+
+
+def split_of(runs: Sequence[Run]) -> str:
+    evaluated = Step.objects.current().filter(run__in=runs, split="eval", samples__gt=0)
+    both = evaluated.values("run").distinct().count() == len({run.pk for run in runs})
+    return "eval" if both and runs else "train"
+
+
+def step_of(run: Run, split: str, asked: str) -> Step:
+    """The current step with this number, or the latest; what the number counts as pages have it. Raises NotThere."""
+    steps = Step.objects.current().filter(run=run, split=split, samples__gt=0)
+    kinds = set(steps.order_by().values_list("step_kind", flat=True).distinct())
+    kind = next((kind for kind in wire.STEP_KINDS if kind in kinds), "")
+    found = steps.filter(step_kind=kind)
+    if asked != "latest":
+        found = found.filter(step=number(asked, "of") or 0)
+    step = found.order_by("-step", "-attempt__number").first()
+    if step is None:
+        missing = f"no {split} step {asked}" if asked != "latest" else f"no {split} samples"
+        raise NotThere(f"{run.name} has {missing}.", "of")
+    return step
+
+
+def settings(found: Sequence[Cell]) -> list[tuple[str, list[str]]]:
+    """[(key of the config, its value in each cell as JSON)], those that differ; empty where a run lacks the key."""
+    flat = [dict(leaves(cell.run.config)) for cell in found]
+    keys = sorted(set().union(*flat)) if flat else []
+    rows = [(key, [one.get(key, "") for one in flat]) for key in keys]
+    return [(key, values) for key, values in rows if len(set(values)) > 1]
+
+
+def leaves(config: Any, name: str = "") -> list[tuple[str, str]]:
+    """A nested config as [(dotted name, JSON)]."""
+    if isinstance(config, Mapping) and (config or not name):
+        return [leaf for key, value in config.items() for leaf in leaves(value, f"{name}.{key}" if name else str(key))]
+    return [(name, json.dumps(config, ensure_ascii=False, sort_keys=True))]

@@ -1,0 +1,195 @@
+"""Compares cells over the prompts that all of them answered; differences are against the first, A."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+import numpy as np
+
+from rollouts import bootstrap, pairing
+from rollouts.cells import LETTERS, Cell, cells, settings
+from rollouts.errors import TooLarge
+from rollouts.models import Step
+from rollouts.pairing import Prompt
+
+__all__ = ["Comparison", "cells", "compare", "settings"]
+
+MOST_SAMPLES = 50_000  # in all cells together
+MOST_SOURCES = 30
+NONE_RIGHT = "none"
+EVERY = ""  # the row over all data sources
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One prompt in every cell. `right`: the letters of the cells that solved it, `none`, or empty where some cell has
+    no verdict. `change`: the widest difference between the mean score of A and another cell's."""
+
+    prompts: tuple[Prompt, ...]
+    right: str
+    change: float
+
+    @property
+    def source(self) -> str:
+        return next((prompt.source for prompt in self.prompts if prompt.source), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pair as lists show it, or a prompt that some cell lacks (None there)."""
+
+    prompts: tuple[Prompt | None, ...]
+    right: str = ""
+    change: float | None = None
+
+    @property
+    def truths(self) -> list[str]:
+        """Heads of the ground truths; several where the same text is asked with different ones."""
+        return sorted(set().union(*(prompt.truths for prompt in self.prompts if prompt)))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The mean over prompts, its difference to A's over the same prompts, and the 95 % interval of that."""
+
+    value: float | None
+    change: float | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Is there a difference, as far as these prompts can tell?"""
+        return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was measured for one data source (`EVERY` for all); `figures` by name, one per cell. `k` is the number of
+    judged answers that every prompt of it has in every cell."""
+
+    name: str
+    prompts: int
+    k: int
+    figures: dict[str, list[Figure]]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    pairs: list[Pair]
+    outcomes: dict[str, int]
+    sources: list[Source]
+    left: list[list[Prompt]]
+    by_task: int
+    unit: str
+    inferred: bool
+
+    @property
+    def unjudged(self) -> int:
+        return sum(not pair.right for pair in self.pairs)
+
+    def rows(self, only: str = "") -> list[Row]:
+        """Those with the widest change first. `only`: a key of `outcomes`, `unjudged`, or `unpaired`; empty for all
+        pairs."""
+        if only == "unpaired":
+            return self.unpaired()
+        wanted = "" if only == "unjudged" else only
+        return [Row(pair.prompts, pair.right, pair.change) for pair in self.pairs if not only or pair.right == wanted]
+
+    def unpaired(self) -> list[Row]:
+        """Prompts that some cell lacks, those of A first."""
+        found: dict[str, list[Prompt | None]] = defaultdict(lambda: [None] * len(self.left))
+        for at, prompts in enumerate(self.left):
+            for prompt in prompts:
+                found[prompt.key][at] = prompt
+        return [Row(tuple(prompts)) for prompts in found.values()]
+
+
+def compare(found: Sequence[Cell]) -> Comparison:
+    """Computed once per state of the steps. Raises TooLarge, StorageUnavailable."""
+    total = sum(cell.step.samples for cell in found)
+    if total > MOST_SAMPLES:
+        raise TooLarge(f"These steps hold {total:,} samples; at most {MOST_SAMPLES:,} can be compared at once.", "of")
+    return compared(tuple((cell.step.pk, cell.step.created_at, cell.step.version, cell.run.version) for cell in found))
+
+
+@lru_cache(maxsize=16)
+def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
+    """The versions name the content."""
+    rows = {step.pk: step for step in Step.objects.filter(pk__in=[pk for pk, *_ in steps])}
+    found = pairing.pair([rows[pk] for pk, *_ in steps])
+    pairs = sorted(map(paired, found.pairs), key=lambda pair: (-abs(pair.change), pair.prompts[0].key))
+    prompts = [prompt for pair in found.pairs for prompt in pair]
+    told = bool(prompts) and all(None not in prompt.tokens for prompt in prompts)
+    return Comparison(
+        pairs,
+        dict(Counter(pair.right for pair in pairs if pair.right)),
+        by_source(pairs, "tokens" if told else "chars"),
+        found.left,
+        found.by_task,
+        "tokens" if told else "chars",
+        any(prompt.inferred for prompt in prompts),
+    )
+
+
+def paired(prompts: tuple[Prompt, ...]) -> Pair:
+    verdicts = [prompt.solved for prompt in prompts]
+    right = "".join(letter for letter, solved in zip(LETTERS, verdicts, strict=False) if solved)
+    first, *others = (prompt.score for prompt in prompts)
+    changes = [score - first for score in others if score is not None and first is not None]
+    return Pair(prompts, "" if None in verdicts else right or NONE_RIGHT, max(changes, key=abs, default=0.0))
+
+
+def by_source(pairs: Sequence[Pair], unit: str) -> list[Source]:
+    """All of them, then each data source, the largest first, where there is more than one."""
+    names = Counter(pair.source for pair in pairs)
+    chosen = [name for name, _ in names.most_common(MOST_SOURCES)] if len(names) > 1 else []
+    parts = [[pair for pair in pairs if pair.source == name] for name in chosen]
+    return [source(EVERY, pairs, unit), *(source(name, part, unit) for name, part in zip(chosen, parts, strict=True))]
+
+
+def source(name: str, pairs: Sequence[Pair], unit: str) -> Source:
+    k = min((prompt.judged for pair in pairs for prompt in pair.prompts if prompt.judged), default=0)
+    measures: dict[str, Callable[[Prompt], float | None]] = {
+        "score": lambda prompt: prompt.score,
+        "pass@1": lambda prompt: prompt.right / prompt.judged if prompt.judged else None,
+        "pass@k": lambda prompt: bootstrap.pass_at(k, prompt.right, prompt.judged) if prompt.judged and k > 1 else None,
+        "maj@n": lambda prompt: prompt.majority if k > 1 else None,
+        "length": lambda prompt: mean(prompt.tokens if unit == "tokens" else prompt.chars),
+        "truncated": lambda prompt: mean(prompt.cut),
+    }
+    return Source(name, len(pairs), k, figures(pairs, measures))
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def figures(pairs: Sequence[Pair], measures: Mapping[str, Callable[[Prompt], float | None]]) -> dict[str, list[Figure]]:
+    """By measure, one per cell, of the prompts that it knows in every cell; all measures are drawn together."""
+    tables = {name: table(pairs, measure) for name, measure in measures.items()}
+    changes = [values[:, 1:] - values[:, :1] for values in tables.values()]
+    spans = iter(bootstrap.intervals(np.hstack(changes)))
+    return {name: [*figured(values, spans)] for name, values in tables.items()}
+
+
+def table(pairs: Sequence[Pair], measure: Callable[[Prompt], float | None]) -> bootstrap.Values:
+    """Shape (pairs, cells), a row NaN where the measure lacks a cell."""
+    values = np.array([[measure(prompt) for prompt in pair.prompts] for pair in pairs], np.float64)
+    if not pairs:
+        return np.empty((0, 1))
+    values[np.isnan(values).any(axis=1)] = np.nan
+    return values
+
+
+def figured(values: bootstrap.Values, spans: Iterator[tuple[float, float] | None]) -> Iterator[Figure]:
+    known = values[np.isfinite(values).all(axis=1)]
+    means: list[float | None] = known.mean(axis=0).tolist() if len(known) else [None] * values.shape[1]
+    first, *others = means
+    yield Figure(first)
+    for mean, span in zip(others, spans, strict=False):
+        yield Figure(mean) if mean is None or first is None else Figure(mean, mean - first, span)

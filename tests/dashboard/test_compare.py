@@ -1,0 +1,209 @@
+"""The page and the API of a comparison, asked by a member and a stranger."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from rollouts.models import Project, Run
+from tests import make
+from tests.dashboard.ask import Ask
+from tests.rollouts.pushing import indexed, lines
+
+HOSTILE = '<script>alert(1)</script>\u202e"@,&'
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project, config={"lr": 1e-6})
+    for step in (1, 2):
+        evaluated(run, step, right=lambda n, step=step: n % (step + 1) == 0)
+    return run
+
+
+def evaluated(run: Run, step: int, *, right: Any, prompts: int = 12, split: str = "eval", source: str = "") -> None:
+    rows = [
+        {"prompt": f"q{n}", "response": f"so\n#### {n}", "score": float(right(n)), "ground_truth": str(n)}
+        | ({"data_source": source or ("odd" if n % 2 else "even")})
+        for n in range(prompts)
+    ]
+    indexed(run, lines(*rows), step, split=split)
+    run.refresh_from_db()
+
+
+def page(client: Client, query: str) -> str:
+    answer = client.get(f"/compare/?{query}")
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode()
+
+
+def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    shown = page(client, f"of={run.uid}@1,{run.uid}@latest")
+    for chip in ("All paired <b>12", "Both right <b>2", "A only <b>4", "B only <b>2", "Both wrong <b>4"):
+        assert chip in shown
+    assert "@latest = 2" in shown and "One run: its configuration is the same" in shown
+    assert "pass@1" in shown and "pass@k" not in shown and "maj@n" not in shown
+    only = page(client, f"of={run.uid}@1,{run.uid}@latest&only=B")
+    assert "1 to 2 of 2" in only and only.count("/prompts/") == 2 and only.count('href="/samples/') == 4
+    assert f'href="?of={run.uid}@1,{run.uid}@latest&amp;only=none"' in only
+
+
+def test_prompts_come_in_pages_in_few_queries(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    evaluated(run, 3, right=lambda n: True, prompts=120)
+    evaluated(run, 4, right=lambda n: False, prompts=120)
+    client.force_login(mate)
+    with django_assert_max_num_queries(22):
+        first = page(client, f"of={run.uid}@3,{run.uid}@4")
+    with django_assert_max_num_queries(16):
+        last = page(client, f"of={run.uid}@3,{run.uid}@4&start=100")
+    assert "1 to 50 of 120" in first and "Next" in first and "start=50" in first
+    assert "101 to 120 of 120" in last and ">Next<" not in last
+
+
+def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, mate: User) -> None:
+    evaluated(run, 3, right=lambda n: True, prompts=15)
+    client.force_login(mate)
+    shown = page(client, f"of={run.uid}@1,{run.uid}@3&only=unpaired")
+    assert "3 prompts of B</a> have no partner" in shown and shown.count("not asked") == 3
+    evaluated(run, 4, right=lambda n: True, prompts=1, split="train")
+    indexed(run, lines({"prompt": "other", "response": "", "score": 1}), 5, split="train")
+    assert "share no prompt" in page(client, f"of={run.uid}@4,{run.uid}@5&split=train")
+
+
+def test_settings_that_differ_are_shown(run: Run, project: Project, client: Client, mate: User) -> None:
+    other = make.run(project, "other", config={"lr": 3e-6})
+    evaluated(other, 7, right=lambda n: True)
+    client.force_login(mate)
+    shown = page(client, "of=grpo@1,other@7")
+    assert "1 setting differs" in shown and "1e-06" in shown and "3e-06" in shown
+
+
+def test_without_two_cells_there_is_a_picker_that_leads_to_the_comparison(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert f'<option value="{run.uid}" selected>' in page(client, "")
+    assert page(client, f"of={run.uid}@2").count('value="2"') == 1
+    answer = client.get("/compare/", {"run": [run.uid, run.uid, ""], "step": ["1", "", ""], "split": "eval"})
+    assert answer.headers["Location"] == f"/compare/?of={run.uid}@1,{run.uid}@latest&split=eval"
+
+
+def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert "There is no run yet" in page(client, "")
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        ("nobody@1,{uid}@1", "There is no run 'nobody' that you may see."),
+        ("{uid}@1,{uid}@99", "grpo has no eval step 99."),
+        ("{uid}@x,{uid}@1", "`of` must be a whole number."),
+        (",".join(["{uid}"] * 7), "At most 6 steps"),
+        ("{uid}@99999999999999999999,{uid}@1", "must be between"),
+        ("%00@1,{uid}@1", "There is no run '@1'"),
+    ],
+)
+def test_a_mistake_is_a_sentence_beside_the_picker(run: Run, client: Client, mate: User, of: str, said: str) -> None:
+    client.force_login(mate)
+    shown = html.unescape(page(client, f"of={of.format(uid=run.uid)}"))
+    assert said in shown and 'class="picker' in shown
+
+
+def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Client, stranger: User) -> None:
+    mine = make.project("mine")
+    make.member(mine, "otto", "owner")
+    client.force_login(stranger)
+    assert "There is no run" in html.unescape(page(client, f"of={run.uid}@1,{run.uid}@2"))
+    assert run.name not in page(client, "")
+    answer = Ask.with_token(stranger, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2")
+    assert answer.status_code == 404 and "There is no run" in answer.json()["error"]["message"]
+    assert Client().get("/compare/").headers["Location"].startswith("/sign-in/")
+
+
+def test_hostile_names_and_texts_show_as_text(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project, HOSTILE, uid="evil", config={HOSTILE: HOSTILE})
+    other = make.run(project, "tame", uid="tame")
+    for one in (run, other):
+        row = {"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE, "data_source": HOSTILE}
+        indexed(one, lines(row, {**row, "prompt": "b", "data_source": "b"}), 1, split="eval")
+    client.force_login(mate)
+    shown = page(client, "of=evil@1,tame@1") + page(client, "")
+    assert "<script>alert" not in shown and "&lt;script&gt;" in shown
+    assert 'data-code="U+202E"' in shown
+
+
+def test_a_page_asked_again_is_not_made_again(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    url = f"/compare/?of={run.uid}@1,{run.uid}@latest"
+    first = client.get(url)
+    assert client.get(url, headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
+    evaluated(run, 3, right=lambda n: True)
+    assert client.get(url, headers={"If-None-Match": first.headers["ETag"]}).status_code == 200
+
+
+def test_the_api_gives_the_figures_and_the_prompts(run: Run, mate: User) -> None:
+    ask = Ask.with_token(mate, "read")
+    told = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&page_size=3").json()
+    assert [cell["step"] for cell in told["cells"]] == [1, 2] and told["cells"][1]["letter"] == "B"
+    assert told["outcomes"] == {"AB": 2, "A": 4, "B": 2, "none": 4} and told["unpaired"] == [0, 0]
+    whole, even, odd = told["sources"]
+    assert (whole["data_source"], even["data_source"], odd["prompts"]) == (None, "even", 6)
+    first, second = whole["figures"]["pass@1"]
+    assert first == {"value": 0.5, "change": None, "interval": None}
+    assert second["change"] == pytest.approx(-1 / 6)
+    assert second["interval"][0] < second["change"] < second["interval"][1]
+    assert told["count"] == 12 and len(told["results"]) == 3 and "page=2" in told["next"]
+    row = told["results"][0]
+    assert row["right"] in ("A", "B") and len(row["cells"][0]["samples"]) == 1
+    only = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&only=none").json()
+    assert only["count"] == 4 and {one["right"] for one in only["results"]} == {"none"}
+
+
+def test_the_api_says_what_it_cannot_compare(run: Run, mate: User) -> None:
+    ask = Ask.with_token(mate, "read")
+    for query, field in (("", "of"), (f"of={run.uid}@1", "of"), (f"of={run.uid},{run.uid}&only=Z", "only")):
+        answer = ask("GET", f"compare/?{query}")
+        assert answer.status_code == 400 and answer.json()["error"]["field"] == field
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_the_pages_of_a_run_lead_to_the_comparison_of_what_they_show(
+    run: Run, client: Client, mate: User, step: int
+) -> None:
+    evaluated(run, 0, right=lambda n: True)
+    client.force_login(mate)
+    shown = client.get(f"/runs/{run.uid}/steps/{step}/?split=eval").content.decode()
+    assert f'href="/compare/?of={run.uid}@{step}&amp;split=eval"' in shown
+    assert f'href="/compare/?of={run.uid}@latest&amp;split=eval"' in client.get(f"/runs/{run.uid}/").content.decode()
+
+
+def test_a_mistake_keeps_what_was_chosen(run: Run, client: Client, mate: User) -> None:
+    make.run(run.project, "newer")
+    client.force_login(mate)
+    shown = page(client, f"of={run.uid}@99,newer@latest,nobody@3")
+    assert f'<option value="{run.uid}" selected>' in shown and 'value="99"' in shown
+    assert '<option value="uid-math-newer" selected>' in shown and 'value="3"' in shown
+
+
+def test_news_come_into_the_open_page(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    url = f"/compare/?of={run.uid}@1,{run.uid}@latest"
+    assert f'data-topics="run:{run.uid}"' in client.get(url).content.decode()
+    panel = client.get(url, headers={"HX-Request": "true", "HX-Target": "compare"}).content.decode()
+    assert panel.startswith('<div class="compare-page">')
+
+
+def test_the_score_has_a_column_of_its_own_where_it_says_more_than_right_or_wrong(
+    run: Run, client: Client, mate: User
+) -> None:
+    client.force_login(mate)
+    assert "<th>score</th>" not in page(client, f"of={run.uid}@1,{run.uid}@2")
+    indexed(run, lines(*({"prompt": f"q{n}", "response": "", "score": 0.25 * n} for n in range(4))), 3, split="eval")
+    assert "<th>score</th>" in page(client, f"of={run.uid}@1,{run.uid}@3")

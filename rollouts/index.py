@@ -21,7 +21,7 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rollouts import artifact_dumps, blobs, live, storage
+from rollouts import artifact_dumps, blobs, judging, live, storage
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, Told, pick
 from rollouts.formats.jsonl import integer
@@ -278,8 +278,9 @@ def publish(reading: Reading, size: int) -> None:
         run=dump.run, split=dump.split, path=reading.path, rows=reading.slim.count, bytes=size, schema=SCHEMA_VERSION
     )
     dump.segment_offset, dump.rows = 0, reading.slim.count
-    recompute(step, settle(step, dump, reading.slim))
+    rows = settle(step, dump, reading.slim)
     finish(reading)
+    recompute(step, None if judging.apply(step) else rows)
     supersede_attempts(dump.run)
     if before:
         drop_unused(before)

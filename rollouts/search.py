@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Length
 
-from rollouts import scan
+from rollouts import judging, scan
 from rollouts.conditions import Scope, condition, facet, flagged, property_of, scope_of, zero_variance
 from rollouts.errors import BadInput
 from rollouts.models import Run
@@ -46,7 +46,7 @@ class Found:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences to show beside the answer."""
-        return self.query.notes
+        return self.query.notes + judging.notes(self.query, self.scope.run.project)
 
     @cached_property
     def total(self) -> int:

@@ -45,6 +45,15 @@ def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
     return rows
 
 
+def settle_anew(step: Step) -> None:
+    """The rows of a step once more, out of the bodies of its dumps. Under the step's row lock. Raises
+    StorageUnavailable when one is gone."""
+    same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
+    last = Dump.objects.filter(**same, segment__isnull=False).select_related("segment").order_by("-pk").first()
+    if last:
+        settle(step, last, from_body(last))
+
+
 def others(dump: Dump) -> QuerySet[Dump]:
     """The other dumps of the step that have a body."""
     same = {name: getattr(dump, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}

@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import index, segments, series, upkeep, verdicts
+from rollouts import index, judging, segments, series, upkeep, verdicts
 from rollouts.errors import RolloutError
 from rollouts.models import Dump
 
@@ -66,6 +66,17 @@ def check_artifact(artifact_id: int) -> None:
         log.warning("Artifact %s was not checked: %s", artifact_id, error)
 
 
+def hurry_rule(project_id: int) -> None:
+    """Brings a worker to a project whose rule for Correct has changed; if that cannot be, the next sweep will."""
+    hurry(judge_samples, project_id)
+
+
+@shared_task
+def judge_samples(project_id: int) -> None:
+    """Judges a project's samples by its present rule for Correct."""
+    judging.judge_due(project_id)
+
+
 @shared_task
 def fold_series(run_id: int) -> None:
     """Packs a run's loose metric rows into blocks."""
@@ -87,6 +98,8 @@ def sweep() -> None:
         hurry(index_dump, dump_id)
     for artifact_id in upkeep.artifacts_due():
         hurry(check_artifact, artifact_id)
+    for project_id in judging.due():
+        hurry(judge_samples, project_id)
     for run_id in upkeep.series_due():
         hurry(fold_series, run_id)
     for run_id, split in upkeep.segments_due():

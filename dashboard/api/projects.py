@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -16,10 +17,11 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rollouts import loosen, projects, search
+from rollouts import judging, loosen, projects
 from rollouts.errors import BadInput
 from rollouts.models import Project
 from rollouts.words import text
+from workers import tasks
 
 REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 
@@ -58,27 +60,33 @@ class OneProject(APIView):
     takes: ClassVar[Takes] = {
         "PATCH": {
             "reasons": "[{key, name}] that a flag may have.",
-            "correct": "The rule for Correct, a query.",
+            "correct": "The rule for Correct, a query; empty for the default.",
             "loosened": "{fact: why}: differences that refuse a replay and shall only warn; null takes one back.",
         }
     }
 
     def get(self, request: Request, slug: str) -> Response:
-        """A project: reasons for flags, the rule for Correct, and its people with their roles."""
+        """A project: reasons for flags, the rule for Correct with how many `steps` are `judged` by it, and its people
+        with their roles."""
         return Response(whole(request, access.project_or_404(request, slug)))
 
     def patch(self, request: Request, slug: str) -> Response:
-        """Change `reasons` ([{key, name}]), `correct` (a query) and `loosened` ({fact: why})."""
+        """Change `reasons` ([{key, name}]), `correct` (a query, by which a worker then judges all samples anew) and
+        `loosened` ({fact: why}). Needs the role maintainer."""
         data = told(request, self)
-        project = access.project_or_404(request, slug, scope="admin")
-        if "reasons" in data:
-            project.reasons = reasons_of(data["reasons"])
+        project = access.project_or_404(request, slug)
+        access.require_role(request, project, "maintainer")
+        by = access.person(request)
+        with transaction.atomic():
+            if "reasons" in data:
+                project.reasons = reasons_of(data["reasons"])
+                project.save(update_fields=["reasons"])
+            if "correct" in data:
+                project = judging.change(project, data["correct"], by)
+            if "loosened" in data:
+                loosened(project, data["loosened"], by)
         if "correct" in data:
-            project.correct = text(data["correct"], "correct", most=200)
-            search.parse(project.correct)
-        project.save(update_fields=["reasons", "correct"])
-        if "loosened" in data:
-            loosened(project, data["loosened"], access.person(request))
+            tasks.hurry_rule(project.pk)
         return Response(whole(request, project))
 
 
@@ -96,7 +104,9 @@ def loosened(project: Project, told: Any, by: User) -> None:
 def whole(request: Request, project: Project) -> dict[str, Any]:
     members = project.memberships.select_related("user").order_by("user__username")
     people = [{"user": member.user.get_username(), "role": member.role} for member in members]
-    return {**shown.project(project, project.role_of(request.user)), "members": people}
+    done = judging.progress(project)
+    judged = {"rule": judging.rule_of(project), "steps": done.steps, "judged": done.done}
+    return {**shown.project(project, project.role_of(request.user)), "judging": judged, "members": people}
 
 
 def reasons_of(rows: Any) -> list[dict[str, str]]:

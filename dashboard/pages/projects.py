@@ -13,13 +13,15 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
-from dashboard.pages import opened
+from dashboard.pages import asking, opened, panels
 from rolloutdeck import wire
-from rollouts import projects
-from rollouts.errors import RolloutError
+from rollouts import judging, projects
+from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Membership, Project
+from workers import tasks
 
 MOST_REASONS = 30
+PANELS = {"judging": "settings/correct.html"}
 
 
 @login_required
@@ -53,7 +55,7 @@ def created(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD"])
 def project(request: HttpRequest, slug: str) -> HttpResponse:
     one = access.project_or_404(request, slug)
-    return render(request, "settings/project.html", context(request, one))
+    return panels.answer(request, "settings/project.html", PANELS, lambda: context(request, one))
 
 
 def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
@@ -68,6 +70,9 @@ def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
         "scopes": wire.SCOPES,
         "owner": opened.may(role, "owner"),
         "maintainer": opened.may(role, "maintainer"),
+        "judged": judging.progress(one),
+        "default_rule": judging.DEFAULT,
+        "rule_draft": None,
         "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
         **more,
     }
@@ -90,4 +95,21 @@ def reasons(request: HttpRequest, slug: str) -> HttpResponse:
     ]
     one.save(update_fields=["reasons"])
     messages.success(request, "The reasons are saved.")
+    return redirect("project", one.slug)
+
+
+@login_required
+@require_POST
+def correct(request: HttpRequest, slug: str) -> HttpResponse:
+    """The rule for Correct. One that cannot be read is shown again with what is wrong, and nothing is changed."""
+    one = access.project_or_404(request, slug)
+    access.require_role(request, one, "maintainer")
+    told = request.POST.get("correct", "")
+    try:
+        judging.change(one, told, opened.person(request))
+    except BadInput as problem:
+        shown = context(request, one, rule_draft=told, rule_error=asking.said(told, problem))
+        return render(request, "settings/project.html", shown, status=400)
+    tasks.hurry_rule(one.pk)
+    messages.success(request, "The rule is saved; a worker judges by it.")
     return redirect("project", one.slug)

@@ -46,6 +46,7 @@ urlpatterns = [
     path("settings/<str:slug>/", projects.project, name="project"),
     path("settings/<str:slug>/members/", members.save, name="members"),
     path("settings/<str:slug>/reasons/", projects.reasons, name="reasons"),
+    path("settings/<str:slug>/correct/", projects.correct, name="correct"),
     path("settings/<str:slug>/loosen/", planning.loosen, name="loosen"),
     path("settings/<str:slug>/tokens/", tokens.issue, name="tokens"),
     path("settings/<str:slug>/tokens/<int:pk>/revoke/", tokens.revoke, name="revoke"),

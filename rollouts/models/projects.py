@@ -41,6 +41,10 @@ class Project(models.Model):
     correct = models.CharField(
         max_length=200, blank=True, default="", help_text="rule for Correct, in the query language"
     )
+    rule = models.PositiveIntegerField(default=0, help_text="which rule for Correct this is; rises with each change")
+    judging_until = models.DateTimeField(
+        null=True, blank=True, help_text="while a worker judges by the new rule; past when it died"
+    )
     loosened = models.JSONField(
         default=dict,
         blank=True,

@@ -47,6 +47,7 @@ class Step(models.Model):
     histogram = models.JSONField(default=dict, blank=True)
     by_source = models.JSONField(default=dict, blank=True, help_text="{data source: {count, score_mean}}")
     flags = models.PositiveIntegerField(default=0)
+    rule = models.PositiveIntegerField(default=0, help_text="the project's rule that its samples were judged by")
     version = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

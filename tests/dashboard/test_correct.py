@@ -1,0 +1,137 @@
+"""The rule for Correct is changed by maintainers, on the settings page or by the API, and said where it is used."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import judging
+from rollouts.models import Project, Run
+from tests import make
+from tests.dashboard.ask import Ask, filled
+from workers import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(project)
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch: Any) -> list[int]:
+    """Projects that would go to the broker."""
+    out: list[int] = []
+    monkeypatch.setattr(tasks.judge_samples, "delay", out.append)
+    return out
+
+
+def saved(client: Client, rule: str) -> Any:
+    return client.post("/settings/math/correct/", {"correct": rule})
+
+
+def test_a_maintainer_saves_a_rule_and_a_worker_is_told(
+    client: Client, project: Project, run: Run, sent: list[int]
+) -> None:
+    client.force_login(make.member(project, "maria", "maintainer"))
+    assert saved(client, "score>=0.5").headers["Location"] == "/settings/math/"
+    assert sent == [project.pk]
+    assert "Judging by <code>score&gt;=0.5</code>: 0 of 2 steps" in client.get("/settings/math/").content.decode()
+    judging.judge_due(project.pk)
+    page = client.get("/settings/math/").content.decode()
+    assert "All 2 steps are judged by <code>score&gt;=0.5</code>" in page
+    assert 'value="score&gt;=0.5"' in page
+
+
+@pytest.mark.parametrize(("name", "status"), [("mina", 403), ("stan", 404)])
+def test_others_do_not_change_it(
+    client: Client, project: Project, mate: User, stranger: User, name: str, status: int
+) -> None:
+    client.force_login(User.objects.get(username=name))
+    assert saved(client, "score>=0.5").status_code == status
+    patched = client.patch("/api/v1/projects/math/", {"correct": "score>=0.5"}, content_type="application/json")
+    assert patched.status_code == status
+    assert Project.objects.get().correct == ""
+
+
+def test_a_rule_that_cannot_be_read_comes_back_with_what_is_wrong(
+    client: Client, project: Project, owner: User, sent: list[int]
+) -> None:
+    client.force_login(owner)
+    answer = saved(client, 'score>=0.5 ("<script>')
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert 'role="alert"' in page and "not closed" in page
+    assert 'value="score&gt;=0.5 (&quot;&lt;script&gt;"' in page
+    assert "<script>" not in page.partition("<main")[2]
+    assert "cannot ask for `is:correct`" in saved(client, "is:correct").content.decode()
+    assert (Project.objects.get().correct, sent) == ("", [])
+
+
+def test_viewers_read_the_rule_and_cannot_write_it(client: Client, mate: User, run: Run) -> None:
+    client.force_login(mate)
+    page = client.get("/settings/math/").content.decode()
+    assert re.search(r'id="correct"[^\n]*? readonly>', page)
+    assert "Save the rule" not in page
+    assert "All 2 steps are judged by <code>acc=1 where it was logged, else score&gt;0</code>" in page
+
+
+def test_the_panel_that_says_how_far_it_is_answers_by_itself(client: Client, owner: User, run: Run) -> None:
+    client.force_login(owner)
+    saved(client, "score>=0.5")
+    client.get("/settings/math/")  # takes the message away
+    panel = client.get("/settings/math/", headers={"HX-Request": "true", "HX-Target": "judging"}).content.decode()
+    assert panel.startswith("<p") and "0 of 2 steps" in panel
+
+
+def test_a_step_says_how_many_are_correct_and_by_which_rule(client: Client, owner: User, run: Run) -> None:
+    client.force_login(owner)
+    address = f"/runs/{run.uid}/steps/1/"
+    page = client.get(address).content.decode()
+    assert re.search(r"<b>3</b> <span class=\"muted\">of 4</span>", page)
+    assert "acc=1 where it was logged, else score&gt;0" in page
+    saved(client, "score>=0.5")
+    assert "being judged anew" in client.get(address).content.decode()
+    judging.judge_due(run.project_id)
+    page = client.get(address).content.decode()
+    assert re.search(r"<summary[^>]*><b>2</b>", page)
+    assert "<code>score&gt;=0.5</code>" in page and "being judged anew" not in page
+
+
+def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
+    client: Client, owner: User, run: Run
+) -> None:
+    client.force_login(owner)
+    address = f"/runs/{run.uid}/steps/1/?q=is:correct"
+    before = client.get(address)
+    judging.change(run.project, "score>=0.5", owner)
+    judging.judge_due(run.project_id)
+    after = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
+    assert after.status_code == 200
+    assert '<b>2</b> <span class="muted">of 4 recorded' in after.content.decode()
+
+
+def test_a_query_for_correct_says_what_correct_is(client: Client, owner: User, run: Run) -> None:
+    client.force_login(owner)
+    saved(client, "score>=0.5")
+    assert "`score&gt;=0.5`, the rule of math" in client.get(f"/runs/{run.uid}/steps/1/?q=is:wrong").content.decode()
+    notes = client.get(f"/api/v1/samples/?run={run.uid}&q=is:wrong").json()["notes"]
+    assert notes == ["Correct is what answers `score>=0.5`, the rule of math."]
+
+
+def test_the_api_changes_the_rule_and_says_how_far_the_judging_is(project: Project, run: Run, sent: list[int]) -> None:
+    maintainer = make.member(project, "maria", "maintainer")
+    ask = Ask.with_token(maintainer, "read", "admin", on=project)
+    changed = ask("PATCH", "projects/math/", {"correct": " score>=0.5 "}).json()
+    assert changed["correct"] == "score>=0.5"
+    assert changed["judging"] == {"rule": "score>=0.5", "steps": 2, "judged": 0}
+    assert sent == [project.pk]
+    judging.judge_due(project.pk)
+    assert ask("GET", "projects/math/").json()["judging"]["judged"] == 2
+    refused = ask("PATCH", "projects/math/", {"correct": "is:wrong"})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (400, "correct")

@@ -1,0 +1,239 @@
+"""A project's rule decides what is correct, wherever that is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts import exports, index, judging, search, storage
+from rollouts.errors import BadInput
+from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines, push, rows
+from tests.rollouts.skipped import V0, ready, worked
+
+pytestmark = pytest.mark.django_db
+
+STEP = lines(
+    generation("a", "Answer: 1", 1.0, acc=1, lang="zh"), generation("a", "Answer: 2", 0.4, acc=0),
+    generation("b", "so 3 it is", 0.6, acc=0), generation("b", "none", 0.0),
+)  # fmt: skip
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def ruled(project: Project, owner: User, rule: str) -> None:
+    judging.change(project, rule, owner)
+    judging.judge_due(project.pk)
+
+
+def verdicts(run: Run, **which: Any) -> list[bool | None]:
+    return [one.correct for one in rows(run, **which)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ("score>=0.5", [True, False, True, False]),
+        ("-score>=0.5", [False, True, False, True]),
+        ("acc=1", [True, False, False, None]),
+        ("-acc=1", [False, True, True, None]),
+        ("acc!=1", [False, True, True, None]),
+        ("adv!=0", [None, None, None, None]),
+        ("acc=1 or score>0.5", [True, False, True, None]),
+        ("acc=1 score>0.5", [True, False, False, False]),
+        ("lang=zh", [True, None, None, None]),
+        ("Answer", [True, True, False, False]),
+        ("-/Answer: \\d/ score>0.1", [False, False, True, False]),
+        ("group:nowhere", [False, False, False, False]),
+        ("nosuchkey=1", [None, None, None, None]),
+        ("nosuchkey=1 or score=1", [True, None, None, None]),
+        ("is:zerovar", [False, False, False, False]),
+        ("step:1 split:train", [True, True, True, True]),
+    ],
+)
+def test_the_rule_is_asked_of_every_sample_and_what_was_not_recorded_is_neither(
+    run: Run, owner: User, rule: str, found: list[bool | None]
+) -> None:
+    indexed(run, STEP)
+    ruled(run.project, owner, rule)
+    assert verdicts(run) == found
+
+
+@pytest.mark.parametrize("rule", ["score>=0.5", "acc=1", "-acc=1", "acc=1 or Answer", "lang=zh"])
+def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run: Run, owner: User, rule: str) -> None:
+    indexed(run, STEP, 1)
+    ruled(run.project, owner, rule)
+    indexed(run, STEP, 2)
+    assert verdicts(run, step__step=1) == verdicts(run, step__step=2)
+    assert judging.progress(Project.objects.get()) == (2, 0)
+
+
+def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> None:
+    indexed(run, STEP)
+    ruled(run.project, owner, "score>=0.5")
+    told = Step.objects.get().facets
+    assert {name: told[name] for name in ("judged", "correct", "all-correct", "none-correct")} == {
+        "judged": 4, "correct": 2, "all-correct": 0, "none-correct": 0
+    }  # fmt: skip
+    run.refresh_from_db()
+    assert {one.score for one in search.find(run, q="is:correct").samples} == {1.0, 0.6}
+    assert {one.score for one in search.find(run, q="is:wrong").samples} == {0.4, 0.0}
+    assert [one["correct"] for one in sorted(exported(run), key=lambda one: one["score"])] == [False, False, True, True]
+
+
+def exported(run: Run) -> Iterator[dict[str, Any]]:
+    for batch in exports.rows(search.find(run).samples):
+        yield from batch
+
+
+def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
+    indexed(run, STEP)
+    assert judging.DEFAULT in search.find(run, q="is:wrong").notes[0]
+    ruled(run.project, owner, "score>=0.5")
+    again = Run.objects.get()
+    assert "`score>=0.5`" in search.find(again, q="-is:correct").notes[0]
+    assert search.find(again, q="score>0").notes == ()
+
+
+def test_the_default_comes_back_as_if_there_had_never_been_a_rule(run: Run, owner: User) -> None:
+    indexed(run, STEP)
+    before, figures = verdicts(run), Step.objects.get().facets
+    ids = [one.pk for one in rows(run)]
+    assert before == [True, False, False, False]
+    ruled(run.project, owner, "score<0.5")
+    assert verdicts(run) != before
+    ruled(run.project, owner, "  ")
+    assert (verdicts(run), Step.objects.get().facets, [one.pk for one in rows(run)]) == (before, figures, ids)
+
+
+def test_judging_again_changes_nothing_not_even_the_runs_version(run: Run, owner: User) -> None:
+    indexed(run, STEP)
+    ruled(run.project, owner, "score>=0.5")
+    version = Run.objects.get().version
+    judging.judge_due(run.project_id)
+    judging.change(run.project, "score>=0.5", owner)
+    assert Run.objects.get().version == version
+    assert AuditEntry.objects.filter(verb="correct.set").count() == 1
+
+
+def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
+    run: Run, owner: User, monkeypatch: Any
+) -> None:
+    for step in (1, 2, 3):
+        indexed(run, STEP, step)
+    judging.change(run.project, "score>=0.5", owner)
+    whole, tried = judging.judge, []
+
+    def killed(step_id: int, **more: Any) -> None:
+        tried.append(step_id)
+        if len(tried) == 2:
+            raise KeyboardInterrupt
+        whole(step_id, **more)
+
+    monkeypatch.setattr(judging, "judge", killed)
+    with pytest.raises(KeyboardInterrupt):
+        judging.judge_due(run.project_id)
+    monkeypatch.undo()
+    assert judging.progress(Project.objects.get()) == (3, 2)
+    assert verdicts(run, step__step=3) == [True, False, True, False]
+    assert verdicts(run, step__step=1) == [True, False, False, False]
+    assert judging.due() == [run.project_id]
+    judging.judge_due(run.project_id)
+    assert judging.progress(Project.objects.get()) == (3, 0)
+    assert judging.due() == []
+
+
+def test_a_claim_of_a_killed_worker_lapses(run: Run, owner: User) -> None:
+    indexed(run, STEP)
+    judging.change(run.project, "score>=0.5", owner)
+    Project.objects.update(judging_until=timezone.now() + judging.LEASE)
+    judging.judge_due(run.project_id)
+    assert (judging.due(), judging.progress(Project.objects.get()).left) == ([], 1)
+    Project.objects.update(judging_until=timezone.now())
+    assert judging.due() == [run.project_id]
+    judging.judge_due(run.project_id)
+    assert (judging.progress(Project.objects.get()).left, Project.objects.get().judging_until) == (0, None)
+
+
+def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
+    run: Run, owner: User, monkeypatch: Any
+) -> None:
+    for step in (1, 2):
+        indexed(run, STEP, step)
+    judging.change(run.project, "score>=0.5", owner)
+    whole, seen = judging.judge, []
+
+    def changing(step_id: int, **more: Any) -> None:
+        seen.append(step_id)
+        whole(step_id, **more)
+        if len(seen) == 1:
+            judging.change(run.project, "score<0.5", owner)
+
+    monkeypatch.setattr(judging, "judge", changing)
+    judging.judge_due(run.project_id)
+    assert [verdicts(run, step__step=step) for step in (1, 2)] == [[False, True, False, True]] * 2
+
+
+def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Run, owner: User) -> None:
+    gone = indexed(run, STEP, 1)
+    indexed(run, STEP, 2)
+    assert gone.segment
+    storage.body_path(gone.segment.path).unlink()
+    ruled(run.project, owner, "Answer")
+    assert verdicts(run, step__step=1) == [None] * 4
+    assert "judged" not in Step.objects.get(step=1).facets
+    assert verdicts(run, step__step=2) == [True, True, False, False]
+    assert judging.progress(Project.objects.get()) == (2, 0)
+
+
+def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(project: Project, owner: User) -> None:
+    judging.change(project, "acc=1 or Answer", owner)
+    telling = [
+        lines(generation("a", "x", 0.0), generation("a", "Answer: 2", 0.0)),
+        lines(generation("a", "x", 0.0, acc=1), generation("b", "y", 0.0, acc=0)),
+    ]
+    found = []
+    for name, order in zip("ab", permutations((0, 1)), strict=True):
+        run = make.run(project, name)
+        pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
+        for at in order:
+            index.index(pushed[at].pk)
+        found.append({one.tail: one.correct for one in rows(run)})
+    assert found == [{"x": True, "Answer: 2": True, "y": False}] * 2
+
+
+def test_samples_without_text_are_not_judged_by_text(run: Run, owner: User) -> None:
+    ready(run, V0)
+    worked(run)
+    assert rows(run)
+    for rule in ("nowhere-in-any-answer", "-nowhere-in-any-answer"):
+        ruled(run.project, owner, rule)
+        assert set(verdicts(run)) == {None}
+
+
+@pytest.mark.parametrize(
+    "rule", ["is:correct", "score>0 -is:wrong", "is:flagged", 'reason:"reward hack"', "score>", "("]
+)
+def test_a_rule_that_cannot_be_one_is_refused_and_nothing_changes(run: Run, owner: User, rule: str) -> None:
+    with pytest.raises(BadInput):
+        judging.change(run.project, rule, owner)
+    assert (Project.objects.get().correct, Project.objects.get().rule) == ("", 0)
+
+
+def test_a_rule_is_its_own_projects_only(run: Run, owner: User) -> None:
+    other = make.run(make.project("code"), "other")
+    indexed(run, STEP)
+    indexed(other, STEP)
+    ruled(run.project, owner, "score<0.5")
+    assert verdicts(other) == [True, False, False, False]
+    assert Dump.objects.filter(state=Dump.State.INDEXED).count() == 2
+    assert Sample.objects.filter(step__run=run, correct=True).count() == 2

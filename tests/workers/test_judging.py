@@ -1,0 +1,77 @@
+"""Workers judge by a rule that has changed; no lost message and no killed worker leaves it half done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerDown
+
+from rollouts import judging
+from rollouts.models import Project, Sample
+from tests import make
+from tests.dashboard.ask import filled
+from workers import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def sent(monkeypatch: Any) -> list[int]:
+    """Projects that would go to the broker."""
+    out: list[int] = []
+    monkeypatch.setattr(tasks.judge_samples, "delay", out.append)
+    return out
+
+
+@pytest.fixture
+def ruled(project: Project, owner: User) -> Project:
+    filled(project)
+    return judging.change(project, "score>=0.5", owner)
+
+
+def test_the_task_judges_every_sample_of_the_project(ruled: Project) -> None:
+    tasks.judge_samples(ruled.pk)
+    assert set(Sample.objects.values_list("score", "correct")) == {
+        (0.0, False), (0.25, False), (0.5, True), (0.75, True)
+    }  # fmt: skip
+
+
+def test_a_message_that_was_lost_is_sent_again_until_all_is_judged(ruled: Project, sent: list[int]) -> None:
+    tasks.sweep()
+    tasks.sweep()
+    assert sent == [ruled.pk] * 2
+    tasks.judge_samples(ruled.pk)
+    tasks.sweep()
+    assert sent == [ruled.pk] * 2
+
+
+def test_the_sweep_leaves_a_project_alone_while_a_worker_is_at_it(ruled: Project, sent: list[int]) -> None:
+    Project.objects.update(judging_until=timezone.now() + timedelta(seconds=30))
+    tasks.sweep()
+    assert sent == []
+    Project.objects.update(judging_until=timezone.now() - timedelta(seconds=1))
+    tasks.sweep()
+    assert sent == [ruled.pk]
+
+
+def test_projects_without_a_rule_of_their_own_cost_the_sweep_nothing(db: None, sent: list[int]) -> None:
+    filled(make.project("code"))
+    tasks.sweep()
+    assert sent == []
+
+
+def test_a_broker_that_is_away_does_not_hinder_the_change(ruled: Project, monkeypatch: Any, sent: list[int]) -> None:
+    def down(project_id: int) -> None:
+        raise BrokerDown("away")
+
+    monkeypatch.setattr(tasks, "quiet_until", 0.0)
+    monkeypatch.setattr(tasks.judge_samples, "delay", down)
+    tasks.hurry_rule(ruled.pk)
+    monkeypatch.setattr(tasks.judge_samples, "delay", sent.append)
+    tasks.quiet_until = 0.0
+    tasks.sweep()
+    assert sent == [ruled.pk]

@@ -31,7 +31,7 @@ def vocabulary(file: Path) -> dict[str, int]:
         found = json.loads(file.read_bytes())
         vocab = _of_model(found["model"]["vocab"])
         vocab |= {str(added["content"]): int(added["id"]) for added in found.get("added_tokens") or ()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{file} is no tokenizer of the tokenizers library.") from error
     return vocab
 

@@ -42,8 +42,10 @@ def test_a_token_that_is_half_a_character_has_a_fingerprint() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"model": {}}', '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": null}}}']
-)
+    "text",
+    ["", "[]", "{}", '{"model": {}}', '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": null}}}',
+     '{"model": {"vocab": {"a": 1e999}}}', '{"model": {"vocab": [[]]}}'],
+)  # fmt: skip
 def test_another_file_of_that_name_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match="is no tokenizer of the tokenizers library"):

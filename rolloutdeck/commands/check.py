@@ -52,6 +52,9 @@ def _advise(trainer: Trainer) -> None:
     print("Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:\n")
     for line in trainer.recommended():
         print(f"    {line}")
+    print("\nTo pin steps and replay them later, let it keep those steps as well:\n")
+    for line in trainer.keeping():
+        print(f"    {line}")
     print(f"\nThen follow all runs there:\n\n    rolloutdeck watch --tree '{trainer.TREE}'")
     _environment(trainer)
 

@@ -134,6 +134,9 @@ class Trainer(Protocol):
     def recommended(self) -> list[str]:
         """The settings to start with, as override lines, Ray's environment included."""
 
+    def keeping(self) -> list[str]:
+        """The lines that make a run keep what some of its steps generated, in a form that it can load again."""
+
 
 def load(name: str) -> Trainer:
     return cast(Trainer, importlib.import_module(f"{__name__}.{name}"))

@@ -19,7 +19,7 @@ from rolloutdeck.trainers import FileKind, Head
 # Where the rest of what a trainer's module offers lies: found when it is asked for, since verl's own processes import
 # this module (see the end) and need none of it.
 ELSEWHERE = {
-    "verl_check": ("TREE", "check", "environment", "recommended"),
+    "verl_check": ("TREE", "check", "environment", "keeping", "recommended"),
     "verl_layout": ("asking",),
     "verl_shape": ("likely",),
     "verl_skip": ("described", "spots"),

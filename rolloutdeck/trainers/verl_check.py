@@ -212,6 +212,12 @@ def recommended() -> list[str]:
     ]
 
 
+def keeping() -> list[str]:
+    folder = "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/skip"
+    kept = {"enable": True, "dump_dir": folder, "steps": "[1,2,3]"}
+    return [line(f"skip.{SKIP_ROLE['V1']}.{name}", value) for name, value in kept.items()]
+
+
 def environment(values: Mapping[str, str]) -> list[str]:
     """The lines by which code inside Ray's workers learns of the server. A token travels as a file's name, so that no
     configuration or log shows it."""

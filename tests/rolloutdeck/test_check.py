@@ -189,7 +189,8 @@ def test_without_settings_the_recommended_ones_are_printed_and_pass_the_check(
     assert main(["check", "--trainer", "verl"]) == 0
     out = capsys.readouterr().out
     assert "+ray_kwargs.ray_init.runtime_env.env_vars.ROLLOUTDECK_URL=" in out and "watch --tree" in out
-    pasted = [word for line in verl.recommended() for word in shlex.split(line)]
+    assert "skip.rollout_tq.enable=True" in out and "experiment_name}/skip'" in out
+    pasted = [word for line in [*verl.recommended(), *verl.keeping()] for word in shlex.split(line)]
     assert main(["check", "--trainer", "verl", *pasted]) == 0
 
 

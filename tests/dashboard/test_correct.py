@@ -110,6 +110,8 @@ def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
     address = f"/runs/{run.uid}/steps/1/?q=is:correct"
     before = client.get(address)
     judging.change(run.project, "score>=0.5", owner)
+    told = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
+    assert (told.status_code, "being judged anew" in told.content.decode()) == (200, True)
     judging.judge_due(run.project_id)
     after = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
     assert after.status_code == 200

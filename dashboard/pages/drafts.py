@@ -94,16 +94,19 @@ class Draft:
     @property
     def whole(self) -> bool:
         """Whether it can be saved as it is."""
-        return not any(self.problem(place) for place in range(len(self.lines)))
+        return not any(self.problems)
 
-    def problem(self, place: int) -> str:
-        """What is wrong with the line at `place`; empty when nothing is."""
-        line = self.lines[place]
-        if line.step is None:
-            return "needs the number of a step"
-        if line.step in [other.step for other in self.lines[:place]]:
-            return f"step {line.step} has a pin already"
-        return ""
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with each line; empty where nothing is."""
+        found: list[str] = []
+        taken: set[int] = set()
+        for step in (line.step for line in self.lines):
+            found.append("needs the number of a step" if step is None else "")
+            if step in taken:
+                found[-1] = f"step {step} has a pin already"
+            taken.update(() if step is None else (step,))
+        return found
 
     def says_the_same(self, other: Draft) -> bool:
         return (

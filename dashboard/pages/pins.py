@@ -125,11 +125,14 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
     steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
     result = outcome.outcome(draft, steps, names, refused)
-    lines = [line(page, place, known, found) for place in range(len(draft.lines))]
+    problems = draft.problems[: drafts.MOST_LINES]
+    lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
+    left = len(draft.lines) - len(lines)
+    more = f"The first {len(lines)} lines are shown; a plan with {left} more is changed by the API." if left else ""
     together = outcome.together(draft, found)
     return {
         "draft": draft,
-        "said": page.said,
+        "said": page.said or more,
         "changed": page.changed,
         "problems": not draft.whole,
         "next_number": page.saved.base + 1,
@@ -197,7 +200,9 @@ def asked(page: Page) -> Run | None:
     return named or runs.first()
 
 
-def line(page: Page, place: int, known: dict[int, Row], found: dict[int, Judged]) -> dict[str, Any] | None:
+def line(
+    page: Page, place: int, problem: str, known: dict[int, Row], found: dict[int, Judged]
+) -> dict[str, Any] | None:
     """A row of the plan's table; None for a pin that is not the project's."""
     told = page.draft.lines[place]
     row = known.get(told.pin)
@@ -207,7 +212,7 @@ def line(page: Page, place: int, known: dict[int, Row], found: dict[int, Judged]
     refused = sum(one.verdict == "refuse" for one in differences)
     return {
         "pin": row.pin, "name": pinned.name(row.pin), "link": row.link, "state": row.state, "target": told.target,
-        "problem": page.draft.problem(place), "refused": refused, "warned": len(differences) - refused,
+        "problem": problem, "refused": refused, "warned": len(differences) - refused,
     }  # fmt: skip
 
 

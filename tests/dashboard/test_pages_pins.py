@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -459,3 +460,14 @@ def test_the_engines_prefix_cache_is_drawn_apart_with_its_own_name(signed: Clien
     page = panel(signed, "/runs/grpo/", "reuse")
     assert "KV prefix-cache hit rate" in page and "rollout/prefix_cache_hit_rate" in page
     assert "steps replayed" not in page
+
+
+def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(
+    signed: Client, pin: Pin, keeper: User
+) -> None:
+    entries = [(pin, step) for step in range(1, 3001)]
+    plans.save(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
+    started = time.process_time()
+    page = panel(signed, "/pins/?project=math", "plan")
+    assert time.process_time() - started < 12
+    assert "The first 500 lines are shown; a plan with 2500 more is changed by the API." in page

@@ -66,6 +66,7 @@ def test_prompts_come_in_pages_in_few_queries(
         last = page(client, f"of={run.uid}@3,{run.uid}@4&start=100")
     assert "1 to 50 of 120" in first and "Next" in first and "start=50" in first
     assert "101 to 120 of 120" in last and ">Next<" not in last
+    assert (first.count("/prompts/"), last.count("/prompts/")) == (50, 20)
 
 
 def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, mate: User) -> None:

@@ -44,7 +44,7 @@ def test_draws_are_fewer_where_prompts_are_many_but_never_too_few() -> None:
     def count(prompts: int) -> int:
         return sum(len(piece) for piece in bootstrap.draws(prompts, 0))
 
-    assert (count(1), count(40_000), count(1_000_000)) == (2000, 500, 200)
+    assert (count(1), count(40_000), count(200_000)) == (2000, 500, 200)
 
 
 def test_pass_at_k_is_the_unbiased_estimate() -> None:

@@ -74,6 +74,8 @@ def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run:
     ruled(run.project, owner, rule)
     indexed(run, STEP, 2)
     assert verdicts(run, step__step=1) == verdicts(run, step__step=2)
+    before, after = Step.objects.order_by("step").values_list("facets", flat=True)
+    assert before == after
     assert judging.progress(Project.objects.get()) == (2, 0)
 
 

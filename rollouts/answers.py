@@ -1,6 +1,6 @@
 """The answer that a response ends in, as reward functions look for it: to put equal answers together, never to judge.
 
-What a reward function itself logged (`pred` of verl's math_dapo) comes first; else the last `\\boxed{…}`, the last
+What a reward function itself logged (`pred`) comes first; else the last `\\boxed{…}`, the last
 `Answer: …`, the last `#### …`. A heading in Markdown may begin with `####` too, so that marker comes last.
 """
 

@@ -26,6 +26,12 @@ export const short = (value) => {
   return size >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 };
 
+// Ticks that lie closer together than `short` can say get the digits that tell them apart.
+const ticked = (ticks) => {
+  const labels = ticks.map(short);
+  return new Set(labels).size === labels.length ? labels : ticks.map((tick) => String(Number(tick.toPrecision(8))));
+};
+
 // --- data -------------------------------------------------------------------------------------------------------------
 
 // Curves of several names and attempts on one axis of steps; a value that a curve lacks is undefined and not joined to 0.
@@ -67,7 +73,7 @@ function options(chart, curves, width, colours) {
     scales: { x: { time: false }, y: { range: spread } },
     axes: [
       { ...axis, size: 18, gap: 2, space: 46 },
-      { ...axis, size: 44, gap: 3, space: 26, values: (_, ticks) => ticks.map(short) },
+      { ...axis, size: 44, gap: 3, space: 26, values: (_, ticks) => ticked(ticks) },
     ],
     series: [{}, ...curves.map((curve) => ({
       stroke: colours.lines[chart.names.indexOf(curve.name) % 8],

@@ -3,6 +3,7 @@ is read before it is asked for, and torch, tensordict and verl are not needed.""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.safe import fields
+from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Field
 from rolloutdeck.safe.layouts import Contents, contents
 from rolloutdeck.safe.plain import MAX_VALUES, Walk, column, plain
@@ -18,6 +20,9 @@ from rolloutdeck.safe.tokens import Tokens, tokens
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+MOST_TOKENS = 4 << 20  # of one row, as Python numbers in memory
 
 
 @contextmanager
@@ -99,7 +104,12 @@ class Batch:
 
     def _numbers(self, name: str, row: int) -> list[Any] | None:
         cells = self._found.cells.get(name)
-        return None if cells is None else fields.numbers(cells.dtype, cells.row(row)[0])
+        if cells is None:
+            return None
+        data, shape = cells.row(row)
+        if math.prod(shape) > MOST_TOKENS:
+            raise Refused(f"a row of {math.prod(shape):,} tokens; at most {MOST_TOKENS:,} are read")
+        return fields.numbers(cells.dtype, data)
 
     def _checked(self, row: int) -> int:
         if not 0 <= row < self.rows:

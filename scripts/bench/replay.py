@@ -53,8 +53,20 @@ def pulled(server: Product, folder: Path, scratch: Path) -> dict[str, float]:
     pull = subprocess.Popen(
         [sys.executable, "-m", "rolloutdeck", *words, *settings], env=server.environ, stdout=subprocess.DEVNULL
     )
-    _, status, used = os.wait4(pull.pid, 0)
+    most = 0.0
+    while pull.poll() is None:
+        most = max(most, peak(pull.pid))
+        time.sleep(0.02)
     seconds = time.perf_counter() - began
-    if status:
+    if pull.returncode:
         raise SystemExit("rolloutdeck pull failed")
-    return {"sent": sent, "pulled": seconds, "MB": used.ru_maxrss / 1024}
+    return {"sent": sent, "pulled": seconds, "MB": most}
+
+
+def peak(pid: int) -> float:
+    """The most memory in MB of a process so far; its rusage would count what it was forked from."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)

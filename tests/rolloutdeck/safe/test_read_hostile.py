@@ -18,6 +18,7 @@ from rolloutdeck.safe.plain import plain
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Unreadable
 from tests.rolloutdeck.safe import assembler as asm
+from tests.rolloutdeck.safe import sparse
 from tests.rolloutdeck.safe.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW
 
 
@@ -333,3 +334,11 @@ def test_reading_a_hostile_pickle_keeps_memory_small(file: Callable[[bytes], Pat
     peak: Any = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
+
+
+def test_a_row_of_millions_of_tokens_is_not_listed(tmp_path: Path) -> None:
+    with (
+        open_batch(sparse.batch(tmp_path / "gen_batch.dp", 1 << 30)) as batch,
+        pytest.raises(Refused, match="a row of 67,108,864 tokens; at most 4,194,304 are read"),
+    ):
+        batch.tokens(0)

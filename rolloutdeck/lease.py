@@ -23,7 +23,7 @@ TOUCH_SECONDS = 10
 def _machine() -> str:
     """Tells whether process ids can be compared: the same kernel boot and the same pid namespace."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         return f"{host_name()} {boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return host_name()

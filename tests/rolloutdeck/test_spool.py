@@ -325,6 +325,34 @@ def test_forked_children_record_each_into_its_own_spool(at_receiver: Receiver, s
     assert list(spool_root.iterdir()) == []
 
 
+LISTED_IMPORTS = """
+import importlib.abc, sys, threading
+class Listed(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            print(name, flush=True)
+sys.meta_path.insert(0, Listed())
+import rolloutdeck
+run = rolloutdeck.init(project="math", name="é")
+run.log({"loss": 1.0}, step=1)
+run.log_samples([{"response": "é", "score": float("nan")}], step=1)
+run.log_file(__import__("os").environ["GIVEN"], step=1)
+run.report_replay(1, "miss")
+run.finish()
+"""
+
+
+def test_no_thread_of_ours_imports_anything_since_a_fork_in_that_moment_locks_the_module_for_the_child(
+    at_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.jsonl").write_text("{}\n")
+    monkeypatch.setenv("GIVEN", str(tmp_path / "1.jsonl"))
+    monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url.replace("127.0.0.1", "localhost"))
+    said, _ = child(LISTED_IMPORTS).communicate(timeout=60)
+    assert len(at_receiver.posted("/finish/")) == 1
+    assert said.split() == []
+
+
 ENDING = """
 import logging, sys, rolloutdeck
 logging.basicConfig(stream=sys.stdout)

@@ -58,6 +58,12 @@ PACKAGES = (
         ("LICENSE", "dist/katex.min.js", "dist/katex.min.css", "dist/contrib/auto-render.min.js", "dist/fonts/*.woff2"),
     ),
     Package(
+        "diff",
+        "9.0.0",
+        "sha512-svtcdpS8CgJyqAjEQIXdb3OjhFVVYjzGAPO8WGCmRbrml64SPw/jJD4GoE98aR7r25A0XcgrK3F02yw9R/vhQw==",
+        ("LICENSE", "dist/diff.min.js"),
+    ),
+    Package(
         "@fontsource-variable/inter",
         "5.3.0",
         "sha512-OupL48va4JNofb97w6NYeF9S7W/kHNKM0Er8Dem5nqi4jeOLrVJDoE8tZEpnMJmtkvNbB1EIPPwHcdkF6b1oUA==",

@@ -2,6 +2,8 @@
 
 from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
+from rollouts.models.findings import Exhibit, Finding, FindingQuerySet
+from rollouts.models.markings import Marking
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
@@ -11,8 +13,8 @@ from rollouts.models.steps import Step, StepQuerySet
 from rollouts.models.tokens import Token, digest
 
 __all__ = [
-    "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Block", "Blob", "Dump", "DumpQuerySet",
-    "Entry", "Flag", "Membership", "MetricRow", "Pin", "Project", "ProjectQuerySet", "Replay", "ReplayPlan", "Revision",
-    "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet", "Segment", "Series", "Sighting", "Step",
-    "StepQuerySet", "Token", "default_reasons", "digest",
+    "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet",
+    "Entry", "Exhibit", "Finding", "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project",
+    "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet",
+    "Segment", "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "digest",
 ]  # fmt: skip

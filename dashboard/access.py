@@ -193,7 +193,8 @@ def arriving_run(user: User, token: Token | None, uid: str, headers: Mapping[str
             f"There is no run {uid[:64]!r} that you may see; {wire.PROJECT_HEADER} and {wire.RUN_HEADER} would make it."
         )
     project = project_for_ingest(user, token, told[wire.PROJECT_HEADER])
-    return ingest.open_run(project, uid=uid, name=told[wire.RUN_HEADER], resume=told[wire.RESUME_HEADER])[0]
+    name, resume = told[wire.RUN_HEADER], told[wire.RESUME_HEADER]
+    return ingest.open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
 
 
 def host_is_ours(host: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Case, F, Max, Q, When
 from django.utils import timezone
@@ -89,8 +90,9 @@ def open_run(
     job: str = "",
     tags: list[str] | None = None,
     waited: timedelta = timedelta(0),
+    owner: User | None = None,
 ) -> tuple[Run, bool]:
-    """The run that the caller means, made on first sight; the bool says whether it was made now.
+    """The run that the caller means, made on first sight for its `owner`; the bool says whether it was made now.
 
     A known uid (or one that was joined to a run) is that run. An existing name continues only with `resume="allow"`,
     and then a new uid becomes another name of that run; else the run becomes `name-2`, `name-3`, …
@@ -100,7 +102,12 @@ def open_run(
         raise BadInput("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
     if resume not in ("", "allow", "never"):
         raise BadInput("`resume` must be `allow` or `never`.", "resume")
-    fresh = {"framework": text(framework, "framework", most=40), "config": masked(config or {}), "tags": tag_list(tags)}
+    fresh = {
+        "framework": text(framework, "framework", most=40),
+        "config": masked(config or {}),
+        "tags": tag_list(tags),
+        "owner": owner,
+    }
     wished = text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
     run, created = find_or_create(project, uid, wished, resume == "allow", fresh)
     if attempt:

@@ -17,6 +17,7 @@ from rollouts.merging import ARTIFACT
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.rows import AT, Row
 
+SCORES = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
 # Fine near the ends of the usual reward, where one answer differs from another in kind.
 REWARD_BINS = ["<0", "0", "(0, 0.5)", "[0.5, 1)", "1"]
 
@@ -87,8 +88,12 @@ def judged(last: Sequence[Seen]) -> dict[str, int]:
 
 def scores(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
     if not len(values):
-        return dict.fromkeys(("score_mean", "score_min", "score_max", "score_std")) | {"histogram": {}}
+        return dict.fromkeys(SCORES) | {"histogram": {}}
+    p10, p50, p90 = np.percentile(values, (10, 50, 90)).tolist()
     return {
+        "score_p10": p10,
+        "score_p50": p50,
+        "score_p90": p90,
         "score_mean": float(values.mean()),
         "score_min": float(values.min()),
         "score_max": float(values.max()),
@@ -132,8 +137,8 @@ def groups(last: Sequence[Seen]) -> dict[str, Any]:
             right, count = solved.get(row.group, (0, 0))
             solved[row.group] = (right + row.correct, count + 1)
     counts = {
-        "all-correct": sum(right == count for right, count in solved.values()),
-        "none-correct": sum(right == 0 for right, _ in solved.values()),
+        "solve-all": sum(right == count for right, count in solved.values()),
+        "solve-none": sum(right == 0 for right, _ in solved.values()),
     }
     return {
         "groups": len({row.group for row in last}),

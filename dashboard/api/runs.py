@@ -77,7 +77,13 @@ class Runs(APIView):
         project = access.project_for_ingest(user, token, words.pop("project"))
         waited = number(data.get("waited"), "waited", most=MOST_WAITED) or 0
         run, created = ingest.open_run(
-            project, **words, **about, config=config, tags=data.get("tags"), waited=timedelta(seconds=waited)
+            project,
+            **words,
+            **about,
+            config=config,
+            tags=data.get("tags"),
+            waited=timedelta(seconds=waited),
+            owner=user,
         )
         short = {
             "id": run.uid,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -40,6 +41,9 @@ class Run(models.Model):
     uid = models.CharField(max_length=64, unique=True)
     project = models.ForeignKey(Project, models.CASCADE, related_name="runs")
     name = models.CharField(max_length=200)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", help_text="who opened it"
+    )
     framework = models.CharField(max_length=40, blank=True, default="")
     config = models.JSONField(default=dict, blank=True)
     tags = models.JSONField(default=list, blank=True)
@@ -58,6 +62,7 @@ class Run(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(default=timezone.now, help_text="last news of any kind")
     finished_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True, help_text="out of the way, but whole")
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar = RunQuerySet.as_manager()

@@ -7,11 +7,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from django.db.models import CharField, Count, F, Lookup, Max, Min, Q, Window
+from django.db.models import (
+    Case,
+    CharField,
+    Count,
+    Exists,
+    F,
+    IntegerField,
+    Lookup,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    When,
+    Window,
+)
 from django.db.models.lookups import GreaterThan
 
 from rollouts.facets import FACETS
-from rollouts.models import Flag, Run, Sample, Step, StepQuerySet
+from rollouts.models import Flag, Pin, Replay, Run, Sample, Step, StepQuerySet
 from rollouts.nodes import And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
 
 if TYPE_CHECKING:
@@ -124,7 +138,7 @@ def condition(node: Node, scope: Scope) -> Q:
         case Is(name):
             return property_of(name, scope)
         case No(name):
-            return Q(score=None) if name == "score" else facet("no-marker")
+            return Q(score=None) if name == "score" else facet(f"no-{name}")
     raise AssertionError(f"{node} is answered by bodies")
 
 
@@ -164,12 +178,24 @@ def property_of(name: str, scope: Scope) -> Q:
             return Q(final=name == "final")
         case "zerovar":
             return zero_variance(scope)
+        case "pinned":
+            return Q(Exists(at_the_step(Pin).filter(run=scope.run, split=OuterRef("step__split"), removed_at=None)))
+        case "reused":
+            return Q(Exists(at_the_step(Replay).filter(run=scope.run, outcome="hit")), step__split="train")
+        case "solve-all" | "solve-none":
+            return solved(scope, by_all=name == "solve-all")
         case _:
             return facet(name)
 
 
 def facet(name: str) -> Q:
     return Q(GreaterThan(F("facets").bitand(FACETS[name]), 0))
+
+
+def at_the_step(model: type[Pin] | type[Replay]) -> Any:
+    """Rows about the step of an outer query's sample, as a QuerySet."""
+    same = {name: OuterRef(f"step__{name}") for name in ("attempt", "step_kind", "step")}
+    return model.objects.filter(**same)
 
 
 def flagged(scope: Scope, **fields: str) -> Q:
@@ -186,3 +212,11 @@ def zero_variance(scope: Scope) -> Q:
         size=Window(Count("pk"), partition_by=by_group),
     ).filter(lowest=F("highest"), size__gt=1)
     return Q(pk__in=flat.values("pk"))
+
+
+def solved(scope: Scope, *, by_all: bool) -> Q:
+    """Samples of groups whose judged trajectories (by their last samples) are all correct, or none of which is."""
+    right = Case(When(correct=True, then=1), default=0, output_field=IntegerField())
+    end = Window((Min if by_all else Max)(right), partition_by=[F("step"), F("group")])
+    last = scope.samples().filter(final=True, correct__isnull=False).exclude(group="")
+    return Q(pk__in=last.annotate(right=end).filter(right=int(by_all)).values("pk"))

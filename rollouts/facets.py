@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,34 @@ FACETS: dict[str, int] = {
     "tokens": 64,
     "no-text": 128,
 }
+
+
+class Facet(NamedTuple):
+    """One property as pages offer it: `name` in a step's counts, the `term` of the query language that finds it, what
+    its chip is called, whether `samples` or `groups` are counted, and what it says in full."""
+
+    name: str
+    term: str
+    title: str
+    about: str
+    of: str = "samples"
+
+
+CATALOG: Final[tuple[Facet, ...]] = (
+    Facet(
+        "truncated", "is:truncated", "Truncated", "stopped by the length limit: recorded, or inferred where it is not"
+    ),
+    Facet("trunc?", "is:trunc?", "Truncated?", "looks cut off; the run does not record why generation ended"),
+    Facet("no-marker", "no:marker", "No answer marker", "lacks the answer marker that most of its step have"),
+    Facet("repetition", "is:repetition", "Repetition", "ends in repetition"),
+    Facet("language-mix", "is:language-mix", "Language mix", "uses a script that the prompt does not"),
+    Facet("empty", "is:empty", "Empty", "nothing but white space"),
+    Facet("duplicate", "is:duplicate", "Duplicate", "the same text as another response of its group"),
+    Facet("zerovar", "is:zerovar", "Zero-variance groups", "all responses have one score: no gradient", "groups"),
+    Facet("solve-all", "is:solve-all", "Solved by all", "every response of the group is correct", "groups"),
+    Facet("solve-none", "is:solve-none", "Solved by none", "no response of the group is correct", "groups"),
+)
+
 EDGE = 8192  # characters looked at from each end
 SCRIPT_EDGE = 1024  # characters from each end in which scripts are told apart
 ANSWER_EDGE = 2048  # characters from the end in which an answer is looked for

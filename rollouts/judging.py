@@ -21,7 +21,7 @@ from rollouts.certain import surely, surely_not
 from rollouts.conditions import Scope, condition
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Project, Run, Sample, Step
-from rollouts.nodes import BODY, And, BadQuery, Is, Named, Node, Not, Or, Query
+from rollouts.nodes import BODY, PASSING, And, BadQuery, Is, Named, Node, Not, Or, Query
 from rollouts.query import parse
 from rollouts.settle import settle_anew
 from rollouts.steps import recompute
@@ -36,7 +36,7 @@ DEFAULT = "acc=1 where it was logged, else score>0"
 MOST_RULE = 200
 LEASE = timedelta(minutes=1)
 PORTION = 50  # steps asked for at a time
-CIRCULAR = ("correct", "wrong")
+CIRCULAR = ("correct", "wrong", "solve-all", "solve-none")
 
 
 class Progress(NamedTuple):
@@ -67,8 +67,8 @@ def rule(told: object) -> Query:
     for leaf in found.leaves():
         if isinstance(leaf, Is) and leaf.name in CIRCULAR:
             raise BadInput(f"The rule says what is correct, so it cannot ask for `is:{leaf.name}`.", "correct")
-        if leaf == Is("flagged") or (isinstance(leaf, Named) and leaf.name == "reason"):
-            raise BadInput("The rule must ask for what was recorded; flags come and go.", "correct")
+        if (isinstance(leaf, Is) and leaf.name in PASSING) or (isinstance(leaf, Named) and leaf.name == "reason"):
+            raise BadInput("The rule must ask for what was recorded; flags and pins come and go.", "correct")
     return found
 
 

@@ -13,10 +13,11 @@ NUMBERS: Final = ("score", "len", "tokens", "adv", "n", "step")
 WHOLE: Final = ("len", "tokens", "n", "step")
 NAMES: Final = ("split", "group", "prompt", "source", "reason")
 PROPERTIES: Final = (
-    "truncated", "flagged", "correct", "wrong", "zerovar", "final", "intermediate",
-    "trunc?", "repetition", "language-mix", "empty", "duplicate",
+    "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none", "final", "intermediate",
+    "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "pinned", "reused",
 )  # fmt: skip
-MISSING: Final = ("marker", "score")
+MISSING: Final = ("marker", "score", "text")
+PASSING: Final = ("flagged", "pinned", "reused")  # what people and later runs change
 
 
 class BadQuery(BadInput):

@@ -11,8 +11,8 @@ from rollouts.models.runs import Run
 class Marking(models.Model):
     """One person's act on the flags of one run's samples, few or many: what `undo` puts back.
 
-    `said` names it in words. `before` is [[flag id, as it was or null for a new one, as the act left it]], a state
-    being [label, text, withdrawn].
+    `said` names it in words. `before` is {"was": [[flag id, its state, or null for a new one]], "left": the state in
+    which the act left them all}; a state is [label, text, withdrawn].
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="markings")

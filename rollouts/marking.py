@@ -1,0 +1,169 @@
+"""Flagging as people do it at a table: one sample or thousands in one act, and the act undone by one key.
+
+Every act is a `Marking`, which holds what each flag was before and what the act left. Undoing puts back only what is
+still as the act left it: what somebody changed since stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from rollouts import audit, flags, live
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Flag, Marking, Run, Sample, Step
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from rollouts.search import Found
+
+MOST_AT_ONCE = 2000
+REMEMBERED = timedelta(days=1)  # how long an act can be undone
+
+State = list[Any]  # [label, text, withdrawn]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What was undone: in words, of how many flags, how many of them had changed since and stay, and the sample where
+    the act was about one."""
+
+    said: str
+    flags: int
+    kept: int
+    sample: str
+
+
+def found(answer: Found, seen: int | None = None) -> list[str]:
+    """The ids of all that a query finds, to be marked. Raises BadInput when that is more than one act may hold, or not
+    as many as the person saw."""
+    total = answer.total
+    if total > MOST_AT_ONCE:
+        raise BadInput(f"The query finds {total:,} samples; at most {MOST_AT_ONCE:,} are flagged at once. Narrow it.")
+    if seen is not None and total != seen:
+        raise BadInput(f"The query finds {total:,} samples now, not {seen:,} as before. Look again, then flag them.")
+    return list(answer.samples.order_by("pk").values_list("pk", flat=True))
+
+
+@transaction.atomic
+def mark(
+    run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
+) -> Marking:
+    """Flags these samples of the run for one reason, as `flags.raise_flag` does one. Again changes nothing.
+
+    The caller has checked `flags.can_annotate`. Raises BadInput, and NotThere for a sample that the run does not have.
+    """
+    wanted = list(dict.fromkeys(sample_ids))
+    flags.check(run.project, label, reason, text)
+    if not wanted or len(wanted) > MOST_AT_ONCE:
+        raise BadInput(f"Choose between 1 and {MOST_AT_ONCE:,} samples, not {len(wanted):,}.", "samples")
+    steps = locked(run, wanted)
+    standing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=wanted, user=by, reason=reason)}
+    new = [
+        Flag(sample=pk, step_id=steps[pk], run=run, user=by, reason=reason, label=label, text=text)
+        for pk in wanted
+        if pk not in standing
+    ]
+    after: State = [label, text, False]
+    changed = [flag for flag in standing.values() if state(flag) != after]
+    before = {flag.pk: state(flag) for flag in changed}
+    for flag in changed:
+        put(flag, after, None)
+    made = Flag.objects.bulk_create(new)
+    Flag.objects.bulk_update(changed, ["label", "text", "withdrawn_at", "updated_at"])
+    told(run, {steps[flag.sample] for flag in [*made, *changed]})
+    said = f"{named(run, label, reason)} on {samples_said(len(wanted))}"
+    return kept(run, by, said, [*((flag.pk, None) for flag in made), *before.items()], after)
+
+
+@transaction.atomic
+def take_back(flag: Flag, by: User) -> Marking:
+    """`flags.withdraw`, so that it can be undone."""
+    before = state(flag)
+    flag = flags.withdraw(flag, by)
+    said = f"withdrawal of {named(flag.run, flag.label, flag.reason)}"
+    return kept(flag.run, by, said, [(flag.pk, before)] if state(flag) != before else [], state(flag))
+
+
+@transaction.atomic
+def undo(run: Run, by: User) -> Undone:
+    """Puts back what the person's newest act in this run changed. Raises NotThere when there is nothing to undo."""
+    newest = Marking.objects.select_for_update().filter(
+        run=run, user=by, undone_at=None, created_at__gt=timezone.now() - REMEMBERED
+    )
+    act = newest.order_by("-created_at", "-pk").first()
+    if act is None:
+        raise NotThere("There is nothing of yours to undo in this run; acts of the last day can be undone.")
+    past, left = dict(act.before["was"]), act.before["left"]
+    rows = Flag.objects.filter(pk__in=past).order_by("pk")
+    hold(set(rows.values_list("step", flat=True)))
+    now = timezone.now()
+    still = [flag for flag in rows if state(flag) == left]
+    for flag in still:
+        put(flag, past[flag.pk] or [flag.label, flag.text, True], now)
+    Flag.objects.bulk_update(still, ["label", "text", "withdrawn_at", "updated_at"])
+    act.undone_at = now
+    act.save(update_fields=["undone_at"])
+    touched = sorted({flag.sample for flag in rows})
+    audit.note(by, "flag.undo", act.said, project=run.project, run=run.uid, samples=touched[:20], flags=len(still))
+    told(run, {flag.step_id for flag in still})
+    return Undone(act.said, len(still), len(past) - len(still), touched[0] if len(touched) == 1 else "")
+
+
+def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
+    """The step of each sample, its row locked. Raises NotThere."""
+    steps = dict(Sample.objects.filter(pk__in=sample_ids, step__run=run).values_list("pk", "step"))
+    if missing := [pk for pk in sample_ids if pk not in steps]:
+        raise NotThere(f"There is no sample {missing[0][:60]} in {run.name}.", "samples")
+    hold(set(steps.values()))
+    return steps
+
+
+def hold(step_ids: set[int]) -> None:
+    """Locks the steps' rows, always in one order, so that two acts never wait for one another."""
+    list(Step.objects.select_for_update().filter(pk__in=step_ids).order_by("pk").values_list("pk"))
+
+
+def state(flag: Flag) -> State:
+    return [flag.label, flag.text, flag.withdrawn_at is not None]
+
+
+def put(flag: Flag, wanted: State, now: datetime | None) -> None:
+    flag.label, flag.text = wanted[0], wanted[1]
+    flag.withdrawn_at = (now or timezone.now()) if wanted[2] else None
+    flag.updated_at = now or timezone.now()
+
+
+def told(run: Run, step_ids: set[int]) -> None:
+    """The figures of the steps, and one ring: of the step where it is one, else of the run."""
+    steps = list(Step.objects.filter(pk__in=step_ids))
+    for step in steps:
+        flags.recount(step)
+    if len(steps) == 1:
+        live.changed(run, split=steps[0].split, step=steps[0].step)
+    elif steps:
+        live.changed(run)
+
+
+def kept(run: Run, by: User, said: str, was: list[tuple[int, State | None]], left: State) -> Marking:
+    """Writes the act down, unless it changed nothing; acts that can no longer be undone are forgotten."""
+    Marking.objects.filter(user=by, created_at__lt=timezone.now() - REMEMBERED).delete()
+    act = Marking(run=run, user=by, said=said[:200], before={"was": [list(one) for one in was], "left": left})
+    if was:
+        act.save()
+    return act
+
+
+def named(run: Run, label: str, reason: str) -> str:
+    names = {str(one["key"]): str(one["name"]) for one in run.project.reasons}
+    return f"“{names.get(reason, reason)}” ({label})" if reason else f"“{label}”"
+
+
+def samples_said(count: int) -> str:
+    return f"{count:,} sample{'' if count == 1 else 's'}"

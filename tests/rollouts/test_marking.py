@@ -1,0 +1,151 @@
+"""Flagging many samples in one act, and undoing it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from rollouts import flags, live, marking, search
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(make.run(project))
+
+
+@pytest.fixture
+def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    heard: list[Any] = []
+    monkeypatch.setattr(live, "changed", lambda run, **what: heard.append((run.uid, what)))
+    return heard
+
+
+def filled(run: Run) -> Run:
+    """Two steps of three samples."""
+    for step in (1, 2):
+        indexed(run, lines(*(generation(f"ask {n}", f"{n} of {step}", n / 2, step) for n in range(3))), step)
+    return run
+
+
+def samples(run: Run, **which: Any) -> list[str]:
+    found = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
+    return list(found.values_list("pk", flat=True))
+
+
+def counted(run: Run) -> list[int]:
+    return list(run.steps.order_by("step").values_list("flags", flat=True))
+
+
+def test_many_are_flagged_in_one_act_counted_per_step_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
+    act = marking.mark(run, samples(run), mate, reason="truncated", text="all cut")
+    assert (Flag.objects.filter(reason="truncated", text="all cut", user=mate).count(), counted(run)) == (6, [3, 3])
+    assert act.said == "“truncated” (bad) on 6 samples"
+    assert rings == [(run.uid, {})]
+
+
+def test_an_act_on_one_step_rings_for_that_step(run: Run, mate: User, rings: list[Any]) -> None:
+    marking.mark(run, samples(run, step__step=2), mate)
+    assert rings == [(run.uid, {"split": "train", "step": 2})]
+
+
+def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mate: User, rings: list[Any]) -> None:
+    marking.mark(run, samples(run), mate)
+    assert marking.mark(run, samples(run), mate).pk is None
+    assert (Flag.objects.count(), Marking.objects.count(), len(rings)) == (6, 1, 1)
+
+
+def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
+    first, second, *_ = samples(run)
+    flags.raise_flag(first, mate, reason="other", label="unsure", text="hm")
+    marking.mark(run, [first, second], mate, reason="other", text="sure now")
+    assert marking.undo(run, mate) == marking.Undone("“other” (bad) on 2 samples", 2, 0, "")
+    assert [(flag.label, flag.text) for flag in flags.flags_of([first, second])[first]] == [("unsure", "hm")]
+    assert flags.flags_of([second]) == {}
+    assert len(flags.flags_of([second], withdrawn=True)[second]) == 1, "withdrawn, never deleted"
+    assert counted(run) == [1, 0]
+    entry = AuditEntry.objects.get(verb="flag.undo")
+    assert (entry.user, sorted(entry.detail["samples"])) == (mate, sorted([first, second]))
+
+
+def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run, mate: User) -> None:
+    for pk in samples(run)[:2]:
+        marking.mark(run, [pk], mate)
+    assert [marking.undo(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
+    with pytest.raises(NotThere, match="nothing of yours to undo in this run"):
+        marking.undo(run, mate)
+
+
+def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
+    first, second, *_ = samples(run)
+    marking.mark(run, [first, second], mate)
+    flags.raise_flag(first, mate, text="and here is why")
+    undone = marking.undo(run, mate)
+    assert (undone.flags, undone.kept) == (1, 1)
+    assert set(flags.flags_of([first, second])) == {first}
+
+
+def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
+    first = samples(run)[0]
+    marking.take_back(flags.raise_flag(first, mate, text="why"), owner)
+    assert counted(run) == [0, 0]
+    assert marking.undo(run, owner).sample == first
+    assert [flag.text for flag in flags.flags_of([first])[first]] == ["why"]
+    assert counted(run) == [1, 0]
+
+
+def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long_ago(
+    run: Run, project: Project, mate: User, owner: User
+) -> None:
+    marking.mark(run, samples(run)[:1], mate)
+    for who, where in ((owner, run), (mate, make.run(project, "other"))):
+        with pytest.raises(NotThere):
+            marking.undo(where, who)
+    Marking.objects.update(created_at=timezone.now() - timedelta(days=2))
+    with pytest.raises(NotThere):
+        marking.undo(run, mate)
+    assert counted(run) == [1, 0]
+
+
+def test_all_that_a_query_finds_is_marked_unless_it_is_more_than_was_seen_or_than_one_act_holds(
+    run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = search.find(run, q="score>0")
+    assert sorted(marking.found(answer, 4)) == sorted(samples(run, score__gt=0))
+    with pytest.raises(BadInput, match="finds 4 samples now, not 3 as before"):
+        marking.found(answer, 3)
+    monkeypatch.setattr(marking, "MOST_AT_ONCE", 3)
+    with pytest.raises(BadInput, match="finds 4 samples; at most 3"):
+        marking.found(answer)
+
+
+def test_samples_of_another_run_none_and_too_many_are_refused(
+    run: Run, project: Project, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = filled(make.run(project, "other"))
+    with pytest.raises(NotThere, match="in grpo"):
+        marking.mark(run, [*samples(run), samples(other)[0]], mate)
+    monkeypatch.setattr(marking, "MOST_AT_ONCE", 5)
+    for wrong in ([], samples(run)):
+        with pytest.raises(BadInput, match="between 1 and 5 samples"):
+            marking.mark(run, wrong, mate)
+    assert Flag.objects.count() == 0
+
+
+def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
+    project: Project, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    run = make.run(project, "many")
+    indexed(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
+    with django_assert_max_num_queries(24):
+        marking.mark(run, samples(run), mate)
+    with django_assert_max_num_queries(24):
+        assert marking.undo(run, mate).flags == 400

@@ -49,7 +49,7 @@ def test_the_figures_of_a_step_come_from_its_samples(run: Run) -> None:
     assert step.score_std == pytest.approx(0.3535533905932738)
     assert (step.truncated, step.length_mean) == (None, 9.0)
     assert step.histogram["counts"] == [0, 1, 0, 2, 1]
-    assert step.facets == {"duplicate": 2, "judged": 4, "correct": 1, "all-correct": 0, "none-correct": 1}
+    assert step.facets == {"duplicate": 2, "judged": 4, "correct": 1, "solve-all": 0, "solve-none": 1}
 
 
 def test_a_trajectory_counts_once_by_its_last_sample(run: Run) -> None:

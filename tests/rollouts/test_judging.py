@@ -83,8 +83,8 @@ def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> No
     indexed(run, STEP)
     ruled(run.project, owner, "score>=0.5")
     told = Step.objects.get().facets
-    assert {name: told[name] for name in ("judged", "correct", "all-correct", "none-correct")} == {
-        "judged": 4, "correct": 2, "all-correct": 0, "none-correct": 0
+    assert {name: told[name] for name in ("judged", "correct", "solve-all", "solve-none")} == {
+        "judged": 4, "correct": 2, "solve-all": 0, "solve-none": 0
     }  # fmt: skip
     run.refresh_from_db()
     assert {one.score for one in search.find(run, q="is:correct").samples} == {1.0, 0.6}

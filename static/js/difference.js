@@ -1,0 +1,48 @@
+// What differs between two texts, word by word. Runs in a page or in a Worker; touches no document.
+//
+// Word diffs cost the square of what changed: a long pair is first matched line by line, and words only within the
+// lines that changed.
+
+const MOST_WORDS = 2000;
+const PATIENCE = 3000; // ms for a pair of texts; after that what is left is shown as whole lines
+
+// Chinese and Japanese have no spaces: each character counts, as it does in the comparison.
+export const words = (text) => (text.match(/[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu) ?? []).length;
+
+let vendored;
+const library = async () => {
+  await (vendored ??= import("../vendor/diff@9.0.0/diff.min.js"));
+  return globalThis.Diff;
+};
+
+// [{ text, side }] in order; side is "both", "there" (only in the first text) or "here" (only in the second).
+export async function compute(there, here) {
+  const diff = await library();
+  const deadline = performance.now() + PATIENCE;
+  if (words(there) <= MOST_WORDS && words(here) <= MOST_WORDS) return byWords(diff, there, here, deadline) ?? whole(there, here);
+  const lines = diff.diffLines(there, here, { timeout: PATIENCE });
+  return lines ? refined(diff, lines, deadline) : whole(there, here);
+}
+
+const whole = (there, here) => [{ text: there, side: "there" }, { text: here, side: "here" }].filter((part) => part.text);
+
+const told = (parts) => parts.map(({ value, added, removed }) => ({ text: value, side: added ? "here" : removed ? "there" : "both" }));
+
+function byWords(diff, there, here, deadline) {
+  const timeout = Math.max(1, deadline - performance.now());
+  const found = diff.diffWordsWithSpace(there, here, { timeout });
+  return found && told(found);
+}
+
+// A stretch that was removed and one that stands in its place are compared word by word.
+function refined(diff, lines, deadline) {
+  const parts = [];
+  for (let at = 0; at < lines.length; at += 1) {
+    const [now, next] = [lines[at], lines[at + 1]];
+    const pair = now.removed && next?.added && words(now.value) <= MOST_WORDS && words(next.value) <= MOST_WORDS && performance.now() < deadline;
+    const found = pair && byWords(diff, now.value, next.value, deadline);
+    if (found) at += 1;
+    parts.push(...(found || told([now])));
+  }
+  return parts;
+}

@@ -29,12 +29,12 @@ _AND.6: /and(?=[\s()（）]|$)/i
 _NOT.6: /[-－](?=\S)/
 _OPEN: /[(（]/
 _CLOSE: /[)）]/
-PHRASE.4: /"(?:\\.|[^"\\])*"|[“”](?:\\.|[^“”\\])*[“”]/s
+PHRASE.4: /"(?:\\.|[^"\\])*"|[“”](?:\\.|[^“”\\])*[“”]|＂(?:\\.|[^＂\\])*＂|「[^」]*」|『[^』]*』/s
 REGEX.4: /\/(?:\\.|[^\/\\])+\/(?=[\s()（）]|$)/s
-COMPARED.5: /(?:extra\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)|[^\W\d][\w.\/\-]*)\s*(?:[<＜>＞!！=＝][=＝]|[<＜>＞=＝≤≥≠])\s*/s
+COMPARED.5: /(?:extra\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)|[^\W\d][\w.\/\-]*)\s*(?:[<=>＜-＞!！][=＝]|[<=>＜-＞≤-≧≠])\s*/s
 NAMED.5: /(?:extra\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)|[A-Za-z_][A-Za-z0-9_.]*)[:：](?!\/\/)\s*/s
-VALUE: /[^\s()（）"“”]+/
-WORD: /[^\s()（）"“”\/\-－][^\s()（）"“”]*(?:\([^\s()"]*\)[^\s()（）"“”]*)*/
+VALUE: /[^\s()（）"“”＂]+/
+WORD: /[^\s()（）"“”＂「『\/\-－][^\s()（）"“”＂]*(?:\([^\s()"]*\)[^\s()（）"“”＂]*)*/
 _SPACE: /\s+/
 %ignore _SPACE
 """
@@ -46,4 +46,4 @@ ASCII = str.maketrans("：，（）＜＞＝！－．", ":,()<>=!-.")
 def parser() -> Lark:
     from lark import Lark
 
-    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False)
+    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False, propagate_positions=True)

@@ -144,7 +144,7 @@ class Reader:
     def unreadable(self, at: int, end: int | None = None) -> BadQuery:
         bad = self.q[at : at + 1]
         end = end or min(len(self.q), at + 1)
-        if bad in '"“”':
+        if bad in '"“”＂「『':
             return BadQuery("The quotes that open here are not closed.", (at, len(self.q)))
         if bad == "/":
             message = "The regular expression that starts here is not closed by `/`; to search for a slash use quotes."
@@ -164,9 +164,11 @@ def span_of(token: Token) -> Span:
 
 def unquoted(text: str) -> str:
     """The inside of a quoted text, where a backslash keeps quotes and backslashes; other text as it is."""
-    if text[:1] not in ('"', "“", "”"):
+    if text[:1] in ("「", "『"):
+        return text[1:-1]
+    if text[:1] not in ('"', "“", "”", "＂"):
         return text
-    return re.sub(r'\\(["“”\\])', r"\1", text[1:-1])
+    return re.sub(r'\\(["“”＂\\])', r"\1", text[1:-1])
 
 
 def refused_regex(pattern: str) -> str:
@@ -209,7 +211,7 @@ def signed(head: str) -> tuple[str, str]:
     key = re.match(r'extra\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
     assert key, "the grammar saw a key"
     sign = head[key.end() :].strip().translate(ASCII)
-    return key[0], {"==": "=", "≤": "<=", "≥": ">=", "≠": "!="}.get(sign, sign)
+    return key[0], {"==": "=", "≤": "<=", "≦": "<=", "≥": ">=", "≧": ">=", "≠": "!="}.get(sign, sign)
 
 
 def whole(key: str, number: float, span: Span) -> float:

@@ -40,6 +40,17 @@ def test_full_width_signs_are_read_as_their_ascii_twins() -> None:
     assert parse("（score＜0.2 or is：truncated）").root == parse("(score<0.2 or is:truncated)").root
     assert parse("“首先，我们”").root == Text("首先，我们", any_case=False)
     assert parse("score＞＝１").root == parse("score>=1").root
+    assert parse("score≦０．５ len≧9").root == parse("score<=0.5 len>=9").root
+
+
+@pytest.mark.parametrize("quoted", ["“首先，a”", "＂首先，a＂", "「首先，a」", "『首先，a』"])
+def test_chinese_quotes_hold_a_phrase_and_a_value(quoted: str) -> None:
+    assert parse(quoted).root == Text("首先，a", any_case=False)
+    assert parse(f"source：{quoted}").root == parse('source:"首先，a"').root
+
+
+def test_brackets_inside_a_word_stay_as_typed() -> None:
+    assert parse("他说「是」吗").root == Text("他说「是」吗", any_case=True)
 
 
 def test_signs_inside_words_and_quotes_stay_as_typed() -> None:
@@ -100,6 +111,7 @@ def test_inferred_truncation_is_said() -> None:
         ("note<abc", "needs a number", "note<abc"),
         ("step:a..b", "a number or a range", "step:a..b"),
         ('x "abc', "not closed", '"abc'),
+        ("x 「abc", "not closed", "「abc"),
         ("/ab", "not closed", "/ab"),
         ("/(/", "regular expression cannot be read", "/(/"),
         ('""', "empty", '""'),

@@ -15,7 +15,7 @@ from rollouts import flags, ingest, storage
 from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.index import index, reindex
-from rollouts.models import Dump, Project, Run, Sample
+from rollouts.models import Dump, Pin, Project, Replay, Run, Sample
 from rollouts.nodes import BadQuery
 from rollouts.scan import Part, joined, kept, parts
 from rollouts.search import ORDERINGS, facet_counts, find
@@ -136,6 +136,25 @@ def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
     assert picks(run, "reason:other") == []
     with pytest.raises(BadQuery, match="no reason `bored`.*reward-hack"):
         find(run, q="reason:bored")
+
+
+def test_pinned_and_replayed_steps_are_properties_of_their_samples(run: Run, owner: User) -> None:
+    push(run, ROWS[:2], step=2)
+    first, second = run.steps.order_by("step")
+    pin = Pin.objects.create(project=run.project, run=run, attempt=first.attempt, step=1, user=owner)
+    Replay.objects.create(run=run, attempt=second.attempt, step=2, outcome="hit")
+    assert {sample.step.step for sample in find(run, q="is:pinned").samples} == {1}
+    assert {sample.step.step for sample in find(run, q="is:reused").samples} == {2}
+    Replay.objects.update(outcome="refused")
+    pin.removed_at = pin.created_at
+    pin.save()
+    assert find(run, q="is:pinned or is:reused").total == 0
+
+
+def test_samples_with_tokens_and_those_without_text_are_found(run: Run) -> None:
+    push(run, [{"response": "a", "response_ids": [1, 2]}, {"response": "b"}], step=2)
+    assert [sample.tail for sample in find(run, q="is:tokens").samples] == ["a"]
+    assert find(run, q="no:text").total == 0
 
 
 def test_a_key_that_nobody_logged_is_a_mistake_not_an_empty_answer(run: Run) -> None:

@@ -9,7 +9,7 @@ language-mix  eight letters or more, in the first and last 1 KB, of a script oth
               does not use
 empty         nothing but white space
 duplicate     the same text as another response of its group
-no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, where 80 % of the dump has one
+no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, where 80 % of the step have one
 tokens        its token ids were recorded
 no-text       nothing but its tokens was recorded
 """
@@ -62,12 +62,14 @@ CATALOG: Final[tuple[Facet, ...]] = (
     Facet("solve-none", "is:solve-none", "Solved by none", "no response of the group is correct", "groups"),
 )
 
+# Found by looking at the other responses of a step.
+COMPARED: Final = FACETS["trunc?"] | FACETS["duplicate"] | FACETS["no-marker"]
 EDGE = 8192  # characters looked at from each end
 SCRIPT_EDGE = 1024  # characters from each end in which scripts are told apart
 ANSWER_EDGE = 2048  # characters from the end in which an answer is looked for
 NEEDLE = 32
-MOST = 0.8  # share of a dump's responses that makes a habit
-MANY = 8  # responses in a dump before habits are spoken of
+MOST = 0.8  # share of a step's responses that makes a habit
+MANY = 8  # responses in a step before habits are spoken of
 FOREIGN_LETTERS = 8
 ENDS = re.compile(r"""[.!?…。！？)\]}>"'`*|$\d」』）】]\s*\Z""")
 
@@ -87,7 +89,7 @@ KANA_SECOND = (0x81, 0x82, 0x83)
 
 @dataclass(slots=True)
 class Seen:
-    """What a batch shows; `settled` draws the conclusions once the whole dump is known. One entry per sample."""
+    """What samples show by themselves; `settled` draws the conclusions once all are known. One entry per sample."""
 
     bits: Bits
     marked: Flags
@@ -168,9 +170,9 @@ def letters(texts: Sequence[str]) -> npt.NDArray[np.int64]:
 def settled(
     seen: Seen, twins: npt.NDArray[np.int64], tokens: Sequence[int | None], told: Sequence[bool | None]
 ) -> Bits:
-    """Facets of a whole dump. `twins` are equal for equal responses of one group, `tokens` are lengths where they are
-    recorded, `told` what the trainer says of truncation."""
-    bits = seen.bits.copy()
+    """Facets of a whole step, or of its one dump. `twins` are equal for equal responses of one group, `tokens` are
+    lengths where they are recorded, `told` what the trainer says of truncation."""
+    bits = seen.bits & ~np.uint32(COMPARED)
     filled = (bits & (FACETS["empty"] | FACETS["no-text"])) == 0
     bits[repeated(twins) & filled] |= FACETS["duplicate"]
     habit = filled.sum() >= MANY and seen.marked.sum() >= MOST * filled.sum()
@@ -187,7 +189,7 @@ def repeated(values: npt.NDArray[np.int64]) -> Flags:
 
 
 def looks_cut(seen: Seen, filled: Flags, tokens: Sequence[int | None], habit: bool) -> Flags:
-    """With token counts: two responses or more have exactly the dump's greatest length, which is at least 32 and twice
+    """With token counts: two responses or more have exactly the step's greatest length, which is at least 32 and twice
     the median, or they lack an end. Without: no end and no marker, where 80 % have both, and longer than most."""
     if len(tokens) and all(count is not None for count in tokens):
         lengths = np.array(tokens, np.int64)

@@ -4,14 +4,21 @@ Dumps that hold text come first, by arrival: the oldest to tell of a sample owns
 fill in what it lacks. Then the batches that trainers keep to load again, which hold tokens: their rows join the samples
 of the others, by trajectory and turn where both say them, else by prompt and response. They never add samples to a step
 that others tell of, so that what can't be joined does not count twice; a step that only they tell of is theirs.
+
+What a sample is only beside the others of its step (a duplicate, cut, the last of its trajectory) is said of the whole
+step, whichever dumps they came in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
+
+from rollouts.facets import Seen, settled
 from rollouts.models import Dump, Sighting
-from rollouts.rows import AT, Place, Row, Slim, filled
+from rollouts.rows import AT, Place, Row, Slim, Trait, filled
 
 ARTIFACT = "artifact:"  # how the source of a dump begins that was made of an artifact
 
@@ -29,6 +36,7 @@ def merge(step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: Slims)
             merged.join(version)
         else:
             merged.tell(version)
+    merged.conclude()
     told_before, joined_before = parted(old)
     for version in [*reversed(told_before), *([] if telling else reversed(joined_before))]:
         merged.hide(version)
@@ -50,28 +58,57 @@ class Merged:
         self.rows: dict[str, Row] = {}
         self.sights: list[Sighting] = []
         self.places: dict[tuple[str, int | None], str] = {}
+        self.traits: dict[str, Trait] = {}
+        self.ends: dict[str, tuple[int, str]] = {}  # trajectory -> (turn, id) of its last sample
+        self.inner: set[str] = set()
         self.judged: set[str] = set()
 
-    def read(self, version: Dump) -> Iterator[tuple[Row, Place]]:
+    def read(self, version: Dump) -> Iterator[tuple[Row, Place, Trait]]:
         slim = self.slims(version)
-        yield from zip(slim.rows(self.step_id, version.pk), slim.places(), strict=True)
+        yield from zip(slim.rows(self.step_id, version.pk), slim.places(), slim.traits(), strict=True)
 
     def tell(self, version: Dump) -> None:
         """Its rows, each a sample of its own unless a dump before has it."""
-        for row, place in self.read(version):
+        for row, place, trait in self.read(version):
             if row[0] in self.rows:
                 self.share(row[0], version, row, place)
                 continue
             self.rows[row[0]] = row
+            self.traits[row[0]] = trait
             if place.trajectory:
                 self.places.setdefault(place[:2], row[0])
+                self.follow(row[0], place)
             if place.judged:
                 self.judged.add(row[0])
+
+    def follow(self, sample: str, place: Place) -> None:
+        """Keeps the last sample of each trajectory: by turn, else by order."""
+        turn = len(self.rows) if place.turn is None else place.turn
+        last = self.ends.get(place.trajectory)
+        if last and last[0] > turn:
+            self.inner.add(sample)
+            return
+        if last:
+            self.inner.add(last[1])
+        self.ends[place.trajectory] = (turn, sample)
+
+    def conclude(self) -> None:
+        """Facets of the step that is shown, and which samples a later one of their trajectory follows."""
+        if not self.rows:
+            return
+        rows, traits = list(self.rows.values()), self.traits.values()
+        bits, chars, tokens, told = (
+            [row[AT[name]] for row in rows] for name in ("facets", "chars", "tokens", "truncated")
+        )
+        twins, marked, ended = zip(*traits, strict=True)
+        seen = Seen(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
+        for row, facets in zip(rows, settled(seen, np.array(twins, np.int64), tokens, told).tolist(), strict=True):
+            self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.inner)
 
     def join(self, version: Dump) -> None:
         """What it adds to samples that others tell of; each takes from one row."""
         taken: set[str] = set()
-        for row, place in self.read(version):
+        for row, place, _ in self.read(version):
             sample = self.places.get(place[:2]) if place.trajectory else None
             sample = sample or row[0]
             if sample in self.rows and sample not in taken:
@@ -83,11 +120,21 @@ class Merged:
         whole = filled(self.rows[sample], row)
         if place.judged and sample not in self.judged:
             self.judged.add(sample)
-            whole = (*whole[: AT["correct"]], row[AT["correct"]], *whole[AT["correct"] + 1 :])
+            whole = changed(whole, correct=row[AT["correct"]])
         self.rows[sample] = whole
 
     def hide(self, version: Dump) -> None:
         """Rows that no live dump has, out of sight."""
-        for row, _ in self.read(version):
+        for row, *_ in self.read(version):
             if row[0] not in self.rows:
-                self.rows[row[0]] = (*row[: AT["visible"]], False, *row[AT["visible"] + 1 :])
+                self.rows[row[0]] = changed(row, visible=False)
+
+
+def changed(row: Row, **values: Any) -> Row:
+    """The row with other values in these columns; the row itself where it has them."""
+    if all(row[AT[name]] == value for name, value in values.items()):
+        return row
+    made = list(row)
+    for name, value in values.items():
+        made[AT[name]] = value
+    return tuple(made)

@@ -33,6 +33,7 @@ TYPES = {
 # What another source of the same sample may fill in.
 FILLABLE = ("index", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected")
 
+MARKS = ("marked", "ended")  # of facets.Seen
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
 TAIL = 200
 
@@ -46,6 +47,15 @@ class Place(NamedTuple):
     trajectory: str
     turn: int | None
     judged: bool
+
+
+class Trait(NamedTuple):
+    """What a response shows that says something only beside the others of its step: equal texts of one group have
+    equal `twin`s; see `facets.Seen`."""
+
+    twin: int
+    marked: bool
+    ended: bool
 
 
 class Slim:
@@ -108,6 +118,11 @@ class Slim:
         for batch in self.batches:
             named = (column(batch, name) for name in Place._fields)
             yield from map(Place._make, zip(*named, strict=True))
+
+    def traits(self) -> Iterator[Trait]:
+        """Of every row, in the order of `rows`."""
+        marked, ended = (chain.from_iterable(getattr(seen, name).tolist() for seen in self.seen) for name in MARKS)
+        yield from map(Trait, self.twins, marked, ended)
 
     def bits(self) -> facets.Bits:
         tokens = list(chain.from_iterable(column(batch, "tokens") for batch in self.batches))

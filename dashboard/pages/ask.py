@@ -8,6 +8,7 @@ from urllib.parse import quote_plus
 from django.http import QueryDict
 
 from rolloutdeck import wire
+from rollouts import terms
 
 VIEWS = ("raw", "math", "turns", "tokens", "json")
 SORTS = ("score", "len", "group", "adv", "source", "n")
@@ -57,14 +58,10 @@ class Ask:
 
     def toggled(self, term: str) -> str:
         """The link of a chip: the query with `term` added, or without it."""
-        words = self.q.strip()
-        if self.has(term):
-            left = f" {words} ".replace(f" {term} ", " ", 1).strip()
-            return self.link(q=left, sel="")
-        return self.link(q=f"{words} {term}".strip(), sel="")
+        return self.link(q=terms.of(self.q).toggled(term), sel="")
 
     def has(self, term: str) -> bool:
-        return f" {term} " in f" {self.q.strip()} "
+        return terms.of(self.q).holds(term)
 
 
 def clean(value: str) -> str:

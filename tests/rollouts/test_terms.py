@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollouts import terms
+from rollouts.nodes import BadQuery
+from rollouts.query import parse
+
+PIECES = [
+    "score<0.2",
+    "is:truncated",
+    '"a b"',
+    "(x or y)",
+    "-(len>9 z)",
+    "/a b/",
+    "step:1..2",
+    "or",
+    "-",
+    "(",
+    ")",
+    " ",
+]
+
+
+@pytest.mark.parametrize(
+    ("q", "added", "then"),
+    [
+        ("", "is:empty", "is:empty"),
+        ("is:empty", "is:empty", ""),
+        ("score<0.2 is:empty foo", "is:empty", "score<0.2 foo"),
+        ("foo", "score>0 score<0.5", "foo score>0 score<0.5"),
+        ("score>0 foo score<0.5", "score>0 score<0.5", "foo"),
+        ("a or b", "is:empty", "(a or b) is:empty"),
+        ("(a or b)", "is:empty", "(a or b) is:empty"),
+        ("(a or b) is:empty", "is:empty", "(a or b)"),
+        ('"is:empty" x', "is:empty", '"is:empty" x is:empty'),
+        ('source:"a b" x', 'source:"a b"', "x"),
+        ("-is:empty", "is:empty", "-is:empty is:empty"),
+    ],
+)
+def test_a_term_is_added_once_and_taken_away_again(q: str, added: str, then: str) -> None:
+    assert terms.of(q).toggled(added) == then
+
+
+def test_a_brush_takes_the_place_of_what_the_query_said_of_its_numbers() -> None:
+    q = "score<0.2 -len>=9 foo len:1..5 n=3 score!=0 (score>0 or bar)"
+    assert terms.of(q).without_keys("score", "len") == "foo n=3 (score>0 or bar)"
+
+
+def test_a_choice_is_left_whole() -> None:
+    assert terms.of("score>0 or len>9").without_keys("score") == "score>0 or len>9"
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(" ".join))
+def test_the_terms_of_a_query_put_together_ask_the_same(q: str) -> None:
+    found = terms.of(q)
+    try:
+        asked = parse(q)
+    except BadQuery:
+        assert [term.text for term in found.all] == [q.strip()]
+    else:
+        assert parse(found.cut(lambda term: False)).root == asked.root

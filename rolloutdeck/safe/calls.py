@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -133,7 +134,7 @@ def _tree(name: Name, kind: Name, state: Mapping[str, Any]) -> Tree | Unreadable
     fields, batch_size = state["_tensordict"], state.get("_batch_size") or ()
     if not isinstance(fields, dict) or not isinstance(batch_size, tuple):
         raise Refused("a TensorDict without its fields")
-    return Tree(fields, batch_size)
+    return Tree(fields, batch_size, state)
 
 
 def _empty(made: Callable[[], Any]) -> Callable[[Name], Any]:
@@ -155,8 +156,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "numpy.dtype": _dtype,
     "_codecs.encode": _encode,
     "builtins.set": _set,
+    "__builtin__.bytes": _empty(bytes),
     "__builtin__.set": _set,
-    "collections.OrderedDict": _empty(dict),
+    "collections.OrderedDict": _empty(OrderedDict),
     "torch.Size": _size,
     "torch._tensor._rebuild_from_type_v2": _typed,
     "tensordict._reductions._rebuild_tensordict_files_consolidated": _consolidated,

@@ -107,6 +107,7 @@ class Separate:
     """Rows of different lengths, each a block of its own."""
 
     blocks: Sequence[Block]
+    layout: str = "jagged"
 
     @property
     def dtype(self) -> str:
@@ -212,15 +213,15 @@ def of_parts(parts: Mapping[Any, Any]) -> Iterator[tuple[str, Cells]]:
     (layout, [a tensor per row])."""
     for name, part in parts.items():
         if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], list) and part[1]:
-            yield str(name), _separate([_part(row) for row in part[1]])
+            yield str(name), _separate([_part(row) for row in part[1]], str(part[0]))
         else:
             yield str(name), _part(part)
 
 
-def _separate(blocks: list[Block]) -> Separate:
+def _separate(blocks: list[Block], layout: str) -> Separate:
     if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
         raise Refused("a nested tensor whose rows are of different types")
-    return Separate(blocks)
+    return Separate(blocks, layout)
 
 
 def _part(part: Any) -> Block:

@@ -9,7 +9,7 @@ file without an extension of verl <= 0.7 and, without tensors, `new_batch.dp`. A
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rolloutdeck.safe import machine
@@ -38,8 +38,9 @@ OF_METADATA = {"non_tensors", "leaves", "cls", "cls_metadata", "size"}
 
 @dataclass
 class Contents:
-    """`cells`: the tensors. `columns`: what else has a value per row, as the machine built it. `serialisation`: how
-    verl wrote the tensors, `torch` or `numpy`; each loads only by a verl that is set to the same."""
+    """`cells`: the tensors; `unread` stands for all of them where they can't be read. `columns`: what else has a value
+    per row, as the machine built it; `among` are those that lie in the TensorDict itself. `serialisation`: how verl
+    wrote the tensors, `torch` or `numpy`; each is unpickled only by a verl that is set to the same."""
 
     format: str
     rows: int
@@ -49,6 +50,8 @@ class Contents:
     keys: list[Any] = field(default_factory=list)
     tags: list[Any] = field(default_factory=list)
     serialisation: str = "torch"
+    among: tuple[str, ...] = ()
+    unread: Unreadable | None = None
 
 
 def contents(source: Source) -> Contents:
@@ -78,15 +81,16 @@ def of_proto(value: Proto) -> Contents:
     columns = {name: one if isinstance(one, Array | Unreadable) else NO_ARRAY for name, one in columns.items()}
     found = _tensors(tensors)
     if found is None or isinstance(found, Unreadable):
-        return Contents("gen_batch" if found else "new_batch", _rows_of(columns), {}, columns, meta)
+        kind = "gen_batch" if found else "new_batch"
+        return Contents(kind, _rows_of(columns), {}, columns, meta, unread=found)
     all_columns = {**found.columns, **columns}
-    return Contents("gen_batch", found.rows, found.cells, all_columns, meta, serialisation=found.serialisation)
+    return replace(found, columns=all_columns, meta=meta, among=tuple(found.columns))
 
 
 def _tensors(value: Any) -> Contents | Unreadable | None:
     """The first part of a DataProto's state; None when it has no tensors, inert when they can't be read."""
     if isinstance(value, Data):
-        archive = Archive.open(_source_of(value))
+        archive = Archive.open(source_of(value))
         value = machine.load(archive.pickle, archive)
     read = READ.get(type(value))
     if read is None:
@@ -94,7 +98,7 @@ def _tensors(value: Any) -> Contents | Unreadable | None:
     return read(value)
 
 
-def _source_of(data: Data) -> Source:
+def source_of(data: Data) -> Source:
     if isinstance(data, Piece):
         return data.source.window(data.span.start, data.span.length)
     return Source.of(data)
@@ -141,7 +145,7 @@ def _of_archive(source: Source) -> Contents:
     found = _of_tree(value["tensordict"])
     keys, tags = (_per_row(value, name, found.rows) for name in ("keys", "tags"))
     meta = {name: one for name, one in value.items() if name not in ("tensordict", "keys", "tags")}
-    return Contents("tq_batch", found.rows, found.cells, found.columns, meta, keys, tags)
+    return Contents("tq_batch", found.rows, found.cells, found.columns, meta, keys, tags, among=tuple(found.columns))
 
 
 def _per_row(value: Mapping[Any, Any], name: str, rows: int) -> list[Any]:
@@ -152,14 +156,14 @@ def _per_row(value: Mapping[Any, Any], name: str, rows: int) -> list[Any]:
 
 
 def _rows(batch_size: Any) -> int:
-    rows = batch_size[0] if isinstance(batch_size, tuple | list) and batch_size else None
+    rows = batch_size[0] if isinstance(batch_size, tuple | list) and len(batch_size) == 1 else None
     if type(rows) is not int or not 0 <= rows <= MAX_ROWS:
         raise Refused("a batch that does not say how many rows it has")
     return rows
 
 
 def _rows_of(columns: Mapping[str, Any]) -> int:
-    return _rows([*(one.shape[0] for one in columns.values() if isinstance(one, Array) and one.shape), 0])
+    return _rows([next((one.shape[0] for one in columns.values() if isinstance(one, Array) and one.shape), 0)])
 
 
 def _what(value: Any) -> str:

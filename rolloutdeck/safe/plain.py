@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -174,6 +175,7 @@ MAKE: dict[type, Callable[[Walk, Any, int], Any]] = {
     list: Walk.list_of,
     tuple: Walk.tuple_of,
     dict: Walk.dict_of,
+    OrderedDict: Walk.dict_of,
     Scalar: Walk.scalar,
     Array: Walk.small_array,
     Tensor: Walk.tensor,

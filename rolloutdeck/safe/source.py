@@ -49,6 +49,15 @@ class Source:
             return self._file[self._start + at : self._start + at + length]
         return _read(self._file, self._start + at, length)
 
+    def read_into(self, at: int, buffer: memoryview) -> None:
+        """Fills `buffer`, plain bytes, from position `at` without another copy. Raises Refused when it ends before."""
+        if at < 0 or at + len(buffer) > self.size:
+            raise Refused(f"it ends after {self.size:,} bytes, before the {len(buffer):,} that should begin at {at:,}")
+        if isinstance(self._file, bytes):
+            buffer[:] = memoryview(self._file)[self._start + at : self._start + at + len(buffer)]
+        else:
+            _read_into(self._file, self._start + at, buffer)
+
     def window(self, start: int, length: int) -> Source:
         """A part as a source of its own. Raises Refused when it reaches beyond this one."""
         if start < 0 or length < 0 or start + length > self.size:
@@ -66,3 +75,12 @@ def _read(file: int, at: int, length: int) -> bytes:
         at += len(part)
         length -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _read_into(file: int, at: int, buffer: memoryview) -> None:
+    done = 0
+    while done < len(buffer):
+        more = os.preadv(file, [buffer[done:]], at + done)
+        if not more:
+            raise Refused("the file became shorter while it was read")
+        done += more

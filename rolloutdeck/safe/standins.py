@@ -57,9 +57,16 @@ class Piece:
         return self.span.length
 
     def read(self, at: int, length: int) -> bytes:
+        self._check(at, length)
+        return self.source.read(self.span.start + at, length)
+
+    def read_into(self, at: int, buffer: memoryview) -> None:
+        self._check(at, len(buffer))
+        self.source.read_into(self.span.start + at, buffer)
+
+    def _check(self, at: int, length: int) -> None:
         if at < 0 or length < 0 or at + length > self.span.length:
             raise Refused(f"{length:,} bytes at {at:,} of a part of {self.span.length:,}")
-        return self.source.read(self.span.start + at, length)
 
 
 Data = bytes | Piece
@@ -72,6 +79,14 @@ def cut(data: Data, at: int, length: int) -> bytes:
     if at < 0 or length < 0 or at + length > len(data):
         raise Refused(f"{length:,} bytes at {at:,} of a part of {len(data):,}")
     return data[at : at + length]
+
+
+def fill(buffer: memoryview, data: Data, at: int = 0) -> None:
+    """Copies a part of bytes, wherever they lie, into a buffer of as many. Raises Refused when they end before it."""
+    if isinstance(data, Piece):
+        data.read_into(at, buffer)
+    else:
+        buffer[:] = cut(data, at, len(buffer))
 
 
 def count_of(shape: Sequence[int]) -> int:
@@ -193,35 +208,38 @@ class Consolidated:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A TensorDict of separate tensors."""
+    """A TensorDict of separate tensors. `state`: all its attributes, as `_make_td` is given them."""
 
     fields: Mapping[str, Any]
     batch_size: tuple[int, ...]
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Stack:
-    """A NonTensorStack: one value per row."""
+    """A NonTensorStack: one value per row. `state`: all its attributes."""
 
     values: list[Any] = field(default_factory=list)
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, state: object) -> None:
         if not isinstance(state, dict) or not isinstance(state.get("tensordicts"), list):
             raise Refused("a NonTensorStack without its values")
-        self.values = state["tensordicts"]
+        self.values, self.state = state["tensordicts"], state
 
 
 @dataclass(slots=True)
 class Datum:
-    """A NonTensorData: one value."""
+    """A NonTensorData: one value. `state`: all its attributes."""
 
     value: Any = None
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, state: object) -> None:
         inner = state.get("non_tensordict") if isinstance(state, dict) else None
-        if not isinstance(inner, dict) or "data" not in inner:
+        if not isinstance(state, dict) or not isinstance(inner, dict) or "data" not in inner:
             raise Refused("a NonTensorData without its value")
-        self.value = inner["data"]
+        self.value, self.state = inner["data"], state
 
 
 @dataclass(slots=True)

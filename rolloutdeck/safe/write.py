@@ -7,25 +7,30 @@ shared stays shared, so that a value remembered a thousand times is not written 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.selection import Joined
 from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
 
 BLOCK = 1 << 20
 MAX_DEPTH = 100
 NDARRAY, DTYPE, SIZE = Name("numpy", "ndarray"), Name("numpy", "dtype"), Name("torch", "Size")
+ORDERED = Name("collections", "OrderedDict")
 
 
 def write(value: Any, file: BinaryIO) -> None:
     """Raises Refused for a value that we could not read: it can't be written either."""
     file.write(b"\x80\x04")
-    _Writer(file).value(value)
+    Writer(file).value(value)
     file.write(b".")
 
 
-class _Writer:
+class Writer:
+    table: Mapping[type, Callable[[Any, Any], None]]  # what writes a value of a type
+
     def __init__(self, file: BinaryIO) -> None:
         self.put = file.write
         self.memo: dict[Any, int] = {}  # texts and names by value, everything else by identity
@@ -33,7 +38,7 @@ class _Writer:
         self.depth = 0
 
     def value(self, value: Any) -> None:
-        write = WRITE.get(type(value))
+        write = self.table.get(type(value))
         if write is None:
             what = str(value) if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
             raise Refused(f"it holds {what}, which can't be written again")
@@ -99,6 +104,10 @@ class _Writer:
         self.remember(id(value), value)
 
     def _copy(self, value: Any, length: int) -> None:
+        if isinstance(value, Joined):
+            for piece in value.pieces(BLOCK):
+                self.put(piece)
+            return
         if not isinstance(value, Piece):
             self.put(value)
             return
@@ -133,11 +142,30 @@ class _Writer:
             return
         self.put(b"}")
         self.remember(id(value), value)
+        self._items(value)
+
+    def ordered(self, value: Any) -> None:
+        if not self.known(id(value)):
+            self.call(ORDERED, (), value)
+            self._items(value)
+
+    def _items(self, value: Any) -> None:
         self.put(b"(")
         for key, member in value.items():
             self.value(key)
             self.value(member)
         self.put(b"u")
+
+    def set_of(self, value: Any) -> None:
+        """In an order that is the same in every process."""
+        if self.known(id(value)):
+            return
+        self.put(b"\x8f")
+        self.remember(id(value), value)
+        self.put(b"(")
+        for member in sorted(value, key=repr):
+            self.value(member)
+        self.put(b"\x90")
 
     def name(self, value: Name) -> None:
         if self.known(value):
@@ -182,21 +210,25 @@ class _Writer:
         self.state(value.state)
 
 
-WRITE: dict[type, Callable[[_Writer, Any], None]] = {
-    type(None): _Writer.none,
-    bool: _Writer.truth,
-    int: _Writer.integer,
-    float: _Writer.real,
-    str: _Writer.text,
-    bytes: _Writer.data,
-    Piece: _Writer.data,
-    tuple: _Writer.tuple_of,
-    list: _Writer.list_of,
-    dict: _Writer.dict_of,
-    Name: _Writer.name,
-    Dtype: _Writer.dtype,
-    Array: _Writer.array,
-    Scalar: _Writer.scalar,
-    Size: _Writer.size,
-    Proto: _Writer.proto,
+WRITE: dict[type, Callable[[Any, Any], None]] = {
+    type(None): Writer.none,
+    bool: Writer.truth,
+    int: Writer.integer,
+    float: Writer.real,
+    str: Writer.text,
+    bytes: Writer.data,
+    Piece: Writer.data,
+    Joined: Writer.data,
+    tuple: Writer.tuple_of,
+    list: Writer.list_of,
+    dict: Writer.dict_of,
+    set: Writer.set_of,
+    OrderedDict: Writer.ordered,
+    Name: Writer.name,
+    Dtype: Writer.dtype,
+    Array: Writer.array,
+    Scalar: Writer.scalar,
+    Size: Writer.size,
+    Proto: Writer.proto,
 }
+Writer.table = WRITE

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.asgi import get_asgi_application
 
 from rollouts.models import Project
 from tests import make
+from tests.dashboard.serve import Site, served
 
 DATA = Path(__file__).parent / "data"
 
@@ -46,3 +48,13 @@ def mate(project: Project) -> User:
 def stranger(db: None) -> User:
     """Somebody with an account and no role anywhere: must see nothing."""
     return User.objects.create_user("stan", password="stan-password")
+
+
+@pytest.fixture
+def site(transactional_db: None) -> Iterator[Site]:
+    """The app over real HTTP, as uploads reach it."""
+    from dashboard.door import Door  # loads the settings' apps
+
+    django = get_asgi_application()
+    with served(Door(django, django)) as running:
+        yield running

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.asgi import get_asgi_application
 
-from dashboard.door import Door
 from rollouts import artifacts, blobs, storage, verdicts
 from rollouts.models import Artifact, Blob, Membership, Project, Run
 from tests import make
-from tests.dashboard.serve import Answer, Site, served
+from tests.dashboard.serve import Answer, Site
 from tests.rollouts.artifacts import key_of, registered
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 META = b'{"global_steps": 3}'
-
-
-@pytest.fixture
-def site(transactional_db: None) -> Iterator[Site]:
-    django = get_asgi_application()
-    with served(Door(django, django)) as running:
-        yield running
 
 
 @pytest.fixture

@@ -14,25 +14,16 @@ from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.asgi import get_asgi_application
 
-from dashboard.door import Door
 from rolloutdeck import wire
 from rollouts import storage
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from tests import make
-from tests.dashboard.serve import Answer, Site, served
+from tests.dashboard.serve import Answer, Site
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 BODY = b'{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
-
-
-@pytest.fixture
-def site(transactional_db: None) -> Iterator[Site]:
-    django = get_asgi_application()
-    with served(Door(django, django)) as running:
-        yield running
 
 
 @pytest.fixture

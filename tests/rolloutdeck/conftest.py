@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
-from rolloutdeck import courier, opening, sender
+from rolloutdeck import artifact, courier, gather, opening, sender, watch, wire
 from rolloutdeck.run import Run
+from rollouts.models import Project
+from tests import make
+from tests.dashboard.serve import Site
 from tests.rolloutdeck.receiver import Receiver
 
 
@@ -48,4 +52,33 @@ def start(at_receiver: Receiver) -> Iterator[Callable[..., Run]]:
     yield init
     for run in opened:
         run.finish(timeout=0)
+    opening._runs.clear()
+
+
+@pytest.fixture
+def secret(owner: User, project: Project) -> str:
+    return make.token(owner, "ingest", "read", on=project)
+
+
+@pytest.fixture
+def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A trainer's disk. This process talks to the server with a home of its own, and waits for nothing."""
+    names = {"URL": f"http://127.0.0.1:{site.port}", "TOKEN": secret, "SPOOL": str(tmp_path / "spool")}
+    for name, value in {**names, "PROJECT": "math", "RUN": "grpo", "ATTEMPT": "first"}.items():
+        monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("LOOK_SECONDS", "ASK_SECONDS", "QUIET_SECONDS"):
+        monkeypatch.setattr(gather, name, 0.0)
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    artifact._hashes.clear()
+    (tmp_path / "node").mkdir()
+    return tmp_path / "node"
+
+
+@pytest.fixture
+def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
+    run = opening.init()
+    yield run
+    run.finish(timeout=0)
     opening._runs.clear()

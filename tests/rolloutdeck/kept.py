@@ -1,0 +1,53 @@
+"""A trainer's disk with kept steps, and what the server has of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from rolloutdeck import artifact, cli
+from rollouts import blobs, pins, verdicts
+from rollouts.models import Artifact, Run
+from tests.rollouts.skipped import V0
+
+TREE = "exp_proj/GBS8_N4_in128_out256"
+
+
+def step(node: Path, number: int, source: Path = V0, tree: str = TREE) -> Path:
+    folder = node / tree / str(number)
+    shutil.copytree(source, folder)
+    if source == V0:
+        (folder / "meta.json").write_text(json.dumps({"global_steps": number}))
+    return folder
+
+
+def checked() -> list[str]:
+    """A worker checks what has arrived; the states of all artifacts afterwards."""
+    for row in Artifact.objects.order_by("pk"):
+        verdicts.check(row.pk)
+    return list(Artifact.objects.order_by("pk").values_list("state", flat=True))
+
+
+def bytes_of(row: Artifact) -> dict[str, bytes]:
+    """What a trainer would be given."""
+    found = {}
+    for name, file in row.files.items():
+        with blobs.open_blob(row.run.project_id, file["sha256"]) as stored:
+            found[name] = stored.read()
+    return found
+
+
+def on_disk(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in artifact.below(folder)}
+
+
+def pinned(number: int, owner: User) -> Any:
+    return pins.pin(Run.objects.get(), number, owner)[0]
+
+
+def imported(*words: object) -> int:
+    return cli.main(["import", *map(str, words), "--no-wait"])

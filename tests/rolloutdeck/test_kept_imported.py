@@ -1,0 +1,124 @@
+"""Kept steps that `import` sends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import cli, shelf
+from rolloutdeck.launch import host_name
+from rollouts.models import Artifact, Project, Run
+from tests import make
+from tests.rolloutdeck.kept import bytes_of, checked, imported, on_disk, step
+from tests.rollouts.skipped import TOKENIZER, worked
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = step(node, 1), step(node, 2)
+    step(node, 3).joinpath("meta.json").unlink()
+    assert imported(node) == 0
+    rows = list(Artifact.objects.order_by("step"))
+    assert [(row.step, row.role, row.step_kind, row.attempt.key) for row in rows] == [
+        (1, "rollout", "global_step", "files"),
+        (2, "rollout", "global_step", "files"),
+    ]
+    assert [bytes_of(row) for row in rows] == [on_disk(first), on_disk(second)]
+    assert checked() == ["ready", "ready"]
+    assert rows[0].facts["rows"] == 32 and rows[0].facts["samples_per_prompt"] == 4
+    said = capsys.readouterr()
+    assert "to replay" in said.out and "1-2" in said.out
+    assert "unfinished rollout-skip steps" in said.err and "GBS8_N4_in128_out256/3" in said.err
+
+
+def test_the_same_import_again_sends_nothing(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step(node, 1)
+    imported(node)
+    capsys.readouterr()
+    imported(node)
+    assert Artifact.objects.count() == 1
+    row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("to replay"))
+    assert row == ["to", "replay", "1", "1", "1"]
+
+
+def test_import_of_samples_and_steps_counts_each_apart(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step(node, 1)
+    (node / "rollout").mkdir()
+    (node / "rollout/1.jsonl").write_text('{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n')
+    assert imported(node) == 0
+    words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert "train" in words and "to" in words
+    assert Run.objects.get().framework == "verl"
+
+
+def test_import_on_pin_tells_and_keeps_the_bytes_at_home(node: Path) -> None:
+    folder = step(node, 1)
+    assert imported(node, "--artifacts", "on-pin") == 0
+    row = Artifact.objects.get()
+    assert (row.state, row.missing) == ("waiting", 2)
+    assert row.origin == {
+        "host": host_name(),
+        "path": str(folder),
+        "command": f"rolloutdeck import {folder} --project math --run grpo --attempt files",
+    }
+
+
+def test_the_command_that_the_server_shows_sends_the_bytes(node: Path) -> None:
+    folder = step(node, 1)
+    imported(node, "--artifacts", "on-pin")
+    words = Artifact.objects.get().origin["command"].split()
+    assert words[0] == "rolloutdeck" and cli.main([*words[1:], "--no-wait"]) == 0
+    assert Artifact.objects.count() == 1 and bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_import_never_leaves_the_steps_out_and_says_so(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step(node, 1)
+    assert imported(node, "--artifacts", "never") == 2
+    assert not Artifact.objects.exists() and "--artifacts never" in capsys.readouterr().err
+
+
+def test_steps_of_a_run_that_is_there_do_not_end_it(node: Path, project: Project) -> None:
+    run = make.run(project, "grpo", uid="u1")
+    step(node, 1)
+    imported(node)
+    run.refresh_from_db()
+    assert run.outcome == ""
+
+
+def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
+    node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rolloutdeck.commands import import_
+
+    step(node, 1)
+    step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
+    assert cli.main(["import", str(node)]) == 1
+    said = capsys.readouterr()
+    assert "Can be replayed: 1 step." in said.out
+    assert "Step 5 is unsafe:" in said.err
+
+
+def test_the_tokenizer_is_kept_with_the_run_and_marks_its_steps(node: Path) -> None:
+    step(node, 1)
+    imported(node, "--tokenizer", TOKENIZER)
+    tokenizer, found = Artifact.objects.get(role="tokenizer"), Artifact.objects.get(role="rollout")
+    assert (tokenizer.step, list(tokenizer.files)) == (0, ["tokenizer.json"])
+    assert bytes_of(tokenizer) == {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
+    assert len(tokenizer.facts["tokenizer"]) == 64 and found.facts["tokenizer"] == tokenizer.facts["tokenizer"]
+
+
+def test_a_path_without_a_tokenizer_is_refused_in_a_sentence(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step(node, 1)
+    assert imported(node, "--tokenizer", node) == 2
+    assert f"There is no tokenizer.json at {node}." in capsys.readouterr().err
+    assert not Run.objects.exists()
+
+
+def test_a_large_file_travels_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "PART_BYTES", 100_000)
+    folder = step(node, 1)
+    imported(node)
+    assert bytes_of(Artifact.objects.get()) == on_disk(folder)

@@ -1,0 +1,80 @@
+"""Kept steps that a training process names by itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck import opening, wire
+from rolloutdeck.run import Run as TrainersRun
+from rollouts.models import Artifact, Run
+from tests.rolloutdeck.kept import bytes_of, on_disk, pinned, step
+from tests.rolloutdeck.receiver import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_log_artifact_names_the_files_and_copies_nothing(training: TrainersRun, node: Path, tmp_path: Path) -> None:
+    folder = step(node, 7)
+    started = time.perf_counter()
+    training.log_artifact(folder, step=7, role="rollout", manifest={"facts": {"model": "qwen"}})
+    assert time.perf_counter() - started < 0.5
+    row = until(lambda: Artifact.objects.first())
+    assert (row.step, row.role, row.state, row.attempt.key) == (7, "rollout", "waiting", "first")
+    assert set(row.files) == {"gen_batch.dp", "meta.json"}
+    assert row.facts["model"] == "qwen" and row.facts["rows"] == 32
+    assert sum(path.stat().st_size for path in (tmp_path / "spool").rglob("*") if path.is_file()) < 10_000
+
+
+def test_a_pinned_step_is_sent_by_the_training_process(training: TrainersRun, node: Path, owner: User) -> None:
+    folder = step(node, 7)
+    training.log_artifact(folder, step=7)
+    until(lambda: Artifact.objects.first())
+    pinned(7, owner)
+    until(lambda: Artifact.objects.get().missing == 0)
+    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_a_resumed_training_sends_what_its_earlier_process_told(
+    node: Path, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
+    monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
+    folder = step(node, 7)
+    before = opening.init()
+    before.log_artifact(folder, step=7)
+    before.finish()
+    pinned(7, owner)
+    resumed = opening.init()
+    resumed.log_artifact(step(node, 8), step=8)
+    until(lambda: Artifact.objects.get(step=7).missing == 0)
+    resumed.finish(timeout=0)
+    opening._runs.clear()
+    assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)
+
+
+def test_send_now_has_sent_when_the_run_is_finished(training: TrainersRun, node: Path) -> None:
+    folder = step(node, 7)
+    training.log_artifact(folder, step=7, send_now=True)
+    training.finish()
+    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_a_single_file_and_named_files_of_a_folder_are_artifacts_too(training: TrainersRun, node: Path) -> None:
+    folder = step(node, 7)
+    training.log_artifact(folder / "gen_batch.dp", step=7)
+    training.log_artifact(folder, step=8, manifest={"files": ["meta.json"]})
+    training.finish()
+    assert {row.step: list(row.files) for row in Artifact.objects.all()} == {7: ["gen_batch.dp"], 8: ["meta.json"]}
+
+
+def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node: Path) -> None:
+    training.log_artifact(node / "nowhere", step=1)
+    training.log_artifact(step(node, 2), step=2)
+    training.log_artifact(node, step=3, role="no such role")
+    training.finish()
+    assert list(Artifact.objects.values_list("step", flat=True)) == [2]
+    assert Run.objects.get().dropped

@@ -1,0 +1,192 @@
+"""Kept steps that `watch` tells of, and sends when a pin wants them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck import artifact, cli, gather, shelf
+from rolloutdeck.commands.watch import Follow
+from rolloutdeck.gather import Keeping
+from rolloutdeck.http import Server
+from rolloutdeck.launch import host_name
+from rolloutdeck.push import NotNow, Target
+from rolloutdeck.scan import Choice
+from rolloutdeck.watch import Root
+from rollouts.models import Artifact, Run
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.kept import bytes_of, checked, on_disk, pinned, step
+from tests.rollouts.skipped import ASYNC, TOKENIZER, V1
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def following(site: Site, secret: str, node: Path) -> Callable[..., Follow]:
+    """A new process's `watch` of the node's disk."""
+
+    def start(mode: str = "on-pin", port: int = site.port) -> Follow:
+        target = Target(Server(f"http://127.0.0.1:{port}", secret), "math", "grpo", "files")
+        return Follow(target, [Root(node)], node, Choice(), keeping=Keeping(mode))
+
+    return start
+
+
+Following = Callable[..., Follow]
+
+
+def turns(follow: Follow, count: int = 3, *, looking: bool = True) -> None:
+    for _ in range(count):
+        follow.gatherer._look_at = 0.0 if looking else time.monotonic() + 60
+        follow.turn()
+
+
+def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(node: Path, following: Following) -> None:
+    step(node, 1)
+    step(node, 2, V1)
+    follow = following()
+    turns(follow)
+    assert list(Artifact.objects.order_by("step").values_list("step", "role", "state")) == [
+        (1, "rollout", "waiting"),
+        (2, "rollout_tq", "waiting"),
+    ]
+    assert follow.pending == 0
+
+
+def test_a_step_that_is_being_written_is_told_when_its_marker_is_there(node: Path, following: Following) -> None:
+    folder = step(node, 1)
+    marker = (folder / "meta.json").read_bytes()
+    (folder / "meta.json").unlink()
+    follow = following()
+    turns(follow)
+    assert not Artifact.objects.exists()
+    (folder / "meta.json").write_bytes(marker)
+    turns(follow, 1)
+    assert not Artifact.objects.exists()  # it must stay as it is for another look
+    turns(follow)
+    assert Artifact.objects.get().step == 1
+
+
+def test_a_pin_brings_the_bytes_of_its_step_and_of_no_other(node: Path, following: Following, owner: User) -> None:
+    folder = step(node, 1)
+    step(node, 2)
+    follow = following()
+    turns(follow)
+    pinned(1, owner)
+    turns(follow, 1)
+    assert bytes_of(Artifact.objects.get(step=1)) == on_disk(folder)
+    assert checked() == ["ready", "waiting"]
+    assert list(Run.objects.get().pollers) == [host_name()]
+
+
+def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
+    node: Path, following: Following, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = step(node, 1)
+    turns(following())
+    pinned(1, owner)
+    artifact._hashes.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(artifact, "sha256_of", lambda *_: pytest.fail("hashed again"))
+        patched.setattr(gather.trainers, "described", lambda *_: pytest.fail("read again"))
+        turns(following())
+    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_an_interrupted_file_goes_on_where_it_was(
+    node: Path, following: Following, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "PART_BYTES", 100_000)
+    folder = step(node, 1)
+    follow = following()
+    turns(follow)
+    pinned(1, owner)
+    spans: list[str] = []
+    ask = follow.target.ask_run
+
+    def breaking(method: str, path: str, **options: Any) -> Any:
+        if span := options.get("headers", {}).get("Content-Range"):
+            spans.append(span)
+            if len(spans) == 3:
+                raise NotNow("the server does not answer")
+        return ask(method, path, **options)
+
+    monkeypatch.setattr(follow.target, "ask_run", breaking)
+    with pytest.raises(NotNow):
+        follow.turn()
+    assert Artifact.objects.get().state == "uploading"
+    turns(follow)
+    size = (folder / "gen_batch.dp").stat().st_size
+    assert spans[:3] == [f"bytes */{size}", f"bytes 0-99999/{size}", f"bytes 100000-199999/{size}"]
+    assert spans[3:5] == [f"bytes */{size}", f"bytes 100000-199999/{size}"]
+    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_with_now_every_whole_step_is_sent(node: Path, following: Following) -> None:
+    folder = step(node, 1)
+    turns(following("now"))
+    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+
+
+def test_with_never_no_step_is_told(node: Path, following: Following) -> None:
+    step(node, 1)
+    turns(following("never"))
+    assert not Artifact.objects.exists()
+
+
+def test_a_file_that_changed_after_it_was_told_is_never_sent(
+    node: Path, following: Following, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = step(node, 1)
+    follow = following()
+    turns(follow)
+    pinned(1, owner)
+    with (folder / "gen_batch.dp").open("ab") as file:
+        file.write(b"x")
+    turns(follow, 1, looking=False)
+    row = Artifact.objects.get()
+    assert row.state == "gone" and "changed since it was registered" in row.message
+    assert str(folder / "gen_batch.dp") in capsys.readouterr().err
+
+
+def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Following) -> None:
+    step(node, 1)
+    follow = following()
+    turns(follow)
+    (told,) = follow.gatherer.shelf.artifacts
+    other = "0" * 64
+    follow.gatherer.shelf.want(
+        [
+            {"artifact": other, "path": "gen_batch.dp", "sha256": other, "bytes": 1, "received": 0},
+            {"artifact": told, "path": "../../../../etc/passwd", "sha256": other, "bytes": 1, "received": 0},
+            {"artifact": told, "path": "/etc/passwd"},
+            "nonsense",
+        ]
+    )
+    assert follow.gatherer.shelf.busy == 0
+
+
+def test_prompts_of_a_fully_async_run_lie_on_their_own_axis(node: Path, following: Following) -> None:
+    step(node, 41, ASYNC, "exp_proj/GBS1_N4_in128_out256")
+    turns(following())
+    row = Artifact.objects.get()
+    assert (row.role, row.step_kind, row.step) == ("async_rollout", "feed_index", 41)
+
+
+def test_a_tree_finds_the_run_that_has_nothing_but_kept_steps(node: Path) -> None:
+    step(node, 4, tree="math/night/skip/exp_proj/GBS8_N4_in128_out256")
+    tree = ["--tree", f"{node}/{{project}}/{{run}}/{{split}}"]
+    assert cli.main(["watch", *tree, "--once", "--poll", "0.01", "--artifacts", "now"]) == 0
+    row = Artifact.objects.get()
+    assert (row.run.name, row.step, row.missing) == ("night", 4, 0)
+
+
+def test_watch_once_ends_when_all_is_told(node: Path) -> None:
+    step(node, 1)
+    assert cli.main(["watch", str(node), "--once", "--poll", "0.01", "--tokenizer", str(TOKENIZER)]) == 0
+    assert sorted(Artifact.objects.values_list("role", "missing")) == [("rollout", 2), ("tokenizer", 0)]

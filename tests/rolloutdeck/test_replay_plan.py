@@ -1,0 +1,142 @@
+"""The plan that a run follows, and what it says came of each step."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck import cli
+from rolloutdeck.run import Run as TrainersRun
+from rollouts import pins, plans
+from rollouts.models import Project, Replay, Run
+from tests import make
+from tests.rolloutdeck.kept import imported, step
+from tests.rolloutdeck.receiver import until
+from tests.rollouts.skipped import V0, V1, ready
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:
+    """The default plan replays step 7 of another run at `target`."""
+    other = make.run(Project.objects.get(), "source", uid="source")
+    ready(other, V0, 7)
+    pin, _ = pins.pin(other, 7, owner)
+    plans.save(other.project, "default", owner, if_match=0, action="repeat", entries=[(pin, target)])
+    return pin
+
+
+def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node: Path, owner: User) -> None:
+    pin = planned(training, owner, node)
+    plan = training.replay_plan(facts={"role": "rollout", "rows": 32})
+    assert (plan.name, plan.revision, plan.action) == ("default", 1, "repeat")
+    assert [plan.resolve(at) is not None for at in (1, 2, 3, 4)] == [False, False, True, True]
+    entry = plan.resolve(3)
+    assert entry and entry.pin == pin.pk and entry.source["step"] == 7 and not entry.refused
+    [source] = entry.artifacts
+    assert (source.role, source.state, set(source.files)) == ("rollout", "ready", {"gen_batch.dp", "meta.json"})
+    assert {one.fact for one in entry.differences if one.unknown} >= {"tokenizer", "model"}
+    training.log({"loss": 1.0}, step=1)
+    until(lambda: Run.objects.get(name="grpo").metric_rows.exists())
+    plans.save(pin.project, "default", owner, if_match=1, action="cache", entries=[])
+    assert training.replay_plan().revision == 1
+
+
+def test_a_plan_that_does_not_fit_says_why(training: TrainersRun, node: Path, owner: User) -> None:
+    planned(training, owner, node)
+    entry = training.replay_plan(facts={"role": "rollout_tq", "rows": 32}, bind=False).resolve(3)
+    assert entry and entry.refused
+    assert [(one.fact, one.pinned, one.asking) for one in entry.differences if one.verdict == "refuse"] == [
+        ("role", "rollout", "rollout_tq")
+    ]
+
+
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:9", "http://name.invalid"])
+def test_without_a_server_the_plan_is_empty_and_soon_there(
+    training: TrainersRun, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_URL", url)
+    started = time.monotonic()
+    plan = training.replay_plan(timeout=1.0)
+    assert not plan and plan.resolve(1) is None and time.monotonic() - started < 4
+
+
+def test_a_plan_that_is_not_there_is_an_empty_one(training: TrainersRun) -> None:
+    assert not training.replay_plan() and not training.replay_plan("nightly@4")
+
+
+def test_what_came_of_a_step_stands_once(training: TrainersRun, node: Path, owner: User) -> None:
+    pin = planned(training, owner, node)
+    training.replay_plan()
+    training.report_replay(step=3, outcome="hit", pin=pin.pk, rows=32, seconds=0.25)
+    training.report_replay(step=3, outcome="hit", pin=pin.pk, rows=32, seconds=0.25)
+    training.report_replay(step=4, outcome="refused", reason="another prompt")
+    training.report_replay(step=5, outcome="maybe")
+    training.finish()
+    rows = Replay.objects.order_by("step").values_list("step", "outcome", "pin", "rows", "seconds", "reason")
+    assert list(rows) == [(3, "hit", pin.pk, 32, 0.25, ""), (4, "refused", pin.pk, None, None, "another prompt")]
+
+
+# --- plan
+
+
+def test_the_plan_is_shown_with_its_verdict_for_a_run(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned(training, owner, node)
+    step(node, 1, V1)
+    imported(node)
+    capsys.readouterr()
+    assert cli.main(["plan", "--project", "math", "--run", "grpo"]) == 1
+    said = capsys.readouterr().out
+    assert "Plan default@1: repeat, generate where a pin does not fit." in said
+    assert "steps 3-7 replay the pin of 3" in said and "steps 1-2 generate" in said
+    assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" here' in said
+    assert "step 7 of source" in said and "ready" in said
+
+
+def test_a_plan_fits_as_json_and_without_a_run(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_RUN")
+    pin = planned(training, owner, node)
+    assert cli.main(["plan", "--project", "math", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(entry["target_step"], entry["pin"]) for entry in told["entries"]] == [(3, pin.pk)]
+    assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
+    assert "step 3 replays the pin of 3" in capsys.readouterr().out
+
+
+def test_a_plan_is_shown_for_a_run_that_has_not_begun(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned(training, owner, node)
+    capsys.readouterr()
+    assert cli.main(["plan", "--project", "math", "--run", "tomorrow"]) == 0
+    said = capsys.readouterr()
+    assert "steps 3-7 replay the pin of 3" in said.out and "verdict" not in said.out
+    assert "There is no run called tomorrow in project math" in said.err and "compared with nothing" in said.err
+
+
+def test_an_empty_plan_says_how_to_fill_it(
+    node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_RUN")
+    assert cli.main(["plan", "--project", "math"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "Plan default replays nothing.\n" and "Pin a step" in said.err
+
+
+def test_a_target_far_away_is_shown_at_once(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_RUN")
+    planned(training, owner, node, target=2**62)
+    assert cli.main(["plan", "--project", "math"]) == 0
+    said = capsys.readouterr().out
+    assert f"{2**62}  " in said and "steps 1-10000 generate" in said

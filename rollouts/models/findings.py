@@ -43,8 +43,8 @@ class Finding(models.Model):
 class Exhibit(models.Model):
     """A sample, a query's counts or charts, as they were when somebody showed them here.
 
-    `held` is all that is shown, as JSON in ASCII: later data cannot change it, and NUL or half surrogates of a
-    generation, which no JSON column takes, come back as they were. `run` only serves the link.
+    `held` is all that is shown, as JSON in ASCII: later data cannot change it, and NUL in a generation, which no
+    JSON column takes, comes back as it was. `run` only serves the link.
     """
 
     class Kind(models.TextChoices):

@@ -1,0 +1,224 @@
+"""Findings: what people saw in their runs and want others to see, kept as it was seen.
+
+The caller has checked that the person may annotate in the finding's project, and may see what is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from rollouts import audit, exhibits, live
+from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.exhibits import Quote
+from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.words import text
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_TITLE: Final = 200
+MOST_NOTE: Final = 50_000
+MOST_EXHIBITS: Final = 200
+MOST_QUOTES: Final = 100  # of one sample
+TOPIC: Final = "findings"
+
+
+def begin(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
+    """A new finding without exhibits. Raises BadInput."""
+    row = Finding.objects.create(project=project, user=by, title=titled(title), note=noted(note, "note"))
+    live.rung(TOPIC)
+    return row
+
+
+@transaction.atomic
+def change(finding: Finding, by: User, *, title: Any = None, note: Any = None, version: int | None = None) -> Finding:
+    """Another title or note; None leaves it. Raises BadInput, and Outdated when somebody else has changed either since
+    `version`."""
+    row = held(finding)
+    if version is not None and version != row.version:
+        raise Outdated("Somebody else has changed this finding since you opened it; nothing was saved.", "version")
+    wanted = (
+        row.title if title is None else titled(title),
+        row.note if note is None else noted(note, "note"),
+    )
+    if wanted != (row.title, row.note):
+        row.title, row.note = wanted
+        row.version += 1
+        touched(row)
+    return row
+
+
+@transaction.atomic
+def remove(finding: Finding, by: User) -> Finding:
+    """Takes a finding out of the lists; it can be restored."""
+    row = held(finding, removed=True)
+    if row.removed_at is None:
+        row.removed_at = timezone.now()
+        touched(row)
+        audit.note(by, "finding.remove", row.title, project=row.project, finding=row.pk)
+    return row
+
+
+@transaction.atomic
+def restore(finding: Finding, by: User) -> Finding:
+    row = held(finding, removed=True)
+    if row.removed_at is not None:
+        row.removed_at = None
+        touched(row)
+        audit.note(by, "finding.restore", row.title, project=row.project, finding=row.pk)
+    return row
+
+
+def show_sample(
+    finding: Finding, sample: Sample, by: User, *, quotes: Sequence[Quote] = (), words: Any = ""
+) -> Exhibit:
+    """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
+    body = exhibits.body_of(sample)
+    new = exhibits.of_sample(sample, body, quotes)
+    with transaction.atomic():
+        row = held(finding)
+        shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
+        if shown is None:
+            return added(row, Exhibit.Kind.SAMPLE, sample.step.run, new, by, words, sample=sample.pk)
+        return joined(row, shown, quotes, words)
+
+
+def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any) -> Exhibit:
+    kept = shown.shown
+    further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
+    if len(kept["quotes"]) + len(further) > MOST_QUOTES:
+        raise BadInput(f"A sample may have {MOST_QUOTES} quotes in a finding.", "quotes")
+    said = noted(words, "words")
+    if further or (said and said not in shown.words):
+        kept["quotes"] += further
+        shown.held = json.dumps(kept)
+        shown.words = "\n\n".join(dict.fromkeys(part for part in (shown.words, said) if part))
+        shown.save(update_fields=["held", "words"])
+        touched(finding)
+    return shown
+
+
+def show_query(
+    finding: Finding,
+    run: Run,
+    by: User,
+    *,
+    split: str = "",
+    step: int | None = None,
+    step_kind: str = "",
+    attempt: str = "",
+    q: str = "",
+    ordering: str = "score",
+    words: Any = "",
+) -> Exhibit:
+    """Shows what a query finds now: how many, their figures, the first of them. Raises BadInput."""
+    new = exhibits.of_query(run, split=split, step=step, step_kind=step_kind, attempt=attempt, q=q, ordering=ordering)
+    with transaction.atomic():
+        return once(held(finding), Exhibit.Kind.QUERY, run, new, by, words)
+
+
+def show_charts(
+    finding: Finding, runs: Sequence[Run], names: Sequence[str], by: User, *, attempt: str = "current", words: Any = ""
+) -> Exhibit:
+    """Shows metrics of one run or several in one chart, as the points that there are now. Raises BadInput, NotThere."""
+    new = exhibits.of_charts(runs, names, attempt)
+    with transaction.atomic():
+        return once(held(finding), Exhibit.Kind.CHART, runs[0], new, by, words)
+
+
+@transaction.atomic
+def say(exhibit: Exhibit, by: User, words: Any) -> Exhibit:
+    """What stands beside the exhibit, in somebody's words."""
+    row = held(exhibit.finding)
+    exhibit.words = noted(words, "words")
+    exhibit.save(update_fields=["words"])
+    touched(row)
+    return exhibit
+
+
+@transaction.atomic
+def move(exhibit: Exhibit, by: User, places: int) -> None:
+    """Moves an exhibit down by so many places, up where that is negative."""
+    row = held(exhibit.finding)
+    order = list(row.exhibits.all())
+    at = next((at for at, one in enumerate(order) if one.pk == exhibit.pk), None)
+    if at is None:
+        raise NotThere("This exhibit is gone; somebody took it out.")
+    order.insert(min(max(at + places, 0), len(order) - 1), order.pop(at))
+    for place, one in enumerate(order):
+        one.place = place
+    Exhibit.objects.bulk_update(order, ["place"])
+    touched(row)
+
+
+@transaction.atomic
+def take_out(exhibit: Exhibit, by: User) -> None:
+    row = held(exhibit.finding)
+    if Exhibit.objects.filter(pk=exhibit.pk).delete()[0]:
+        touched(row)
+        audit.note(by, "finding.take_out", f"{exhibit.kind} of {row.title}", project=row.project, finding=row.pk)
+
+
+def held(finding: Finding, *, removed: bool = False) -> Finding:
+    """The row, locked. Raises NotThere when somebody has removed the finding meanwhile, unless `removed`."""
+    row: Finding = Finding.objects.select_for_update(of=("self",)).select_related("project").get(pk=finding.pk)
+    if row.removed_at is not None and not removed:
+        raise NotThere("This finding has been removed; restore it first.")
+    return row
+
+
+def once(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any) -> Exhibit:
+    """The exhibit that holds exactly this, so that a form sent twice shows it once."""
+    same = finding.exhibits.filter(kind=kind, held=json.dumps(new)).first()
+    return same or added(finding, kind, run, new, by, words)
+
+
+def added(
+    finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any, sample: str = ""
+) -> Exhibit:
+    figures = finding.exhibits.aggregate(last=Max("place"))
+    if finding.exhibits.count() >= MOST_EXHIBITS:
+        raise BadInput(f"A finding holds at most {MOST_EXHIBITS} exhibits; begin another.")
+    row = Exhibit.objects.create(
+        finding=finding,
+        kind=kind,
+        place=0 if figures["last"] is None else figures["last"] + 1,
+        run=run,
+        sample=sample,
+        held=json.dumps(new),
+        words=noted(words, "words"),
+        user=by,
+    )
+    touched(finding)
+    return row
+
+
+def touched(finding: Finding) -> None:
+    """Saves the row, and tells the open pages."""
+    finding.save()
+    live.rung(TOPIC)
+
+
+def titled(title: Any) -> str:
+    found = " ".join(text(title, "title", most=MOST_TITLE).split())
+    if not found:
+        raise BadInput("A finding needs a title.", "title")
+    return found
+
+
+def noted(note: Any, field: str) -> str:
+    """A text of several lines. Raises BadInput."""
+    if note is None:
+        return ""
+    if not isinstance(note, str) or len(note) > MOST_NOTE:
+        raise BadInput(f"`{field}` must be text of at most {MOST_NOTE:,} characters.", field)
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in note):
+        raise BadInput(f"`{field}` holds a character that is no text (NUL or half a pair).", field)
+    return note.replace("\r\n", "\n").strip()

@@ -1,0 +1,207 @@
+"""Findings keep what they show; nothing that happens to the run later changes it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts import exhibits, findings, flags, live, marking, projects, series, upkeep
+from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.index import reindex
+from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+LOOP = "Wait, let me check.\r\nWait, let me check.\r\n\u200bWait,\x00 let me check.\n#### 4"
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    rows = [generation(f"ask {n}", f"answer {n}", n / 4, gts=str(n)) for n in range(4)]
+    indexed(run, lines(generation("2+2?", LOOP, -0.5), *rows))
+    return run
+
+
+@pytest.fixture
+def finding(project: Project, mate: User) -> Finding:
+    return findings.begin(project, mate, title="Loops  before\tthe answer".replace("\t", " "))
+
+
+def sample(run: Run, ordinal: int = 0) -> Sample:
+    return Sample.objects.select_related("step__run", "step__attempt", "dump").get(step__run=run, ordinal=ordinal)
+
+
+def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
+    return exhibits.quote_of(exhibits.body_of(one), said, near)
+
+
+def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
+    assert (finding.title, finding.version) == ("Loops before the answer", 1)
+    changed = findings.change(finding, owner, note="**mostly** at step 3", version=1)
+    assert (changed.title, changed.note, changed.version) == ("Loops before the answer", "**mostly** at step 3", 2)
+    assert findings.change(finding, owner, note="**mostly** at step 3", version=2).version == 2, "the same again"
+    with pytest.raises(Outdated, match="Somebody else has changed"):
+        findings.change(finding, owner, title="Mine", version=1)
+
+
+@pytest.mark.parametrize("wrong", [{"title": ""}, {"title": " "}, {"title": "x" * 201}, {"title": 7}, {"note": "\x00"}])
+def test_what_a_finding_cannot_hold_is_refused(project: Project, mate: User, wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        findings.begin(project, mate, **{"title": "fine", **wrong})
+    assert not Finding.objects.exists()
+
+
+def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding: Finding, mate: User) -> None:
+    one = sample(run)
+    flags.raise_flag(one.pk, mate, reason="repetition")
+    findings.show_sample(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
+    shown = finding.exhibits.get().shown
+    assert (shown["response"], shown["prompt"], shown["score"], shown["step"]) == (LOOP, "2+2?", -0.5, 1)
+    assert shown["run"] == {"uid": run.uid, "name": "grpo"}
+    assert [(flag["user"], flag["reason"]) for flag in shown["flags"]] == [("mina", "repetition")]
+    start = LOOP.index("#### 4")
+    assert shown["quotes"] == [{"field": "response", "start": start, "end": start + 6, "text": "#### 4"}]
+
+
+def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
+    run: Run, finding: Finding, mate: User, owner: User
+) -> None:
+    one = sample(run)
+    findings.show_sample(finding, one, mate, quotes=[quote(one, "Wait")])
+    findings.show_query(finding, run, mate, split="train", step=1, q="score<0.3")
+    before = list(finding.exhibits.values_list("held", flat=True))
+    marking.mark(run, [one.pk], mate)
+    indexed(run, lines(generation("other", "rows", 0.1)))
+    reindex(run)
+    assert list(finding.exhibits.values_list("held", flat=True)) == before
+    projects.bin_run(run, owner)
+    Run.objects.update(deleted_at=timezone.now() - timedelta(days=8))
+    assert upkeep.empty_bin() == 1
+    assert list(finding.exhibits.values_list("held", "run")) == [(held, None) for held in before]
+
+
+def test_a_sample_that_is_shown_again_gets_further_quotes_and_stays_one_exhibit(
+    run: Run, finding: Finding, mate: User
+) -> None:
+    one = sample(run)
+    for said in ("#### 4", "2+2?", "#### 4"):
+        findings.show_sample(finding, one, mate, quotes=[quote(one, said)], words="why")
+    exhibit = finding.exhibits.get()
+    assert [(found["field"], found["text"]) for found in exhibit.shown["quotes"]] == [
+        ("response", "#### 4"),
+        ("prompt", "2+2?"),
+    ]
+    assert exhibit.words == "why"
+
+
+def test_a_selection_is_found_where_it_was_made_whatever_the_browser_did_to_white_space(run: Run) -> None:
+    one = sample(run)
+    line = "Wait, let me check."
+    starts = [LOOP.index(line), LOOP.index(line, 5)]
+    assert [quote(one, line, near).start for near in (0, 18)] == starts
+    assert quote(one, "check.\n\nWait, let", 30).text == "check.\r\n\u200bWait,\x00 let"
+
+
+def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
+    for said in ("never written", " \n", ""):
+        with pytest.raises(BadInput, match="not in this sample as it was recorded"):
+            quote(sample(run), said)
+
+
+def test_a_range_is_quoted_as_it_stands_and_refused_outside_the_text(run: Run) -> None:
+    body = exhibits.body_of(sample(run))
+    assert exhibits.quote_at(body, "prompt", 1, 3).text == "+2"
+    for wrong in (("prompt", 0, 5), ("prompt", 2, 2), ("prompt", -1, 2), ("reward", 0, 1)):
+        with pytest.raises(BadInput):
+            exhibits.quote_at(body, *wrong)
+
+
+def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_it(
+    run: Run, finding: Finding, mate: User
+) -> None:
+    long = "x" * exhibits.MOST_HELD + " the end"
+    indexed(run, lines(generation("long", long)), step=2)
+    one = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
+    findings.show_sample(finding, one, mate, quotes=[quote(one, "the end")])
+    shown = Exhibit.objects.get().shown
+    assert (len(shown["response"]), shown["lengths"]["response"]) == (exhibits.MOST_HELD, len(long))
+    assert shown["quotes"][0]["text"] == "the end"
+
+
+def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run, finding: Finding, mate: User) -> None:
+    for _ in range(2):
+        findings.show_query(finding, run, mate, split="train", step=1, q="score>=0.25", ordering="-score")
+    shown = finding.exhibits.get().shown
+    assert (shown["total"], shown["of"]) == (3, 5)
+    assert shown["scores"] == {"mean": 0.5, "low": 0.25, "high": 0.75}
+    assert [row["score"] for row in shown["rows"]] == [0.75, 0.5, 0.25]
+    with pytest.raises(BadInput):
+        findings.show_query(finding, run, mate, q="score<")
+
+
+def test_shown_charts_hold_points_of_the_runs_that_have_them(run: Run, finding: Finding, mate: User) -> None:
+    other = make.run(run.project, "gspo")
+    for one, scale in ((run, 1.0), (other, 2.0)):
+        points = [Point(step, {"score/mean": step * scale, "loss": None}) for step in range(3)]
+        series.append(one, make.attempt(one), points)
+    findings.show_charts(finding, [run, other], ["score/mean"], mate)
+    curves = finding.exhibits.get().shown["curves"]
+    assert [(curve["run"]["name"], curve["steps"], curve["values"]) for curve in curves] == [
+        ("grpo", [0, 1, 2], [0.0, 1.0, 2.0]),
+        ("gspo", [0, 1, 2], [0.0, 2.0, 4.0]),
+    ]
+    with pytest.raises(NotThere, match="grpo has no metric called lossy"):
+        findings.show_charts(finding, [run], ["lossy"], mate)
+
+
+def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User) -> None:
+    for at in range(3):
+        findings.show_sample(finding, sample(run, at), mate)
+    first, second, third = finding.exhibits.all()
+    findings.move(third, mate, -2)
+    findings.move(first, mate, 9)
+    assert list(finding.exhibits.all()) == [third, second, first]
+    findings.take_out(second, mate)
+    findings.take_out(second, mate)
+    assert list(finding.exhibits.all()) == [third, first]
+    assert AuditEntry.objects.filter(verb="finding.take_out").count() == 1
+    with pytest.raises(NotThere, match="somebody took it out"):
+        findings.move(second, mate, 1)
+
+
+def test_a_removed_finding_takes_nothing_in_until_it_is_restored(run: Run, finding: Finding, mate: User) -> None:
+    findings.remove(finding, mate)
+    findings.remove(finding, mate)
+    assert not Finding.objects.standing().exists()
+    with pytest.raises(NotThere, match="has been removed"):
+        findings.show_sample(finding, sample(run), mate)
+    findings.restore(finding, mate)
+    findings.show_sample(finding, sample(run), mate)
+    assert [entry.verb for entry in AuditEntry.objects.order_by("pk")] == ["finding.remove", "finding.restore"]
+
+
+def test_a_finding_holds_a_bounded_number_of_exhibits(
+    run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "MOST_EXHIBITS", 1)
+    findings.show_sample(finding, sample(run), mate)
+    with pytest.raises(BadInput, match="at most 1 exhibits; begin another"):
+        findings.show_sample(finding, sample(run, 1), mate)
+
+
+def test_every_change_is_told_to_open_pages(
+    run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[str] = []
+    monkeypatch.setattr(live, "rung", lambda *topics: rung.extend(topics))
+    exhibit = findings.show_sample(finding, sample(run), mate)
+    findings.say(exhibit, mate, "look")
+    findings.move(exhibit, mate, 1)
+    findings.take_out(exhibit, mate)
+    assert rung == ["findings"] * 4

@@ -12,17 +12,18 @@ from typing import Final, TypedDict
 
 import numpy as np
 import orjson
-from django.db.models import OuterRef, Subquery
+from django.db.models import Count, F, OuterRef, Subquery, Window
+from django.db.models.functions import RowNumber
 
-from rollouts import generated
-from rollouts.blocks import PACKED, TIME, Points, fold, join, points_of, unpack
+from rollouts import generated, sampled
+from rollouts.blocks import PACKED, TIME, Points, Row, fold, join, points_of, unpack
 from rollouts.errors import BadInput
 from rollouts.models import Attempt, Block, MetricRow, Run, Series
 from rollouts.records import Point
 from rollouts.stitch import Attempts, Pieces
 from rollouts.thin import Thinner, shift_for
 
-__all__ = ["Curve", "append", "fold", "last_values", "names", "read"]
+__all__ = ["Curve", "append", "fold", "last_values", "names", "names_of", "read"]
 
 MOST_NAME: Final = 300
 BIGGEST: Final = 2**63 - 1
@@ -95,7 +96,7 @@ def names(run: Run, attempt: str = "") -> list[str]:
     found = set(packed.values_list("name", flat=True).distinct())
     for text in waiting.values_list("values", flat=True):
         found |= orjson.loads(text).keys()
-    return sorted(found - {TIME})
+    return sorted((found | sampled.names(run, attempt)) - {TIME})
 
 
 def read(
@@ -141,8 +142,9 @@ def gather(run_ids: Iterable[int], names: Sequence[str], *, newest: bool) -> dic
     The waiting rows are read before the blocks, so a fold in between doubles points, which joining undoes.
     """
     found: dict[Place, dict[int, list[Points]]] = defaultdict(lambda: defaultdict(list))
-    waiting = waiting_points(run_ids, set(names))
-    for (run, name, kind, attempt), points in [*packed_points(run_ids, names, newest), *waiting]:
+    waiting = newest_points(run_ids, names) if newest else waiting_points(run_ids, set(names))
+    shown = sampled.points(run_ids, names, newest=newest)
+    for (run, name, kind, attempt), points in [*shown, *packed_points(run_ids, names, newest), *waiting]:
         found[run, name, kind][attempt].append(points)
     return {place: [(pk, join(pieces)) for pk, pieces in by.items()] for place, by in found.items()}
 
@@ -168,6 +170,37 @@ def waiting_points(run_ids: Iterable[int], names: set[str]) -> list[tuple[Whose,
         points = points_of(rows.values_list("attempt", "step_kind", "step", "time", "values"), names)
         out += [((run, name, kind, attempt), found) for (attempt, kind, name), found in points.items()]
     return out
+
+
+def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Whose, Points]]:
+    """What is not folded yet, of runs with one attempt only the newest point of each metric: a few queries a name."""
+    told = Attempt.objects.filter(run__in=run_ids).values_list("run").annotate(Count("pk")).order_by()
+    several = [run for run, count in told if count > 1]
+    newest = Window(RowNumber(), partition_by=[F("run"), F("step_kind")], order_by=[F("step").desc(), F("pk").desc()])
+    out: list[tuple[Whose, Points]] = []
+    for name in names:
+        holding = MetricRow.objects.filter(run__in=run_ids, values__contains=orjson.dumps(name).decode() + ":")
+        last = holding.exclude(run__in=several).annotate(newest=newest).filter(newest=1)
+        columns = ("run", "attempt", "step_kind", "step", "time", "values")
+        rows = [*last.values_list(*columns), *holding.filter(run__in=several).order_by("pk").values_list(*columns)]
+        by_run: dict[int, list[Row]] = defaultdict(list)
+        for run, *row in rows:
+            by_run[run].append(tuple(row))  # type: ignore[arg-type]
+        for run, found in by_run.items():
+            out += [
+                ((run, of, kind, attempt), points) for (attempt, kind, of), points in points_of(found, {name}).items()
+            ]
+    return out
+
+
+def names_of(runs: Sequence[Run], *, rows: int = 3) -> list[str]:
+    """Names of metrics of many runs, sorted, in two queries: the packed ones, and those of the newest `rows`."""
+    newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
+    found = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
+    waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=rows)
+    for text in waiting.values_list("values", flat=True):
+        found |= orjson.loads(text).keys()
+    return sorted(found - {TIME})
 
 
 def thinned(pieces: Pieces, most: int, thinner: Thinner) -> Pieces:

@@ -264,7 +264,9 @@ def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client,
     client.force_login(mate)
     answer = client.get(f"/runs/{run.uid}/charts.json").json()
     assert answer["curves"]["critic/score/mean"][0]["steps"] == [1, 2, 3, 4, 5]
-    assert answer["constant"] == {"actor/lr": 1e-6}
+    assert answer["constant"]["actor/lr"] == 1e-6
+    assert answer["constant"]["samples/score/mean"] == 0.5
+    assert "actor/lr" not in answer["curves"]
 
 
 def test_the_strip_has_few_bars_for_many_steps(project: Project, client: Client, mate: User) -> None:

@@ -1,0 +1,132 @@
+"""Curves of what the samples show, beside the metrics that the trainer logs, such as `samples/eval/correct`.
+
+Derived from the figures of the steps and stored nowhere. Shares are of 1: of the step's samples, or of its groups where
+groups are what is counted. What a run does not record has no curve, nor has a facet of its texts that never occurs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+import orjson
+from django.db.models import OuterRef, QuerySet, Subquery, TextField
+from django.db.models.functions import Cast
+
+from rolloutdeck import wire
+from rollouts.blocks import Points
+from rollouts.facets import CATALOG, FACETS
+from rollouts.models import Run, Step
+from rollouts.steps import copies
+
+PREFIX: Final = "samples/"
+EVAL: Final = "eval/"
+KEPT: Final = 16  # runs in memory
+
+Where = tuple[str, str, int]  # name, step kind, attempt id
+Whose = tuple[int, str, str, int]  # run id and the same
+Table = dict[Where, Points]
+
+
+class Figures(NamedTuple):
+    """A step's row, as far as curves are made of it. `counts` is JSON text."""
+
+    run: int
+    attempt: int
+    split: str
+    step_kind: str
+    step: int
+    samples: int
+    groups: int
+    score_mean: float | None
+    length_mean: float | None
+    truncated: int | None
+    zero_variance_groups: int
+    counts: str
+
+
+def names(run: Run, attempt: str = "") -> set[str]:
+    """Of the run's curves; of one attempt only when its key is given."""
+    own = set(run.attempts.filter(key=attempt).values_list("pk", flat=True)) if attempt else None
+    return {name for name, _, of in table(run.pk, run.created_at, run.version) if own is None or of in own}
+
+
+def points(run_ids: Iterable[int], wanted: Collection[str], *, newest: bool = False) -> list[tuple[Whose, Points]]:
+    """The points of the wanted curves of some runs, each attempt's by itself; of the current last steps only if asked,
+    in two queries for any number of runs."""
+    mine = {name for name in wanted if name.startswith(PREFIX)}
+    if not mine:
+        return []
+    runs = Run.objects.filter(pk__in=run_ids)
+    tables = last_of(runs) if newest else {run.pk: table(run.pk, run.created_at, run.version) for run in runs}
+    return [
+        ((pk, *where), found) for pk, curves in tables.items() for where, found in curves.items() if where[0] in mine
+    ]
+
+
+def last_of(runs: QuerySet[Run]) -> dict[int, Table]:
+    """What the last current steps of the runs show, of each split one."""
+    steps = Step.objects.current().filter(run=OuterRef("pk"), samples__gt=0).order_by("-step").values("pk")
+    last = {split: Subquery(steps.filter(split=split)[:1]) for split in wire.SPLITS}
+    ends = [pk for pair in runs.annotate(**last).values_list(*last) for pk in pair if pk]
+    rows: dict[int, list[Figures]] = defaultdict(list)
+    for row in read(Step.objects.filter(pk__in=ends)):
+        rows[row.run].append(row)
+    return {run: tabled(found) for run, found in rows.items()}
+
+
+@lru_cache(maxsize=KEPT)
+def table(run_id: int, born: datetime, version: int) -> Table:
+    """Every curve of a run as of `version`, which rises with every visible change and so names the content. Not those
+    of steps that only copy another attempt's."""
+    run = Run.objects.get(pk=run_id)
+    found = tabled(read(Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=copies(run))))
+    occurring = {name for (name, _, _), (_, values) in found.items() if values.any()}
+    return {
+        where: curve
+        for where, curve in found.items()
+        if where[0] in occurring or where[0].rpartition("/")[2] not in FACETS
+    }
+
+
+def read(steps: QuerySet[Step]) -> list[Figures]:
+    counted = steps.annotate(counts=Cast("facets", TextField())).order_by("step")
+    return list(map(Figures._make, counted.values_list(*Figures._fields)))
+
+
+def tabled(rows: Iterable[Figures]) -> Table:
+    told: dict[Where, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+    for row in rows:
+        head = PREFIX + (EVAL if row.split == "eval" else "")
+        for name, value in shown(row).items():
+            if value is not None:
+                steps, values = told[head + name, row.step_kind, row.attempt]
+                steps.append(row.step)
+                values.append(value)
+    return {where: (np.array(steps, "<i8"), np.array(values, "<f8")) for where, (steps, values) in told.items()}
+
+
+def shown(row: Figures) -> dict[str, float | None]:
+    """Value by name, None for what the step does not record."""
+    counts = orjson.loads(row.counts)
+    told: dict[str, float | None] = {
+        "score/mean": row.score_mean,
+        "length/mean": row.length_mean,
+        "correct": share(counts.get("correct", 0), counts.get("judged", 0)),
+        "truncated": None if row.truncated is None else row.truncated / row.samples,
+        "zerovar": None if row.score_mean is None else share(row.zero_variance_groups, row.groups),
+    }
+    for facet in CATALOG:
+        if facet.name not in told:
+            unjudged = facet.name.startswith("solve-") and "judged" not in counts
+            of = row.groups if facet.of == "groups" else row.samples
+            told[facet.name] = None if unjudged else share(counts.get(facet.name, 0), of)
+    return told
+
+
+def share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,94 @@
+"""Curves that are made of the steps' figures and asked for like any metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rollouts import series
+from rollouts.models import Project, Run
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def step(run: Run, number: int, accs: list[int], texts: list[str] | None = None, **header: Any) -> None:
+    """Groups of two, judged by `accs`."""
+    told = texts or [f"response {n}" for n in range(len(accs))]
+    rows = [
+        {"prompt": f"q{n // 2}", "group": f"g{n // 2}", "response": text, "acc": acc, "score": acc / 2}
+        for n, (acc, text) in enumerate(zip(accs, told, strict=True))
+    ]
+    indexed(run, lines(*rows), step=number, **{"source": f"{header}{number}", "format": "native", **header})
+    run.refresh_from_db()
+
+
+def curve(run: Run, name: str, **how: Any) -> list[tuple[int, float | None]]:
+    curves = series.read(run, [name], **how)[run.uid][name]
+    return [pair for one in curves for pair in zip(one["steps"], one["values"], strict=True)]
+
+
+def test_shares_of_samples_and_of_groups_are_curves(run: Run) -> None:
+    step(run, 1, [0, 0, 0, 1])
+    step(run, 2, [1, 1, 0, 1], ["W" * 200, "ok", " ", "fine"])
+    assert curve(run, "samples/correct") == [(1, 0.25), (2, 0.75)]
+    assert curve(run, "samples/solve-none") == [(1, 0.5), (2, 0.0)]
+    assert curve(run, "samples/solve-all") == [(1, 0.0), (2, 0.5)]
+    assert curve(run, "samples/zerovar") == [(1, 0.5), (2, 0.5)]
+    assert curve(run, "samples/repetition") == curve(run, "samples/empty") == [(1, 0.0), (2, 0.25)]
+    assert curve(run, "samples/score/mean") == [(1, 0.125), (2, 0.375)]
+
+
+def test_what_is_not_recorded_or_never_occurs_has_no_curve(run: Run) -> None:
+    step(run, 1, [0, 1])
+    assert series.names(run) == [
+        f"samples/{name}" for name in ("correct", "length/mean", "score/mean", "solve-all", "solve-none", "zerovar")
+    ]
+    assert curve(run, "samples/truncated") == curve(run, "samples/nonsense") == []
+
+
+def test_a_run_without_scores_has_curves_of_its_texts_only(run: Run) -> None:
+    indexed(run, lines({"prompt": "a", "response": "W" * 200, "truncated": True}), format="native")
+    run.refresh_from_db()
+    assert series.names(run) == ["samples/length/mean", "samples/repetition", "samples/truncated"]
+
+
+def test_evaluation_has_curves_of_its_own(run: Run) -> None:
+    step(run, 1, [0, 1])
+    step(run, 1, [1, 1], split="eval")
+    assert curve(run, "samples/correct") == [(1, 0.5)]
+    assert curve(run, "samples/eval/correct") == [(1, 1.0)]
+
+
+def test_a_later_attempt_takes_over_as_it_does_for_metrics(run: Run) -> None:
+    for number in (1, 2, 3):
+        step(run, number, [0, 0], attempt="a")
+    for number in (2, 3):
+        step(run, number, [1, 1], attempt="b")
+    assert curve(run, "samples/correct") == [(1, 0.0), (2, 1.0), (3, 1.0)]
+    assert len(curve(run, "samples/correct", attempt="all")) == 5
+    assert curve(run, "samples/correct", attempt="a") == [(1, 0.0), (2, 0.0), (3, 0.0)]
+    assert series.names(run, "b") == series.names(run, "a")
+
+
+def test_they_stand_beside_logged_metrics_and_have_a_last_value(run: Run) -> None:
+    series.append(run, make.attempt(run), [Point(1, {"critic/score/mean": 0.5})])
+    step(run, 1, [0, 1])
+    step(run, 2, [1, 1])
+    asked = ["critic/score/mean", "samples/correct"]
+    assert set(asked) <= set(series.names(run))
+    assert series.last_values(run, asked)[run.uid] == {"critic/score/mean": 0.5, "samples/correct": 1.0}
+
+
+def test_a_long_run_is_thinned_like_any_curve(run: Run) -> None:
+    for number in range(1, 41):
+        step(run, number, [0, number % 2])
+    assert len(curve(run, "samples/correct", max_points=16)) <= 16

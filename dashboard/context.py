@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from dashboard.pages.keys import keys_for
+from dashboard.pages import keys
 
 THEMES = ("light", "dark")
 
@@ -20,7 +20,12 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "theme": chosen if chosen in THEMES else "",
         "page_name": page,
-        "keys": keys_for(page),
+        "keys": keys.keys_for(page),
+        "help_here": keys.here(page),
+        "help_elsewhere": keys.elsewhere(page),
+        "single_keys": request.COOKIES.get("keys", "") != "off",
+        "linked": page in keys.LINKED,
+        "follows": page in keys.FOLLOWS,
         "feed": f"{settings.PREFIX}/ws/",
         "root": f"{settings.PREFIX}/",
     }

@@ -1,6 +1,7 @@
 """The keyboard, in one table: the footer, the help and the script all come from it.
 
-A key presses the page's element with the same `data-key`, so every key has a visible button or link.
+A key presses the page's element with the same `data-key`, so every key has a visible button or link. After `o` a key
+presses the link with the same `data-go`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`foot` is the short name in the footer; without one the key is only in the help."""
+    """`foot` is the short name in the footer; without one the key is only in the help. `then`: its keys are pressed one
+    after the other; otherwise each of them does what is said."""
 
     keys: str
     does: str
     pages: tuple[str, ...] = ()
     foot: str = ""
+    then: bool = False
 
 
 STEP = ("step",)
 READ = ("step", "sample")
 BOARD = ("group",)
+COMPARE = ("compare",)
 RUN = ("run", "step", "sample", "prompt", "group")
+# Where a link can be copied that is not a sample's.
+LINKED = ("run", "step", "sample", "prompt", "group", "compare", "runs", "live", "pins")
+# Pages of a step, which can be the latest one, whichever that is.
+FOLLOWS = ("step", "group", "compare")
 
 KEYS = (
     Key("j k", "next, previous sample in this list", STEP, foot="sample"),
@@ -40,15 +48,56 @@ KEYS = (
     Key("t", "read turns, or tokens", READ),
     Key("i", "everything as JSON", READ),
     Key("Enter", "sample over the full width", STEP),
-    Key("Esc", "back; leave a field", ()),
     Key("n", "show what has arrived", STEP),
     Key("/", "query", STEP, foot="query"),
-    Key("y", "copy the link, step resolved", READ, foot="copy link"),
     Key("c", "compare this step with another", (*RUN, "compare")),
-    Key("o", "run's overview", (*READ, *BOARD)),
-    Key("?", "this table", (), foot="all keys"),
+    Key("y", "copy the link to exactly this, the step resolved", LINKED, foot="link"),
+    Key("Y", "copy the link that keeps following the latest step", FOLLOWS),
+    Key("o o", "overview of the run", RUN, then=True),
+    Key("o s", "samples of its latest step", RUN, then=True),
+    Key("o r", "runs", then=True),
+    Key("o l", "live", then=True),
+    Key("o c", "compare", then=True),
+    Key("o p", "pins", then=True),
+    Key("o e", "settings", then=True),
+    Key("Ctrl+K", "go to a run, a step, a page; or do what this page can", foot="go to"),
+    Key("Esc", "back; leave a field"),
+    Key("?", "this table", foot="all keys"),
 )
+
+EVERYWHERE = "Everywhere"
+GO = "Go to"
+# The title of the keys that belong to these pages, where another page shows them.
+TITLES = {STEP: "Samples of a step", READ: "A sample", BOARD: "Group board", RUN: "Pages of a run", COMPARE: "Compare"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    keys: list[Key]
 
 
 def keys_for(page: str | None) -> list[Key]:
     return [key for key in KEYS if not key.pages or page in key.pages]
+
+
+def here(page: str | None) -> list[Section]:
+    """What can be pressed on this page: its own keys, where it goes, what is the same everywhere."""
+    valid = keys_for(page)
+    own = [key for key in valid if key.pages and not key.then]
+    named = [
+        ("This page", own),
+        (GO, [key for key in valid if key.then]),
+        (EVERYWHERE, [key for key in valid if not key.pages and not key.then]),
+    ]
+    return [Section(title, keys) for title, keys in named if keys]
+
+
+def elsewhere(page: str | None) -> list[Section]:
+    """The keys of all other pages, by what they belong to."""
+    found: dict[str, list[Key]] = {}
+    for key in KEYS:
+        if key.pages and page not in key.pages:
+            title = GO if key.then else TITLES.get(key.pages, key.pages[0].capitalize())
+            found.setdefault(title, []).append(key)
+    return [Section(title, keys) for title, keys in found.items()]

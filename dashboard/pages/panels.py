@@ -44,8 +44,8 @@ def answer(
 
 
 def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
-    theme = request.COOKIES.get("theme", "")
-    parts = (assets.release(), request.user.pk, theme, request.get_full_path(), panel, *state)
+    chosen = [request.COOKIES.get(name, "") for name in ("theme", "keys")]
+    parts = (assets.release(), request.user.pk, chosen, request.get_full_path(), panel, *state)
     return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
 
 

@@ -1,4 +1,4 @@
-"""The colours that a person chose, kept in a cookie so that the first paint already has them."""
+"""What a person chose of colours and keys, kept in cookies so that the first paint already has them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ YEAR = 365 * 24 * 60 * 60
 
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
+    return kept(request, "theme", ("light", "dark"))
+
+
+@require_POST
+def keys(request: HttpRequest) -> HttpResponse:
+    """Single keys `on`, as they are at first, or `off`."""
+    return kept(request, "keys", ("off",))
+
+
+def kept(request: HttpRequest, name: str, allowed: tuple[str, ...]) -> HttpResponse:
+    """Back to where the form was, with the choice in a cookie; anything else is the default."""
     response = redirect(back(request, "runs"), permanent=False)
-    chosen = request.POST.get("theme", "")
-    if chosen in ("light", "dark"):
-        response.set_cookie("theme", chosen, max_age=YEAR, path=f"{settings.PREFIX}/", samesite="Lax")
+    chosen = request.POST.get(name, "")
+    if chosen in allowed:
+        response.set_cookie(name, chosen, max_age=YEAR, path=f"{settings.PREFIX}/", samesite="Lax")
     else:
-        response.delete_cookie("theme", path=f"{settings.PREFIX}/", samesite="Lax")
+        response.delete_cookie(name, path=f"{settings.PREFIX}/", samesite="Lax")
     return response

@@ -7,6 +7,7 @@ from django.urls import path
 from dashboard.pages import (
     compare,
     flags,
+    go,
     group,
     live,
     members,
@@ -40,6 +41,8 @@ urlpatterns = [
     path("pins/<int:pk>/note/", pinning.note, name="pin-note"),
     path("pins/<int:pk>/remove/", pinning.unpin, name="unpin"),
     path("compare/", compare.compare, name="compare"),
+    path("go/", go.go, name="go"),
+    path("keys/", theme.keys, name="keys"),
     path("live/", live.live, name="live"),
     path("settings/", projects.settings, name="settings"),
     path("settings/password/", members.password, name="password"),

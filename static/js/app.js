@@ -6,6 +6,8 @@ import "./reader.js";
 import "./flags.js";
 import "./pins.js";
 import "./board.js";
+import "./go.js";
+import "./links.js";
 
 document.documentElement.classList.add("js");
 if (document.querySelector("[data-charts]")) import("./charts.js");

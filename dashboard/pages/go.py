@@ -1,0 +1,99 @@
+"""Where the palette can go: runs by name, steps of the run that is open, samples by their id."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, JsonResponse
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from dashboard import access
+from dashboard.pages import fuzzy, strip
+from dashboard.pages.ask import clean
+from dashboard.pages.text import num
+from rolloutdeck import wire
+from rollouts.models import Run, Sample
+
+MOST_RUNS = 2000  # the newest, among which names are looked for
+SHOWN = 12
+SAMPLE_ID = 8  # characters of an id, at least, that say a sample is meant
+BASE32 = frozenset("abcdefghijklmnopqrstuvwxyz234567")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`detail` stands behind the name, in grey."""
+
+    kind: str
+    name: str
+    detail: str
+    url: str
+
+
+@login_required
+@require_safe
+def go(request: HttpRequest) -> JsonResponse:
+    """`?q=&run=`: places that match `q`, best first; without it the runs with the latest news."""
+    asked = clean(request.GET.get("q", "")).strip()[:100]
+    uid = request.GET.get("run", "")
+    run = access.visible_runs(request).by_uid(uid) if wire.UID.match(uid) else None
+    found = [*steps(run, asked), *runs(request, asked), *samples(request, asked)]
+    return JsonResponse({"places": [asdict(place) for place in found]})
+
+
+def runs(request: HttpRequest, asked: str) -> list[Place]:
+    seen = access.visible_runs(request).order_by("-seen_at").values_list("name", "project__slug", "uid")
+    found = fuzzy.best(asked, list(seen[:MOST_RUNS]), lambda row: f"{row[1]} {row[0]}", SHOWN)
+    return [Place("run", name, project, reverse("run", args=[uid])) for name, project, uid in found]
+
+
+def steps(run: Run | None, asked: str) -> list[Place]:
+    """The step of this number in each split; the latest or all of them by their words."""
+    if run is None or not asked:
+        return []
+    words = [word for word in ("latest", "all") if len(asked) > 1 and word.startswith(asked.lower())]
+    by_word = [
+        Place("step", f"{word} steps" if word == "all" else "latest step", run.name, at(run, word)) for word in words
+    ]
+    number = asked.lower().removeprefix("step").strip()
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        return by_word
+    rows = run.steps.filter(step=int(number), superseded=False, samples__gt=0).order_by("-split", "step_kind")
+    first = strip.first_split(run)
+    usual = [row for row in rows if row.step_kind == strip.kind_of(run, row.split)]
+    return by_word + [
+        Place(
+            "step",
+            f"step {row.step}",
+            detail(row.split, row.samples, row.score_mean),
+            at(run, number, row.split, first),
+        )
+        for row in usual
+    ]
+
+
+def detail(split: str, samples: int, mean: float | None) -> str:
+    return f"{split} · {samples:,} samples" + (f" · mean {num(mean)}" if mean is not None else "")
+
+
+def at(run: Run, step: str, split: str = "", first: str = "") -> str:
+    query = f"?{urlencode({'split': split})}" if split != first else ""
+    return reverse("step", args=[run.uid, step]) + query
+
+
+def samples(request: HttpRequest, asked: str) -> list[Place]:
+    """Those whose id begins so."""
+    begun = asked.lower()
+    if len(begun) < SAMPLE_ID or not BASE32.issuperset(begun):
+        return []
+    rows = Sample.objects.filter(
+        pk__gte=begun, pk__lte=begun.ljust(64, "z"), step__run__in=access.visible_runs(request)
+    )
+    found = rows.select_related("step__run").order_by("pk")[:4]
+    return [
+        Place("sample", row.pk[:16], f"step {row.step.step} of {row.step.run.name}", reverse("sample", args=[row.pk]))
+        for row in found
+    ]

@@ -1,0 +1,27 @@
+// Links to what is on the screen: y to exactly this, Y to whatever is latest.
+import { copy, say } from "./frame.js";
+import { address } from "./panel.js";
+
+const told = (name) => document.querySelector(`[data-${name}]`)?.getAttribute(`data-${name}`) ?? "";
+const whole = (path) => new URL(path, location.href).href;
+
+// The step in the address's path, or the steps in `of=`, as they are now.
+function exact() {
+  const row = document.querySelector("#rows tr[aria-selected]")?.dataset.id;
+  const steps = { ...(row ? { sel: row } : {}), ...(told("of") ? { of: told("of") } : {}) };
+  const at = told("step-now");
+  return whole(address(steps, at ? location.href.replace(/\/(steps|groups)\/latest\//, `/$1/${at}/`) : location.href));
+}
+
+function following() {
+  const of = new URLSearchParams(location.search).get("of");
+  const changes = of ? { of: of.replace(/@-?\d+/g, "@latest"), sel: "" } : { sel: "" };
+  return whole(address(changes, location.href.replace(/\/(steps|groups)\/-?\d+\//, "/$1/latest/")));
+}
+
+document.addEventListener("click", async (event) => {
+  const kind = event.target.closest("[data-link]")?.dataset.link;
+  if (!kind) return;
+  await copy(kind === "latest" ? following() : exact());
+  say(kind === "latest" ? "Link to the latest step copied" : "Link copied");
+});

@@ -1,0 +1,160 @@
+// The palette: what this page can do, its pages, and what the server finds. Everything by keyboard, and by mouse.
+import { pressable } from "./keys.js";
+
+const dialog = document.getElementById("palette");
+const box = document.getElementById("palette-box");
+const list = document.getElementById("palette-list");
+const said = document.getElementById("palette-said");
+const MOST = 60;
+const APART = " -_./:@";
+let offered = [], places = [], shown = [], at = 0, asking;
+
+// --- what there is ----------------------------------------------------------------------------------------------------
+
+const described = new Map(
+  [...document.querySelectorAll("#help [data-keys]")].flatMap((row) => row.dataset.keys.split(" ").map((key) => [key, row.dataset.does])),
+);
+
+// What is written on a button, without its key.
+function text(one) {
+  const copy = one.cloneNode(true);
+  for (const extra of copy.querySelectorAll("kbd, svg")) extra.remove();
+  return copy.textContent.trim().replace(/\s+/g, " ");
+}
+
+function name(one) {
+  const label = one.getAttribute("aria-label") || one.title;
+  return label || (text(one).length > 2 ? text(one) : described.get(one.dataset.key)) || text(one);
+}
+
+const item = (kind, label, key, act, detail = "") => ({ kind, name: label, key, act, detail });
+
+function collect() {
+  const actions = pressable("[data-key]").map((one) => {
+    const does = described.get(one.dataset.key) ?? "";
+    return item("here", name(one), one.dataset.key, () => (one.matches("input, select, textarea") ? one.focus() : one.click()), does);
+  });
+  const links = pressable("[data-go], nav.tabs a").map((one) => item("page", one.title || text(one), one.dataset.go ? `o ${one.dataset.go}` : "", () => one.click()));
+  const once = new Map();
+  for (const one of [...actions, ...links]) if (!once.has(one.kind + one.name)) once.set(one.kind + one.name, one);
+  return [...once.values()];
+}
+
+// --- what matches -----------------------------------------------------------------------------------------------------
+
+const begins = (name, place) => place === 0 || APART.includes(name[place - 1]);
+
+function scattered(name, word) {
+  let total = 0, last = -1;
+  for (const letter of word) {
+    const place = name.indexOf(letter, last + 1);
+    if (place < 0) return null;
+    total += (begins(name, place) ? 5 : 0) - Math.min(place - last - 1, 5);
+    last = place;
+  }
+  return total;
+}
+
+// As on the server (pages/fuzzy.py); of a description only whole words count.
+export function rank(asked, one) {
+  let total = 0;
+  const label = one.name.toLowerCase();
+  for (const word of asked.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const place = label.indexOf(word);
+    const found = place >= 0 ? 100 + word.length + (begins(label, place) ? 50 : 0) : one.detail.toLowerCase().includes(word) ? 20 : scattered(label, word);
+    if (found === null) return null;
+    total += found;
+  }
+  return total;
+}
+
+function matching() {
+  const asked = box.value.trim();
+  const own = offered.map((one) => [rank(asked, one), one]).filter(([score]) => score !== null);
+  own.sort(([a], [b]) => b - a);
+  const mine = own.map(([, one]) => one);
+  return (asked ? [...places.filter(({ kind }) => kind === "step"), ...mine, ...places.filter(({ kind }) => kind !== "step")] : [...mine, ...places]).slice(0, MOST);
+}
+
+async function ask() {
+  asking?.abort();
+  asking = new AbortController();
+  const query = new URLSearchParams({ q: box.value.trim(), run: dialog.dataset.run ?? "" });
+  try {
+    const answer = await fetch(`${dialog.dataset.url}?${query}`, { signal: asking.signal });
+    if (!answer.ok || answer.redirected) throw new Error(answer.status);
+    const found = (await answer.json()).places;
+    places = found.map((one) => item(one.kind, one.name, "", (apart) => (apart ? open(one.url) : location.assign(one.url)), one.detail));
+    draw();
+  } catch (error) {
+    if (error.name !== "AbortError") said.textContent = "Runs cannot be asked for; the server does not answer.";
+  }
+}
+
+// --- what is shown ----------------------------------------------------------------------------------------------------
+
+function option(one, index) {
+  const row = Object.assign(document.createElement("div"), { id: `palette-${index}`, className: "palette-row" });
+  row.setAttribute("role", "option");
+  row.dataset.at = index;
+  const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: one.kind });
+  const label = Object.assign(document.createElement("bdi"), { className: "clip", textContent: one.name });
+  const detail = Object.assign(document.createElement("span"), { className: "muted clip detail", textContent: one.detail === one.name ? "" : one.detail });
+  row.append(kind, label, detail);
+  for (const key of one.key.split(" ").filter(Boolean)) row.append(Object.assign(document.createElement("kbd"), { textContent: key }));
+  return row;
+}
+
+function draw() {
+  const before = shown[at]?.name;
+  shown = matching();
+  at = Math.max(0, at && before ? shown.findIndex((one) => one.name === before) : 0);
+  list.replaceChildren(...shown.map(option));
+  said.textContent = shown.length ? `${shown.length} to choose from` : `Nothing here is called “${box.value.trim().slice(0, 60)}”.`;
+  choose(at);
+}
+
+function choose(index) {
+  list.children[at]?.removeAttribute("aria-selected");
+  at = shown.length ? (index + shown.length) % shown.length : 0;
+  const row = list.children[at];
+  row?.setAttribute("aria-selected", "true");
+  row?.scrollIntoView({ block: "nearest" });
+  if (row) box.setAttribute("aria-activedescendant", row.id);
+  else box.removeAttribute("aria-activedescendant");
+}
+
+function take(index, apart) {
+  const one = shown[index];
+  if (!one) return;
+  dialog.close();
+  one.act(apart);
+}
+
+const MOVES = { ArrowDown: () => at + 1, ArrowUp: () => at - 1, PageDown: () => Math.min(at + 10, shown.length - 1), PageUp: () => Math.max(at - 10, 0) };
+
+box.addEventListener("keydown", (event) => {
+  if (event.isComposing || event.keyCode === 229) return;
+  if (event.key in MOVES) choose(MOVES[event.key]());
+  else if (event.key === "Enter") take(at, event.ctrlKey || event.metaKey);
+  else return;
+  event.preventDefault();
+});
+box.addEventListener("input", () => {
+  at = 0;
+  draw();
+  ask();
+});
+list.addEventListener("click", (event) => {
+  const row = event.target.closest("[data-at]");
+  if (row) take(Number(row.dataset.at), event.ctrlKey || event.metaKey);
+});
+dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+
+// The dialog is open already, so that what is typed meanwhile is not lost.
+export function begin() {
+  offered = collect();
+  at = 0;
+  draw();
+  ask();
+}

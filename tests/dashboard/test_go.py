@@ -1,0 +1,113 @@
+"""Where the palette can go, asked by an owner, a team mate and a stranger; the keys, in the help and switched off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from dashboard.pages import fuzzy, keys
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.dashboard.ask import filled
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(project, "qwen2.5-3b_grpo_lr1e-6")
+
+
+def places(client: Client, q: str = "", **more: str) -> list[dict[str, Any]]:
+    answer = client.get("/go/", {"q": q, **more})
+    assert answer.status_code == 200
+    return list(answer.json()["places"])
+
+
+def test_runs_are_found_by_some_letters_of_their_names(run: Run, client: Client, mate: User) -> None:
+    make.run(run.project, "gspo")
+    client.force_login(mate)
+    assert {one["name"] for one in places(client)} == {"qwen2.5-3b_grpo_lr1e-6", "gspo"}
+    assert [one["url"] for one in places(client, "q3grpo")] == [f"/runs/{run.uid}/"]
+    assert [one["name"] for one in places(client, "math gspo")] == ["gspo"]
+    assert places(client, "nothing like it") == []
+
+
+def test_a_number_goes_to_that_step_of_the_open_run(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    (step,) = places(client, "2", run=run.uid)[:1]
+    assert (step["name"], step["url"]) == ("step 2", f"/runs/{run.uid}/steps/2/")
+    assert step["detail"].startswith("train · 4 samples · mean")
+    assert [one["kind"] for one in places(client, "77", run=run.uid)] == []
+    assert places(client, "lat", run=run.uid)[0]["url"] == f"/runs/{run.uid}/steps/latest/"
+
+
+def test_a_samples_id_leads_to_it(run: Run, client: Client, mate: User) -> None:
+    sample = Sample.objects.filter(step__run=run).first()
+    assert sample
+    client.force_login(mate)
+    found = [one for one in places(client, sample.pk[:12]) if one["kind"] == "sample"]
+    assert [one["url"] for one in found] == [f"/samples/{sample.pk}/"]
+
+
+def test_a_stranger_is_led_nowhere(run: Run, client: Client, stranger: User) -> None:
+    sample = Sample.objects.filter(step__run=run).first()
+    assert sample
+    assert client.get("/go/").headers["Location"].startswith("/sign-in/")
+    client.force_login(stranger)
+    assert [places(client, q, run=run.uid) for q in ("", "qwen", "1", "latest", sample.pk)] == [[]] * 5
+
+
+@pytest.mark.parametrize("q", ["\0", "x" * 5000, "9" * 40, "−1", "((", "٣", "%", "\ud800"])
+def test_odd_questions_are_answered(run: Run, client: Client, mate: User, q: str) -> None:
+    client.force_login(mate)
+    assert (
+        client.get("/go/", {"q": q.encode("utf-8", "replace"), "run": q.encode("utf-8", "replace")}).status_code == 200
+    )
+
+
+def test_two_hundred_runs_cost_as_many_queries_as_one(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for n in range(200):
+        make.run(run.project, f"run-{n}", uid=f"uid-{n}")
+    client.force_login(mate)
+    with django_assert_max_num_queries(8):
+        found = places(client, "run 7", run=run.uid)
+    assert found[0]["name"].startswith("run-7") and len(found) == 12
+
+
+def test_the_best_match_comes_first() -> None:
+    names = ["grpo_long", "gspo-lr3e-6", "my-grpo", "other", "lr_grpo"]
+    assert fuzzy.best("grpo", names, str, 3) == ["grpo_long", "my-grpo", "lr_grpo"]
+    assert fuzzy.best("gl", names, str, 2) == ["grpo_long", "gspo-lr3e-6"]
+    assert fuzzy.best("", names, str, 2) == names[:2]
+
+
+def test_every_key_of_the_table_is_in_the_help_of_every_page() -> None:
+    for page in ("step", "group", "runs", "settings", None):
+        shown = [key for section in (*keys.here(page), *keys.elsewhere(page)) for key in section.keys]
+        assert sorted(key.keys + key.does for key in shown) == sorted(key.keys + key.does for key in keys.KEYS), page
+
+
+def test_single_keys_can_be_switched_off_and_on(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert 'data-keys="off"' not in client.get("/").content.decode()
+    client.post("/keys/", {"keys": "off", "next": "/settings/"})
+    off = client.get("/settings/").content.decode()
+    assert 'data-keys="off"' in off and "Single keys are switched off" in off
+    client.post("/keys/", {"keys": "on", "next": "/settings/"})
+    assert 'data-keys="off"' not in client.get("/").content.decode()
+    client.post("/keys/", {"keys": '"><script>'})
+    assert "keys" not in client.cookies or client.cookies["keys"].value == ""
+
+
+def test_a_page_is_sent_anew_after_the_keys_were_switched(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    address = f"/runs/{run.uid}/"
+    mark = client.get(address).headers["ETag"]
+    assert client.get(address, headers={"If-None-Match": mark}).status_code == 304
+    client.post("/keys/", {"keys": "off"})
+    assert client.get(address, headers={"If-None-Match": mark}).status_code == 200

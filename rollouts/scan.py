@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from rollouts import bodies, storage
 from rollouts.errors import StorageUnavailable
@@ -28,6 +29,28 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, int], None]
 
+
+@dataclass(slots=True)
+class Patience:
+    """How long a search may take, newest step first: `seconds`, but past the step `beyond` in any case, so that who
+    asks again with the last `horizon` comes further. Steps up to `horizon` were not searched; None once all were."""
+
+    seconds: float
+    beyond: int | None = None
+    horizon: int | None = None
+    began: float = field(default_factory=monotonic)
+
+    def ends(self, left: Sequence[Part]) -> bool:
+        """Whether to stop before `left`; a file of which the steps are not known has to be read."""
+        newest = None if any(part.newest is None for part in left) else max(part.newest or 0 for part in left)
+        if newest is None or monotonic() - self.began < self.seconds:
+            return False
+        if self.beyond is not None and newest >= self.beyond:
+            return False
+        self.horizon = newest if self.horizon is None else max(newest, self.horizon)
+        return True
+
+
 MOST_PIECES: Final = 64
 FILES_AT_ONCE: Final = 8
 MOST_KEPT: Final = 200_000
@@ -39,10 +62,12 @@ TEXTS: Final = ("group", "trajectory", "ground_truth", "data_source", "finish_re
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A body file and the pieces (first row, rows) of it that are asked; no pieces means all of it."""
+    """A body file and the pieces (first row, rows) of it that are asked; no pieces means all of it. `newest` is the
+    last step that it tells of; None where its dumps name no step."""
 
     path: str
     pieces: tuple[tuple[int, int], ...]
+    newest: int | None = field(default=None, compare=False)
 
 
 def dumps_of(scope: Scope) -> QuerySet[Dump]:
@@ -55,12 +80,14 @@ def dumps_of(scope: Scope) -> QuerySet[Dump]:
 
 def parts(scope: Scope) -> list[Part]:
     """The body files of the scope's dumps, newest step first."""
-    dumps = dumps_of(scope).order_by("-step", "-pk")
-    rows = dumps.values_list("segment__path", "segment__rows", "segment_offset", "rows")
+    dumps = dumps_of(scope).order_by(F("step").desc(nulls_first=True), "-pk")
+    rows = dumps.values_list("segment__path", "segment__rows", "segment_offset", "rows", "step")
     pieces: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for path, size, offset, count in rows:
+    newest: dict[tuple[str, int], int | None] = {}
+    for path, size, offset, count, step in rows:
         pieces[path, size].append((offset, count))
-    return [Part(path, joined(found, size)) for (path, size), found in pieces.items()]
+        newest.setdefault((path, size), step)
+    return [Part(path, joined(found, size), newest[path, size]) for (path, size), found in pieces.items()]
 
 
 def joined(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
@@ -75,14 +102,14 @@ def joined(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int
     return () if len(whole) > MOST_PIECES or whole == [(0, size)] else tuple(whole)
 
 
-def matching(scope: Scope, node: Node, progress: Progress | None = None) -> list[str]:
+def matching(scope: Scope, node: Node, progress: Progress | None = None, patience: Patience | None = None) -> list[str]:
     """Ids of the samples whose bodies answer `node`; some may lie outside the scope.
 
     `progress` is told (files read, files, ids so far). Raises BadQuery for a key that no body has, StorageUnavailable.
     """
     for last in (False, False, True):
         try:
-            return translated(scope, scanned(parts(scope), node, progress))
+            return translated(scope, scanned(parts(scope), node, progress, patience))
         except (FileNotFoundError, StorageUnavailable):  # folding has moved rows to another file since
             if last:
                 raise StorageUnavailable("A body file of this run cannot be read; try again, or re-index it.") from None
@@ -101,7 +128,9 @@ def translated(scope: Scope, ids: list[str]) -> list[str]:
     return list(found) if len(found) > len(ids) else ids
 
 
-def scanned(files: Sequence[Part], node: Node, progress: Progress | None) -> list[str]:
+def scanned(
+    files: Sequence[Part], node: Node, progress: Progress | None, patience: Patience | None = None
+) -> list[str]:
     ids: list[str] = []
     keys: set[str] = set()
     for start in range(0, len(files), FILES_AT_ONCE):
@@ -111,6 +140,8 @@ def scanned(files: Sequence[Part], node: Node, progress: Progress | None) -> lis
             keys |= here
         if progress:
             progress(start + len(portion), len(files), len(ids))
+        if patience and (left := files[start + len(portion) :]) and patience.ends(left):
+            return ids
     if files:
         refuse_unknown(node, keys)
     return ids

@@ -10,8 +10,9 @@ from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Length
 
 from rollouts import judging, scan
-from rollouts.conditions import Scope, condition, facet, flagged, property_of, scope_of, zero_variance
+from rollouts.conditions import Scope, condition, scope_of
 from rollouts.errors import BadInput
+from rollouts.facets import CATALOG
 from rollouts.models import Run
 from rollouts.nodes import BODY, And, Node, Not, Or, Query, leaves
 from rollouts.query import parse
@@ -37,11 +38,19 @@ ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 @dataclass
 class Found:
-    """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages."""
+    """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages. Where patience
+    ended before the search did, it is the answer for the steps after `horizon`."""
 
     query: Query
     scope: Scope
     samples: SampleQuerySet
+    horizon: int | None = None
+
+    @cached_property
+    def searched(self) -> tuple[int, int]:
+        """(steps searched, steps to search)"""
+        total = self.scope.steps.count()
+        return (total if self.horizon is None else self.scope.steps.filter(step__gt=self.horizon).count()), total
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -55,17 +64,21 @@ class Found:
         return self.samples.order_by().count()
 
     def facets(self) -> dict[str, int]:
-        """How many of the found samples each term would leave; groups, not samples, for `is:zerovar`."""
-        terms = {
-            "score<=0": Q(score__lte=1e-6),
-            "is:truncated": property_of("truncated", self.scope),
-            "no:marker": facet("no-marker"),
-            "is:flagged": flagged(self.scope),
-        }
+        """{term: how many of the found samples it would leave}; groups, not samples, where the catalog counts those."""
+        single = [one.term for one in CATALOG if one.of == "samples"]
+        terms = {term: self.asks(term) for term in ("score<=0", *single, "is:flagged")}
         every = self.samples.order_by()
         counts = every.aggregate(**{f"n{at}": Count("pk", filter=term) for at, term in enumerate(terms.values())})
-        flat = every.filter(zero_variance(self.scope)).values("step", "group").distinct()
-        return {**{term: counts[f"n{at}"] for at, term in enumerate(terms)}, "is:zerovar": flat.count()}
+        found = {term: counts[f"n{at}"] for at, term in enumerate(terms)}
+        for term in (one.term for one in CATALOG if one.of == "groups"):
+            found[term] = every.filter(self.asks(term)).values("step", "group").distinct().count()
+        return found
+
+    def asks(self, term: str) -> Q:
+        """A term that columns answer, as a condition on samples of the same scope."""
+        root = parse(term).root
+        assert root is not None, "a term asks something"
+        return condition(root, self.scope)
 
 
 def find(
@@ -78,20 +91,25 @@ def find(
     ordering: str = "score",
     step_kind: str = "",
     progress: scan.Progress | None = None,
+    patience: scan.Patience | None = None,
 ) -> Found:
     """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
 
     `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
     `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. `progress` is told while bodies are
-    scanned. Raises BadInput (BadQuery with the span, for `q`) and StorageUnavailable.
+    scanned; with `patience` the newest steps may be all that is searched, see `Found`. Raises BadInput (BadQuery with
+    the span, for `q`) and StorageUnavailable.
     """
     query = parse(q) if isinstance(q, str) else q
     order = ordered(ordering)
     scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root)
     samples = scope.samples()
     if query.root is not None:
-        samples = samples.filter(answered(query.root, scope, progress))
-    return Found(query, scope, samples.select_related("step").order_by(*order))
+        samples = samples.filter(answered(query.root, scope, progress, patience))
+    horizon = patience.horizon if patience else None
+    if horizon is not None:
+        samples = samples.filter(step__step__gt=horizon)
+    return Found(query, scope, samples.select_related("step").order_by(*order), horizon)
 
 
 def facet_counts(
@@ -113,15 +131,16 @@ def ordered(ordering: str) -> tuple[Any, ...]:
     return (*columns, "pk")
 
 
-def answered(node: Node, scope: Scope, progress: scan.Progress | None) -> Q:
+def answered(node: Node, scope: Scope, progress: scan.Progress | None, patience: scan.Patience | None) -> Q:
     """The whole query as one condition; neighbouring terms about bodies are scanned together."""
     if all(isinstance(leaf, BODY) for leaf in leaves(node)):
-        return Q(pk__among=scan.matching(scope, node, progress))
+        return Q(pk__among=scan.matching(scope, node, progress, patience))
     if isinstance(node, Not):
-        return ~answered(node.part, scope, progress)
+        return ~answered(node.part, scope, progress, patience)
     if not isinstance(node, And | Or):
         return condition(node, scope)
     bodies = [part for part in node.parts if all(isinstance(leaf, BODY) for leaf in leaves(part))]
     others = [part for part in node.parts if part not in bodies]
     parts: list[Node] = [*others, *([type(node)(tuple(bodies))] if bodies else [])]
-    return Q(*(answered(part, scope, progress) for part in parts), _connector=Q.AND if isinstance(node, And) else Q.OR)
+    joined = Q.AND if isinstance(node, And) else Q.OR
+    return Q(*(answered(part, scope, progress, patience) for part in parts), _connector=joined)

@@ -72,6 +72,11 @@ def of(q: str) -> Terms:
     return Terms(q, tuple(term(q, part) for part in parts), either=top.data == "either" and not inside(top))
 
 
+def ranges(q: str) -> list[Range]:
+    """What a query that can be read demands of numbers."""
+    return [term.node for term in of(q).all if isinstance(term.node, Range)]
+
+
 def term(q: str, tree: Any) -> Term:
     start, end = place(tree)
     return Term(start, end, q[start:end], Reader(q).node(tree, 0))

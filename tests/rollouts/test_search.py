@@ -17,7 +17,7 @@ from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.index import index, reindex
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample
 from rollouts.nodes import BadQuery
-from rollouts.scan import Part, joined, kept, parts
+from rollouts.scan import Part, Patience, joined, kept, parts
 from rollouts.search import ORDERINGS, facet_counts, find
 from tests import make
 
@@ -179,6 +179,30 @@ def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run) -> 
         parts(find(run).scope), Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip
 
 
+def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stopped(run: Run) -> None:
+    for step in range(2, 31):
+        push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
+    beyond, seen = None, []
+    while True:
+        found = find(run, q="-hay", patience=Patience(0.0, beyond))
+        steps = {sample.step.step for sample in found.samples}
+        seen.append(found.searched)
+        if found.horizon is None:
+            break
+        assert steps == set(range(found.horizon + 1, 31))
+        beyond = found.horizon
+    assert steps == set(range(1, 31))
+    assert [done for done, _ in seen] == [8, 16, 24, 30]
+    assert {total for _, total in seen} == {30}
+
+
+def test_a_key_of_old_steps_is_no_mistake_while_the_newest_are_searched(run: Run) -> None:
+    for step in range(2, 12):
+        push(run, [{"response": "x"}], step=step)
+    assert find(run, q="lang=zh", patience=Patience(0.0)).total == 0
+    assert find(run, q="lang=zh", patience=Patience(60.0)).total == 1
+
+
 def test_superseded_steps_are_searched_on_request_only(run: Run) -> None:
     push(run, [{"response": "second launch"}], attempt="again")
     assert [sample.tail for sample in find(run).samples] == ["second launch"]
@@ -230,11 +254,17 @@ def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
         assert "SCAN rollouts_sample" not in plan
 
 
+def left(run: Run, **asked: Any) -> dict[str, int]:
+    """The chips that would leave something."""
+    return {term: count for term, count in facet_counts(run, split="train", step=1, **asked).items() if count}
+
+
 def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
     flags.raise_flag(Sample.objects.get(ordinal=3).id, mate)
-    every = {"score<=0": 1, "is:truncated": 1, "no:marker": 0, "is:flagged": 1, "is:zerovar": 1}
-    assert facet_counts(run, split="train", step=1) == every
-    assert facet_counts(run, split="train", step=1, q="group:b") == {**every, "is:zerovar": 0}
+    here = {"score<=0": 1, "is:truncated": 1, "is:repetition": 1, "is:flagged": 1, "is:solve-none": 1}
+    others = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
+    assert left(run, q="group:b") == here
+    assert left(run) == {**here, **others}
     assert facet_counts(run, split="train", step=1, q="余数")["is:zerovar"] == 1
 
 

@@ -1,0 +1,200 @@
+"""Groups that hold a flagged row are left out of a batch; what is written has all other rows as they were."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rolloutdeck.safe import pack as packing
+from rolloutdeck.safe import standins
+from rolloutdeck.safe.archive import Archive
+from rolloutdeck.safe.batch import Batch, open_batch
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.exclude import LeftOut, exclude, groups_of
+from rolloutdeck.safe.selection import Joined, Part, Plain
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
+from rolloutdeck.safe.verdict import check
+from rolloutdeck.safe.write import write
+from tests.rolloutdeck.safe.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
+from tests.rolloutdeck.safe.test_repair import objects
+
+__all__ = ["pickled"]
+
+
+def said(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
+    """What some rows of a batch hold."""
+    return {
+        "tensors": {
+            name: [[str(one.dtype), one.shape, one.tobytes()] for one in (batch.tensor(name, row) for row in rows)]
+            for name in batch.fields
+        },
+        "columns": {name: repr([batch.column(name)[row] for row in rows]) for name in batch.columns},
+        "keys": [batch.keys[row] for row in rows] if batch.keys else [],
+        "tags": repr([batch.tags[row] for row in rows]) if batch.keys else "",
+        "meta": repr(batch.meta),
+    }
+
+
+DUMPS = [MAIN, NUMPY, QUEUE, V2]
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=["torch", "raw arrays", "queue", "verl 0.8"])
+def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / path.name
+    assert exclude(path, target, [5, 6, 9], answers=4) == LeftOut(rows=8, prompts=2, rows_left=24, prompts_left=6)
+    with open_batch(path) as whole, open_batch(target) as left:
+        groups = groups_of(whole, 4)
+        keep = [row for row, group in enumerate(groups) if group not in (groups[5], groups[9])]
+        assert said(left, range(left.rows)) == said(whole, keep)
+        assert left.serialisation == whole.serialisation
+    assert (check(target).loadable, check(target).format) == (True, check(path).format)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_groups_of_a_queue_are_those_of_its_keys_wherever_their_rows_lie(tmp_path: Path) -> None:
+    with open_batch(QUEUE) as batch:
+        prompt = batch.keys[31].split("_")[0]
+    exclude(QUEUE, tmp_path / "out", [31])
+    with open_batch(tmp_path / "out") as left:
+        assert left.rows == 28 and not any(key.startswith(prompt) for key in left.keys)
+
+
+def test_a_batch_that_names_its_groups_needs_no_count(tmp_path: Path) -> None:
+    assert exclude(WITHOUT_SCORES, tmp_path / "out", [2]) == LeftOut(2, 1, 2, 1)
+    with open_batch(WITHOUT_SCORES) as whole, open_batch(tmp_path / "out") as left:
+        assert left.column("uid") == whole.column("uid")[:2]
+
+
+@pytest.mark.parametrize("answers", [0, 5, 8, 16], ids=["unknown", "not a part", "too many", "half"])
+def test_a_batch_whose_groups_nobody_knows_is_not_written(answers: int, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="which of its rows answer one prompt"):
+        exclude(MAIN, tmp_path / "out", [0], answers)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_where_nothing_would_be_left(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="all its prompts are flagged"):
+        exclude(ASYNC, tmp_path / "out", [1], answers=4)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="row 32 is flagged and the batch has 32"):
+        exclude(MAIN, tmp_path / "out", [32], answers=4)
+
+
+def test_rows_that_fill_up_a_batch_are_not_counted(pickled: Any, tmp_path: Path) -> None:
+    class Padded:
+        rows, keys = 3, ["pad0_0_0", "a_0_0", "b_0_0"]
+        tags = [{"is_padding": True}, {}, {}]
+
+    from rolloutdeck.safe.exclude import rows_of
+
+    assert rows_of(Padded(), [0]) == [1]  # type: ignore[arg-type]
+
+
+def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
+    code = "import sys; from rolloutdeck.safe.exclude import exclude; exclude(sys.argv[1], sys.argv[2], [1])"
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", code, str(QUEUE), str(tmp_path / seed)]
+        subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
+    exclude(QUEUE, tmp_path / "3", [1])
+    assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
+
+
+def test_what_can_t_be_read_wholly_is_not_written_again_and_what_was_there_stays(pickled: Any, tmp_path: Path) -> None:
+    prompts = ("int64", Size((4, 1)), np.zeros(32, "u1"))
+    source = pickled(((4,), None, {"prompts": prompts}), {"why": objects(1, 2, 3, Decimal(1))})
+    target = tmp_path / "into" / "gen_batch.dp"
+    target.parent.mkdir()
+    target.write_bytes(b"older")
+    with pytest.raises(Refused, match=r"decimal\.Decimal"):
+        exclude(source, target, [0], answers=2)
+    assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
+    assert exclude(source, target, [3], answers=2).rows_left == 2  # the unread value went with its group
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [({"n": np.arange(3)}, "without a value per row"), ({"n": np.zeros((1, 4))}, "without a value per row")],
+)
+def test_a_column_with_other_rows_than_its_batch_is_refused(
+    columns: Any, reason: str, pickled: Any, tmp_path: Path
+) -> None:
+    source = pickled(((4,), None, {"prompts": ("int64", Size((4, 1)), np.zeros(32, "u1"))}), columns)
+    with pytest.raises(Refused, match=reason):
+        exclude(source, tmp_path / "out", [0], answers=2)
+
+
+def test_columns_of_several_dimensions_lose_whole_rows(pickled: Any, tmp_path: Path) -> None:
+    prompts = ("int64", Size((4, 1)), np.zeros(32, "u1"))
+    grid = np.array([[[1], "b"], [2, "c"], [3, "d"], [4, "e"]], dtype=object)
+    columns = {"n": np.arange(8, dtype="i2").reshape(4, 2), "grid": grid, "text": np.array(["", "中", "x", "y"])}
+    source = pickled(((4,), None, {"prompts": prompts}), columns, {"b": {1, 2}})
+    exclude(source, tmp_path / "out", [1], answers=2)
+    with open_batch(tmp_path / "out") as left:
+        assert left.column("n") == [[4, 5], [6, 7]]
+        assert left.column("grid") == [[3, "d"], [4, "e"]]
+        assert left.column("text") == ["x", "y"]
+
+
+def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
+    size, width = 64 << 20, 1 << 20
+    raw, source, target = tmp_path / "raw", tmp_path / "gen_batch.dp", tmp_path / "out"
+    with raw.open("wb") as file:
+        file.truncate(size)
+    core = Name("numpy._core.multiarray", "_reconstruct")
+    with Source.open(raw) as opened, source.open("wb") as file:
+        flags = ("|", None, None, None, -1, -1)
+        text, bytes_ = Dtype("O8", (3, *flags, 63)), Dtype("u1", (3, *flags, 0))
+        flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
+        rows = size // width
+        tensors = ((rows,), None, {"prompts": ("uint8", standins.Size((rows, width)), flat)})
+        uids = Array(core, text, (rows,), [str(row // 2) for row in range(rows)])
+        write(Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": uids}, {})), file)
+    tracemalloc.start()
+    assert exclude(source, target, [0, 9]).rows_left == rows - 4
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert target.stat().st_size > size - 4 * width and peak < 8 << 20
+
+
+def test_an_archive_of_more_than_4_gib_has_its_sizes_where_torch_has_them(tmp_path: Path) -> None:
+    """Sizes and positions that don't fit into 32 bits, told by as many zeros as that; only their places are read."""
+    huge, path = (1 << 32) + 64, tmp_path / "huge"
+    block = bytes(1 << 20)
+    zeros = [Part(block, 0, len(block))] * (huge >> 20) + [Part(block, 0, huge % (1 << 20))]
+    with path.open("wb") as file:
+        packing.pack(
+            [Plain("uint8", (huge,), Joined(zeros)), Plain("uint8", (1,), Joined([Part(b"x", 0, 1)]))], Sparse(file)
+        )
+    with Source.open(path) as opened:
+        archive = Archive.open(opened)
+        assert (archive.members["data/0"].length, archive.member("data/1").read(0, 1)) == (huge, b"x")
+    assert check(path).loadable
+    with zipfile.ZipFile(path) as other:  # another reader of ZIPs than our own
+        assert (other.getinfo("archive/data/0").file_size, other.read("archive/data/1")) == (huge, b"x")
+
+
+class Sparse:
+    """A file in which zeros take no room."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def write(self, data: bytes) -> None:
+        if data.count(0) == len(data) > 4096:
+            self.file.seek(len(data), os.SEEK_CUR)
+        else:
+            self.file.write(data)

@@ -194,13 +194,14 @@ def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Wh
 
 
 def names_of(runs: Sequence[Run], *, rows: int = 3) -> list[str]:
-    """Names of metrics of many runs, sorted, in two queries: the packed ones, and those of the newest `rows`."""
+    """Names of metrics of many runs, sorted, in a few queries: the packed ones, those of the newest `rows`, those of samples."""
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
     found = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
     waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=rows)
     for text in waiting.values_list("values", flat=True):
         found |= orjson.loads(text).keys()
-    return sorted(found - {TIME})
+    shown = sampled.last_of(Run.objects.filter(pk__in=[run.pk for run in runs]))
+    return sorted((found | {name for table in shown.values() for name, _, _ in table}) - {TIME})
 
 
 def thinned(pieces: Pieces, most: int, thinner: Thinner) -> Pieces:

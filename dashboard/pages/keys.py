@@ -25,6 +25,7 @@ STEP = ("step",)
 READ = ("step", "sample")
 BOARD = ("group",)
 COMPARE = ("compare",)
+RUNS = ("runs",)
 RUN = ("run", "step", "sample", "prompt", "group")
 # Where a link can be copied that is not a sample's.
 LINKED = ("run", "step", "sample", "prompt", "group", "compare", "runs", "live", "pins")
@@ -50,6 +51,10 @@ KEYS = (
     Key("Enter", "sample over the full width", STEP),
     Key("n", "show what has arrived", STEP),
     Key("/", "query", STEP, foot="query"),
+    Key("/", "filter", ("runs", "run"), foot="filter"),
+    Key("j k", "next, previous run", RUNS, foot="run"),
+    Key("x", "select the run; shift and a click select a span", RUNS, foot="select"),
+    Key("c", "compare the selected runs", RUNS),
     Key("c", "compare this step with another", (*RUN, "compare")),
     Key("y", "copy the link to exactly this, the step resolved", LINKED, foot="link"),
     Key("Y", "copy the link that keeps following the latest step", FOLLOWS),

@@ -2,47 +2,232 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import panels
+from dashboard.pages import opened, panels, run_columns
+from dashboard.pages.run_columns import CONFIG, LAST, Column, Line
+from dashboard.pages.runs_asked import COOKIE, RunsAsked, remembered, to_remember
 from dashboard.pages.sparks import sparks
+from dashboard.pages.text import num
 from rolloutdeck.trainers import TRAINERS
-from rollouts.models import Run
+from rollouts import run_list, series
+from rollouts.models import Membership, Run
 
-PANELS = {"runs": "runs/table.html"}
-MOST = 100
+PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
+MOST = 1000
+PAGE = 200
+NAMED = 60  # newest runs whose config keys and metrics are offered as columns
+YEAR = 31_536_000
 
 
 @login_required
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
-    """`?project=` narrows to one, `?name=` to runs whose name holds it."""
-    found = access.visible_runs(request).select_related("project").order_by("-seen_at")
-    if project := request.GET.get("project", "").replace("\0", ""):
-        found = found.filter(project__slug=project)
-    if name := request.GET.get("name", "").replace("\0", ""):
-        found = found.filter(name__icontains=name)
-    shown = list(found[: MOST + 1])
-    state = [(run.uid, run.version, run.status) for run in shown]
-    return panels.answer(request, "runs/page.html", PANELS, lambda: context(request, shown, state), *state)
+    """`?name=` filters (words as in `run_list.terms`), `col=` once per column, `sort=`, `group=`, `show=archived|bin`.
+
+    An address without columns takes those of the browser's last choice, and then says so.
+    """
+    asked = RunsAsked.of(request.GET)
+    panel = panels.target(request)
+    if "remember" in request.GET:
+        return remember(request, asked)
+    if not asked.col and not panel and (kept := remembered(request)):
+        return redirect(reverse("runs") + asked.link(col=kept))
+    found = listed(request, asked)
+    states = run_list.statuses(found)
+    shown = run_list.matching(found, run_list.terms(asked.name), states)
+    state = [(run.uid, run.version, states[run.pk]) for run in shown]
+    roles = roles_of(request)
+    if panel == "columns":
+        return panels.answer(request, "runs/page.html", PANELS, lambda: picker(asked, shown), *state)
+    return panels.answer(
+        request, "runs/page.html", PANELS, lambda: context(request, asked, shown, states, roles), *state, str(roles)
+    )
 
 
-def context(request: HttpRequest, shown: list[Run], state: list[tuple[str, int, str]]) -> dict[str, Any]:
-    found = sparks(shown[:MOST])
+def remember(request: HttpRequest, asked: RunsAsked) -> HttpResponse:
+    """The picker was sent: its columns are the browser's from now on; none are the usual ones."""
+    columns = () if "usual" in request.GET else asked.col
+    answer = redirect(reverse("runs") + asked.link(col=columns))
+    path = reverse("runs")
+    if columns:
+        answer.set_cookie(COOKIE, to_remember(columns), max_age=YEAR, path=path, samesite="Lax")
+    else:
+        answer.delete_cookie(COOKIE, path=path, samesite="Lax")
+    return answer
+
+
+def listed(request: HttpRequest, asked: RunsAsked) -> list[Run]:
+    """The runs with the latest news, at most one more than `MOST`; what is large only where it is needed."""
+    rows: QuerySet[Run] = access.visible_runs(request).filter(archived_at__isnull=asked.show != "archived")
+    if asked.show == "bin":
+        rows = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+    if asked.project:
+        rows = rows.filter(project__slug=asked.project)
+    wanted = run_list.terms(asked.name)
+    for term in wanted:
+        if not term.name and not term.negated:
+            rows = rows.filter(name__icontains=term.value)
+    deep = any(term.of_config for term in wanted) or bool(asked.needs(CONFIG)) or panels.target(request) == "columns"
+    rows = rows.select_related("project", "owner").order_by("-seen_at", "-pk")
+    return list(rows.defer("facts", "pollers", *([] if deep else ["config"]))[: MOST + 1])
+
+
+def roles_of(request: HttpRequest) -> dict[int, str]:
+    """The person's role by project."""
+    if request.user.is_superuser:
+        return dict.fromkeys(access.visible_projects(request).values_list("pk", flat=True), Membership.Role.OWNER)
+    return dict(Membership.objects.filter(user=opened.person(request)).values_list("project", "role"))
+
+
+def context(
+    request: HttpRequest, asked: RunsAsked, shown: list[Run], states: dict[int, str], roles: dict[int, str]
+) -> dict[str, Any]:
+    few = shown[:MOST]
+    found = sparks(few)
+    last = last_values(few, asked.needs(LAST))
+    lines = run_columns.lines(few, states, found, last, deep=bool(asked.needs(CONFIG)))
+    lines = run_columns.ordered(lines, asked.order, down=asked.down)
+    columns = run_columns.chosen(asked.col) or usual(lines)
+    page = lines[asked.start : asked.start + PAGE]
+    following = asked.start + PAGE
+    ranks = [access.RANK[role] for role in roles.values()]
+    filtered = bool(asked.name or asked.project or asked.show)
     return {
-        "lines": [(run, found[run.pk], status) for run, (_, _, status) in zip(shown[:MOST], state, strict=False)],
-        "truncates": any(spark.last and spark.last.truncated is not None for spark in found.values()),
+        "asked": asked,
+        "columns": [(one, asked.turned(one.key), arrow(asked, one)) for one in columns],
+        "name_column": (asked.turned("name"), arrow(asked, run_columns.NAME)),
+        "width": len(columns) + 2,
+        "groups": grouped(page, run_columns.column(asked.group), columns),
+        "count": len(lines),
+        "first": asked.start + 1,
+        "last": min(following, len(lines)),
+        "before": asked.link(start=max(0, asked.start - PAGE)) if asked.start else "",
+        "after": asked.link(start=following) if following < len(lines) else "",
         "more": len(shown) > MOST,
+        "most": MOST,
         "projects": list(access.visible_projects(request).order_by("slug")),
-        "project": request.GET.get("project", ""),
-        "name": request.GET.get("name", ""),
-        "empty": not shown and not request.GET,
+        "grouping": groupings(asked, columns),
+        "maintains": max(ranks, default=0) >= access.RANK["maintainer"],
+        "owns": max(ranks, default=0) >= access.RANK["owner"],
+        "shows": [("", "active"), ("archived", "archived"), ("bin", "bin")],
+        "empty": not shown and not filtered and not access.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
         "trainer": TRAINERS[0],
+        "tags": sorted({str(tag) for line in lines for tag in line.run.tags})[:200],
+    }
+
+
+def arrow(asked: RunsAsked, one: Column) -> str:
+    return "" if asked.order.key != one.key else " ↓" if asked.down else " ↑"
+
+
+def usual(lines: Sequence[Line]) -> list[Column]:
+    """The columns without a choice; those that say nothing of any run are left out."""
+    optional = {"trunc", "owner", "tags", "framework"}
+    told = {key for key in optional if any(run_columns.FACTS[key].value(line) is not None for line in lines)}
+    return [run_columns.FACTS[key] for key in run_columns.USUAL if key not in optional or key in told]
+
+
+def groupings(asked: RunsAsked, columns: Sequence[Column]) -> list[tuple[str, str]]:
+    """What the list can be grouped by: facts, and the config keys that are shown."""
+    facts = ["status", "owner", "tags", "framework", "project"]
+    configs = [one.key for one in columns if one.key.startswith(CONFIG)]
+    keys = dict.fromkeys([*facts, *configs, *([asked.group] if asked.group else [])])
+    return [(key, key.removeprefix(CONFIG).removeprefix(LAST)) for key in keys]
+
+
+def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """The page's lines in groups of one value each, in their order; one group without a title where none is asked."""
+    if by is None:
+        return [{"title": "", "lines": cells(page, columns)}]
+    sorted_by = run_columns.ordered(page, by, down=False)
+    groups = [(value, list(found)) for value, found in groupby(sorted_by, key=by.value)]
+    return [
+        {
+            "title": title(value),
+            "said": by.title,
+            "count": len(found),
+            "score": mean_score(found),
+            "lines": cells([line for line in page if line in found], columns),
+        }
+        for value, found in groups
+    ]
+
+
+def title(value: Any) -> str:
+    if value is None:
+        return "not told"
+    return num(value, 4) if isinstance(value, float) else str(value)
+
+
+def mean_score(found: Sequence[Line]) -> float | None:
+    known = [line.spark.last.score_mean for line in found if line.spark.last]
+    told = [score for score in known if score is not None]
+    return fmean(told) if told else None
+
+
+def cells(page: Sequence[Line], columns: Sequence[Column]) -> list[tuple[Run, list[tuple[str, str]]]]:
+    return [(line.run, [(one.style, one.shown(line)) for one in columns]) for line in page]
+
+
+# --- values of metrics ------------------------------------------------------------------------------------------------
+
+KEPT = 20_000
+kept: OrderedDict[tuple[int, datetime, int, str], float | None] = OrderedDict()
+
+
+def last_values(found: Sequence[Run], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    """By run uid and metric; a run's version names its content, so only runs that changed are asked for."""
+    missing = [run for run in found if any(mark(run, name) not in kept for name in names)]
+    if missing:
+        fresh = series.last_values(missing, names)
+        kept.update({mark(run, name): fresh[run.uid].get(name) for run in missing for name in names})
+    out = {run.uid: {name: kept[mark(run, name)] for name in names} for run in found}
+    while len(kept) > KEPT:
+        kept.popitem(last=False)
+    return out
+
+
+def mark(run: Run, name: str) -> tuple[int, datetime, int, str]:
+    return run.pk, run.created_at, run.version, name
+
+
+# --- the picker -------------------------------------------------------------------------------------------------------
+
+
+def picker(asked: RunsAsked, shown: Sequence[Run]) -> dict[str, Any]:
+    """Every column that the newest of these runs could fill, those that are on first."""
+    newest = shown[:NAMED]
+    differ, alike = run_list.differing(newest)
+    on = set(asked.col or run_columns.USUAL)
+    metrics = series.names_of(newest)
+
+    def offered(keys: Sequence[str], prefix: str = "") -> list[tuple[str, str, bool]]:
+        rows = [(prefix + key, key, prefix + key in on) for key in keys if run_columns.column(prefix + key)]
+        return sorted(rows, key=lambda row: not row[2])
+
+    return {
+        "asked": asked,
+        "sections": [
+            ("of the run", offered(list(run_columns.FACTS))),
+            ("config: the runs differ", offered(differ, CONFIG)),
+            ("last value", offered(metrics, LAST)),
+            ("config: the same in all", offered(alike, CONFIG)),
+        ],
+        "most": run_columns.MOST,
     }

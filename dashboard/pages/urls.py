@@ -22,6 +22,7 @@ from dashboard.pages import (
     signin,
     step,
     theme,
+    tidy,
     tokens,
 )
 
@@ -43,6 +44,8 @@ urlpatterns = [
     path("compare/", compare.compare, name="compare"),
     path("go/", go.go, name="go"),
     path("keys/", theme.keys, name="keys"),
+    path("tidy/", tidy.tidy, name="tidy"),
+    path("tidy/delete/", tidy.delete, name="tidy-delete"),
     path("live/", live.live, name="live"),
     path("settings/", projects.settings, name="settings"),
     path("settings/password/", members.password, name="password"),

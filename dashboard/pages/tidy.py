@@ -1,0 +1,152 @@
+"""What can be done with the runs that are selected in the list: compared, tagged, put away, deleted, brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard import access
+from dashboard.pages import opened
+from dashboard.pages.ask import clean
+from dashboard.pages.back import back
+from rollouts import projects, tidying
+from rollouts.cells import LETTERS
+from rollouts.errors import BadInput, RolloutError
+from rollouts.models import Project, Run
+
+MOST = 500
+NEEDS = {"tag": "ingest", "untag": "ingest", "archive": "ingest", "unarchive": "ingest", "restore": "admin"}
+
+
+@login_required
+@require_POST
+def tidy(request: HttpRequest) -> HttpResponse:
+    """Does `do` with each `run`; all of them or none, for whoever may do it with every one."""
+    what = request.POST.get("do", "")
+    runs = chosen(request, request.POST.getlist("run"), binned=what == "restore")
+    again = HttpResponseRedirect(back(request, "runs"))
+    if not runs:
+        messages.error(request, "Select runs first: their box, or the key x.")
+        return again
+    if what in LINKS:
+        return redirect(LINKS[what](runs))
+    try:
+        messages.success(request, done(what, runs, opened.person(request), request))
+    except (PermissionDenied, RolloutError) as refused:
+        messages.error(request, str(refused))
+    return again
+
+
+def chosen(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -> list[Run]:
+    """The runs of these uids that the person may see, in their order."""
+    seen = access.visible_runs(request)
+    if binned:
+        seen = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+    wanted = [clean(uid)[:64] for uid in uids[:MOST]]
+    found = {run.uid: run for run in seen.filter(uid__in=wanted).select_related("project")}
+    return [found[uid] for uid in dict.fromkeys(wanted) if uid in found]
+
+
+def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
+    """What came of it, in a sentence. Raises PermissionDenied, BadInput."""
+    if what not in NEEDS:
+        raise BadInput("Choose what to do with the selected runs.", "do")
+    allowed(by, runs, NEEDS[what])
+    word = clean(request.POST.get("tag", "")).strip()
+    if what in ("tag", "untag") and not word:
+        raise BadInput("Type the tag first.", "tag")
+    if what in ("tag", "untag"):
+        changed = tidying.tag(runs, by, word, off=what == "untag")
+        return f"{counted(changed)} {'lost' if what == 'untag' else 'got'} the tag {word}."
+    if what == "restore":
+        restored = [projects.restore_run(run, by) for run in runs]
+        return f"{counted(len(restored))} taken out of the bin."
+    changed = tidying.archive(runs, by, back=what == "unarchive")
+    return (
+        f"{counted(changed)} {'back in the list' if what == 'unarchive' else 'archived: whole, but out of the list'}."
+    )
+
+
+def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
+    """Raises PermissionDenied that names the project."""
+    for project in {run.project_id: run.project for run in runs}.values():
+        access.require_role(by, project, access.ROLE_FOR[scope])
+
+
+def counted(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"
+
+
+# --- to other pages ---------------------------------------------------------------------------------------------------
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    cells = ",".join(f"{run.uid}@latest" for run in runs[: len(LETTERS)])
+    return f"{reverse('compare')}?of={quote(cells, safe='@,')}"
+
+
+def overlay(runs: Sequence[Run]) -> str:
+    address = reverse("run", args=[runs[0].uid])
+    others = ",".join(run.uid for run in runs[1:8])
+    return f"{address}?runs={others}" if others else address
+
+
+def deletion(runs: Sequence[Run]) -> str:
+    return f"{reverse('tidy-delete')}?" + "&".join(f"run={run.uid}" for run in runs)
+
+
+LINKS: dict[str, Callable[[Sequence[Run]], str]] = {"compare": comparison, "overlay": overlay, "delete": deletion}
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def delete(request: HttpRequest) -> HttpResponse:
+    """Says what would go, and does it when told so: 409 while one of the runs has pins, and then none goes."""
+    return gone(request) if request.method == "POST" else asks(request)
+
+
+def asks(request: HttpRequest, said: str = "", status: int = 200) -> HttpResponse:
+    told = request.POST if request.method == "POST" else request.GET
+    runs = chosen(request, told.getlist("run"))
+    if not runs:
+        return redirect("runs")
+    return render(request, "runs/delete.html", shown(runs, request) | {"said": said}, status=status)
+
+
+def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
+    found = tidying.weights(runs)
+    projects_of: dict[int, Project] = {run.project_id: run.project for run in runs}
+    roles = {pk: one.role_of(opened.person(request)) for pk, one in projects_of.items()}
+    lines = [(run, found[run.pk], opened.may(roles[run.project_id], "owner")) for run in runs]
+    return {
+        "lines": lines,
+        "pinned": [run for run, weight, _ in lines if weight.pins],
+        "forbidden": [run for run, _, may in lines if not may],
+        "days": projects.BIN.days,
+    }
+
+
+def gone(request: HttpRequest) -> HttpResponse:
+    runs, by = chosen(request, request.POST.getlist("run")), opened.person(request)
+    allowed(by, runs, "admin")
+    pinned = [run.name for run in runs if run.pins.filter(removed_at=None).exists()]
+    if pinned:
+        names = ", ".join(pinned[:5])
+        return asks(request, f"Nothing was deleted: steps of {names} are pinned. Remove the pins first.", 409)
+    for run in runs:
+        projects.bin_run(run, by)
+    messages.success(request, f"{counted(len(runs))} in the bin, from which they go after {projects.BIN.days} days.")
+    return redirect("runs")

@@ -1,0 +1,72 @@
+"""Many runs at once: tagged, put out of the way, binned and brought back; each by whom, in the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from rollouts import audit, live
+from rollouts.ingest import tag_list
+from rollouts.models import Dump, Flag, Pin, Run, Step
+
+
+def tag(runs: Sequence[Run], by: User, word: str, *, off: bool = False) -> int:
+    """Gives runs a tag, or takes it `off`; returns how many changed. Raises BadInput for a word that is no tag."""
+    changed = 0
+    for run in runs:
+        kept = [one for one in run.tags if one != word]
+        wanted = kept if off else run.tags if word in run.tags else tag_list([*run.tags, word])
+        if wanted == run.tags:
+            continue
+        run.tags = wanted
+        changed += saved(run, "tags", by, "run.untag" if off else "run.tag", tag=word)
+    return changed
+
+
+def archive(runs: Sequence[Run], by: User, *, back: bool = False) -> int:
+    """Takes runs out of the ordinary list, or puts them `back`; nothing of them is lost."""
+    changed = 0
+    for run in runs:
+        if (run.archived_at is None) == back:
+            continue
+        run.archived_at = None if back else timezone.now()
+        changed += saved(run, "archived_at", by, "run.unarchive" if back else "run.archive")
+    return changed
+
+
+def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:
+    with transaction.atomic():
+        run.save(update_fields=[field])
+        audit.note(by, verb, run.name, project=run.project, uid=run.uid, **detail)
+        live.changed(run)
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What a run holds, and what would go with it."""
+
+    steps: int = 0
+    samples: int = 0
+    flags: int = 0
+    pins: int = 0
+    bytes: int = 0
+
+
+def weights(runs: Sequence[Run]) -> dict[int, Weight]:
+    """By run id, in four queries."""
+    ids = [run.pk for run in runs]
+    steps = Step.objects.filter(run__in=ids).order_by().values_list("run")
+    told = {run: (count, samples) for run, count, samples in steps.annotate(Count("pk"), Sum("samples"))}
+    kept = Dump.objects.filter(run__in=ids).order_by().values_list("run").annotate(Sum("bytes"))
+    flags = Flag.objects.filter(run__in=ids, withdrawn_at=None).order_by().values_list("run").annotate(Count("pk"))
+    pins = Pin.objects.filter(run__in=ids, removed_at=None).order_by().values_list("run").annotate(Count("pk"))
+    by_bytes, by_flags, by_pins = dict(kept), dict(flags), dict(pins)
+    return {
+        pk: Weight(*told.get(pk, (0, 0)), by_flags.get(pk, 0), by_pins.get(pk, 0), by_bytes.get(pk) or 0) for pk in ids
+    }

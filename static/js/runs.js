@@ -1,0 +1,93 @@
+// The list of runs: j and k walk it, x and a click with shift select, and what is selected outlives every refresh.
+const list = document.getElementById("runs");
+const bar = document.getElementById("tidy");
+const boxes = () => [...list.querySelectorAll("[data-pick]")];
+const names = () => [...list.querySelectorAll(".run-name")];
+const picked = new Set();
+let anchor;
+
+function tell() {
+  bar.classList.toggle("has-some", picked.size > 0);
+  bar.querySelector("[data-picked]").textContent = picked.size ? `${picked.size} selected` : "";
+  const all = boxes();
+  const every = list.querySelector("[data-pick-all]");
+  if (every) every.checked = all.length > 0 && all.every((box) => box.checked);
+  if (every) every.indeterminate = picked.size > 0 && !every.checked;
+  // Rows that somebody is choosing among stay where they are.
+  list.toggleAttribute("data-live", picked.size === 0);
+}
+
+function pick(box, on) {
+  box.checked = on;
+  if (on) picked.add(box.value);
+  else picked.delete(box.value);
+}
+
+// After the list was made anew: what is still there stays selected, what is gone is not acted on unseen.
+function restore() {
+  const there = new Set(boxes().map((box) => box.value));
+  for (const uid of picked) if (!there.has(uid)) picked.delete(uid);
+  for (const box of boxes()) box.checked = picked.has(box.value);
+  tell();
+}
+
+list.addEventListener("click", (event) => {
+  const box = event.target.closest("[data-pick], [data-pick-all]");
+  if (!box) return;
+  const all = boxes();
+  if (box.matches("[data-pick-all]")) for (const one of all) pick(one, box.checked);
+  else {
+    const from = event.shiftKey && anchor ? all.findIndex((one) => one.value === anchor) : -1;
+    const to = all.indexOf(box);
+    const span = from < 0 ? [box] : all.slice(Math.min(from, to), Math.max(from, to) + 1);
+    for (const one of span) pick(one, box.checked);
+    anchor = box.value;
+  }
+  tell();
+});
+
+const here = () => names().indexOf(document.activeElement.closest?.("tr")?.querySelector(".run-name"));
+
+bar.addEventListener("click", (event) => {
+  const step = event.target.closest("[data-row]");
+  const all = names();
+  if (step) all[Math.min(Math.max(here() + Number(step.dataset.row), 0), all.length - 1)]?.focus();
+  if (!event.target.closest("[data-row-pick]") || !all.length) return;
+  const row = all[Math.max(here(), 0)].closest("tr");
+  const box = row.querySelector("[data-pick]");
+  pick(box, !box.checked);
+  anchor = box.value;
+  row.querySelector(".run-name").focus();
+  tell();
+});
+
+// Enter in the field of a tag adds it; a form's first button would compare.
+document.getElementById("tag")?.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.isComposing) return;
+  event.preventDefault();
+  bar.requestSubmit(bar.querySelector("[value=tag]"));
+});
+
+document.addEventListener("input", (event) => {
+  const among = event.target.dataset?.narrow;
+  if (!among) return;
+  const word = event.target.value.trim().toLowerCase();
+  for (const one of document.querySelectorAll(among)) one.hidden = !one.textContent.toLowerCase().includes(word);
+});
+
+document.addEventListener("keydown", (event) => {
+  const open = document.querySelector("details.popover[open]");
+  if (event.key !== "Escape" || !open) return;
+  open.open = false;
+  open.querySelector("summary").focus();
+  event.preventDefault();
+  event.stopImmediatePropagation();
+}, true);
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.popover[open]")) if (!open.contains(event.target)) open.open = false;
+});
+
+document.addEventListener("htmx:afterSettle", restore);
+document.addEventListener("deck:settled", restore);
+addEventListener("pageshow", restore);
+restore();

@@ -1,19 +1,23 @@
-"""Flagging a sample, and taking a flag back. Without script a form post answers 303 to the page it came from."""
+"""Flagging samples, one or many, taking a flag back, and undoing either. Without script a form post answers 303 to the
+page it came from."""
 
 from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
-from dashboard.pages import opened, panels, reading
+from dashboard.pages import asking, opened, panels, reading, said
+from dashboard.pages.ask import Ask
 from dashboard.pages.back import back
-from rollouts import flags
-from rollouts.errors import RolloutError
-from rollouts.models import Flag, Sample
+from rolloutdeck import wire
+from rollouts import marking
+from rollouts.errors import BadInput, RolloutError
+from rollouts.models import Flag, Run, Sample
+from rollouts.words import number, one_of
 
 
 @login_required
@@ -21,18 +25,22 @@ from rollouts.models import Flag, Sample
 def raise_flag(request: HttpRequest, pk: str) -> HttpResponse:
     sample = opened.sample_of(request, pk)
     access.require_role(request, sample.step.run.project, "annotator")
-    said = ""
+    problem = ""
     try:
-        flags.raise_flag(
-            sample.pk,
-            opened.person(request),
-            label=request.POST.get("label") or "bad",
-            reason=request.POST.get("reason", ""),
-            text=request.POST.get("text", "").strip(),
-        )
+        marking.mark(sample.step.run, [sample.pk], opened.person(request), **told(request))
     except RolloutError as error:
-        said = str(error)
-    return answered(request, sample, said)
+        problem = str(error)
+    return answered(request, sample, problem)
+
+
+def told(request: HttpRequest) -> dict[str, str]:
+    """Label, reason and text of the form."""
+    given = request.POST
+    return {
+        "label": given.get("label") or "bad",
+        "reason": given.get("reason", ""),
+        "text": given.get("text", "").strip(),
+    }
 
 
 @login_required
@@ -43,18 +51,64 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     if flag is None:
         raise Http404("There is no such flag that you may see.")
     access.require_role(request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer")
-    flags.withdraw(flag, opened.person(request))
+    marking.take_back(flag, opened.person(request))
     return answered(request, opened.sample_of(request, flag.sample), "")
 
 
-def answered(request: HttpRequest, sample: Sample, said: str) -> HttpResponse:
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def many(request: HttpRequest, uid: str) -> HttpResponse:
+    """The box for flagging a selection; a post flags `samples`, or all that `q` finds."""
+    run = access.run_or_404(request, uid)
+    access.require_role(request, run.project, "annotator")
+    if request.method != "POST":
+        return panels.finished(render(request, "flags/picked.html", {"run": run, "reasons": run.project.reasons}), "")
+    try:
+        act = marking.mark(run, wanted(request, run), opened.person(request), **told(request))
+    except RolloutError as error:
+        return said.refused(request, error, "run", run.uid)
+    words = f"Flagged: {act.said}." if act.pk else "All of them were flagged so already."
+    return said.done(request, words, "run", run.uid, undoable=act.pk is not None)
+
+
+def wanted(request: HttpRequest, run: Run) -> list[str]:
+    """The ids that the form lists, or those of its query. Raises BadInput."""
+    given = request.POST
+    if not given.get("all"):
+        return [pk for pk in given.get("samples", "").split(",") if pk]
+    step = given.get("step", "")
+    split = one_of(given.get("split"), "split", wire.SPLITS, default="")
+    row = (
+        opened.step_of(run, split, number(step, "step"), opened.attempt_of(run, given.get("attempt", "")))
+        if step
+        else None
+    )
+    if step and row is None:
+        raise BadInput(f"This run has no {split} step {step}.", "step")
+    found = asking.asked(run, split, row, Ask.of(given), given.get("q", ""))
+    return marking.found(found, number(given.get("seen"), "seen"))
+
+
+@login_required
+@require_POST
+def undo(request: HttpRequest, uid: str) -> HttpResponse:
+    """Undoes the person's newest act on flags in this run."""
+    run = access.run_or_404(request, uid)
+    access.require_role(request, run.project, "annotator")
+    try:
+        undone = marking.undo(run, opened.person(request))
+    except RolloutError as error:
+        return said.refused(request, error, "run", run.uid)
+    stays = f" {undone.kept} had changed since and stay." if undone.kept else ""
+    return said.done(request, f"Undone: {undone.said}.{stays}", "run", run.uid, sample=undone.sample)
+
+
+def answered(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:
     """The sample's flags for the panel that asked; else back to the page."""
     if panels.target(request) != "flags":
-        if said:
-            messages.error(request, said)
-        response = HttpResponseRedirect(back(request, "sample", sample.pk))
-        response.status_code = 303
-        return response
+        if problem:
+            messages.error(request, problem)
+        return said.elsewhere(back(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
     shown = reading.flagging(request, sample, reading.flags_of(sample), role)
-    return panels.finished(render(request, "sample/flags.html", shown | {"said": said}), "")
+    return panels.finished(render(request, "sample/flags.html", shown | {"said": problem}), "")

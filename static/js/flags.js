@@ -1,8 +1,14 @@
-// Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes.
+// Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes. With rows
+// selected, f flags them all. u undoes.
+import { say } from "./frame.js";
 import { onEscape } from "./keys.js";
-import { move } from "./reader.js";
+import { post } from "./post.js";
+import { move, show } from "./reader.js";
 
-const box = () => document.getElementById("flag-box");
+const EDGE = 18; // px at a row's left that select it
+const many = () => document.querySelector("#picked:not([hidden]) #picked-flags");
+const box = () => many() ?? document.getElementById("flag-box");
+const picks = () => import("./picks.js");
 let goOn = false;
 
 function open() {
@@ -16,8 +22,25 @@ function open() {
 
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-flag-open]")) open();
-  if (event.target.closest("[data-flag-close]")) box().open = false;
+  if (event.target.closest("[data-flag-close]")) event.target.closest("details").open = false;
+  if (event.target.closest("[data-pick]")) picks().then((picks) => picks.toggle());
 });
+
+// Before the reader's own clicks: shift-click reaches from the last selected row, the left edge selects a row.
+document.addEventListener(
+  "click",
+  (event) => {
+    const row = event.target.closest?.("#rows tr[data-id]");
+    if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+    const edge = event.clientX && event.clientX - row.getBoundingClientRect().left < EDGE;
+    if (!event.shiftKey && !edge) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    getSelection().removeAllRanges();
+    picks().then((picks) => (event.shiftKey ? picks.reach(row.dataset.id) : picks.toggle(row.dataset.id)));
+  },
+  true,
+);
 
 // Before the ordinary keys: while the box is open, digits and Enter are its own.
 document.addEventListener(
@@ -26,7 +49,7 @@ document.addEventListener(
     const found = box();
     if (!found?.open || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
     const reason = found.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
-    if (reason) goOn = true;
+    if (reason) goOn = found.id === "flag-box";
     if (reason) reason.click();
     else if (event.key === "Enter" && !event.target.closest("button, a")) found.querySelector("[name=text]").focus();
     else return;
@@ -51,4 +74,17 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (found) found.open = false;
   if (goOn) move(1);
   goOn = false;
+});
+
+// What was undone is said; where it was one sample, that one is shown again.
+document.addEventListener("submit", async (event) => {
+  if (!event.target.matches("[data-undo]")) return;
+  event.preventDefault();
+  try {
+    const told = await post(event.target);
+    say(told.said);
+    if (told.sample && document.getElementById("step-page")) show(told.sample);
+  } catch (error) {
+    say(error.message);
+  }
 });

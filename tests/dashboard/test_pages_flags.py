@@ -1,0 +1,113 @@
+"""Flagging a selection on the step page, and undoing it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Flag, Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    for step in (1, 2):
+        indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}", n / 4, step) for n in range(4))), step)
+    return run
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def samples(run: Run, **which: Any) -> list[str]:
+    return list(
+        Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal").values_list("pk", flat=True)
+    )
+
+
+def post(client: Client, path: str, status: int = 200, **fields: Any) -> dict[str, Any]:
+    answer = client.post(path, fields, headers={"Accept": "application/json"})
+    assert answer.status_code == status, answer.content
+    return dict(json.loads(answer.content))
+
+
+def flagged() -> list[str]:
+    return sorted(Flag.objects.filter(withdrawn_at=None).values_list("sample", flat=True))
+
+
+def test_the_box_has_the_reasons_of_the_project(run: Run, project: Project, reader: Client) -> None:
+    project.reasons = [{"key": "loop", "name": "loops for ever"}]
+    project.save()
+    assert "loops for ever" in reader.get(f"/runs/{run.uid}/flags/").content.decode()
+
+
+def test_the_selected_samples_are_flagged_and_undone(run: Run, reader: Client) -> None:
+    wanted = samples(run)[:3]
+    told = post(reader, f"/runs/{run.uid}/flags/", samples=",".join(wanted), reason="truncated", text=" cut ")
+    assert told == {"said": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
+    assert flagged() == sorted(wanted)
+    assert {flag.text for flag in Flag.objects.all()} == {"cut"}
+    told = post(reader, f"/runs/{run.uid}/flags/undo/")
+    assert told == {"said": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
+    assert flagged() == []
+    assert "nothing of yours to undo" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["said"]
+
+
+def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, reader: Client) -> None:
+    post(reader, f"/runs/{run.uid}/flags/", all="1", q="score>=0.5", split="train", step="2", seen="2")
+    assert flagged() == sorted(samples(run, step__step=2, score__gte=0.5))
+    post(reader, f"/runs/{run.uid}/flags/", all="1", q="score<0.5", split="train", seen="4", reason="other")
+    assert len(flagged()) == 6
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"all": "1", "q": "score>=0.5", "split": "train", "step": "2", "seen": "1"}, "finds 2 samples now, not 1"),
+        ({"all": "1", "q": "score<", "split": "train"}, "stops too early"),
+        ({"all": "1", "split": "train", "step": "9"}, "no train step 9"),
+        ({"all": "1", "split": "test"}, "`split` must be one of"),
+        ({"all": "1", "split": "train", "step": "x"}, "`step` must be a whole number"),
+        ({"samples": ""}, "between 1 and"),
+        ({"samples": "nowhere"}, "no sample nowhere"),
+        ({"samples": "a\x00b"}, "no sample"),
+    ],
+)
+def test_what_cannot_be_flagged_is_said_and_nothing_is_flagged(
+    run: Run, reader: Client, fields: dict[str, str], said: str
+) -> None:
+    assert said in post(reader, f"/runs/{run.uid}/flags/", 400, **fields)["said"]
+    assert flagged() == []
+
+
+def test_a_viewer_cannot_flag_many_and_a_stranger_does_not_see_the_run(
+    run: Run, project: Project, client: Client, stranger: User
+) -> None:
+    for who, status in ((make.member(project, "vera", "viewer"), 403), (stranger, 404)):
+        client.force_login(who)
+        for path in ("flags/", "flags/undo/"):
+            assert client.post(f"/runs/{run.uid}/{path}", {"samples": samples(run)[0]}).status_code == status
+        assert client.get(f"/runs/{run.uid}/flags/").status_code == status
+    assert flagged() == []
+
+
+def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: Run, reader: Client) -> None:
+    one = samples(run)[0]
+    page = f"/samples/{one}/"
+    reader.post(f"{page}flags/", {"reason": "other", "next": page})
+    reader.post(f"/flags/{Flag.objects.get().pk}/withdraw/")
+    seen = []
+    for _ in range(3):
+        answer = reader.post(f"/runs/{run.uid}/flags/undo/", {"next": page}, follow=True)
+        assert answer.redirect_chain == [(page, 303)]
+        seen.append((flagged() == [one], "Undone" in answer.content.decode()))
+    assert seen == [(True, True), (False, True), (False, False)]

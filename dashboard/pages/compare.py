@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import compared, panels
+from dashboard.pages import compared, paired, panels
 from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
 from rolloutdeck import wire
@@ -26,25 +27,32 @@ from rollouts.models import Run
 PANELS = {"compare": "compare/result.html"}
 MOST_RUNS = 60
 ROWS = 50
+NAMES = ("of", "split", "only", "start", "sel", "nth", "diff")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The address: `of=run@step,…`, `split`, and which prompts to list."""
+    """The address: `of=run@step,…`, `split`, which prompts to list, which of them is open (`sel`), at which of its
+    responses (`nth`), and whether as a `diff`."""
 
     of: str
     split: str
     only: str
     start: int
+    sel: str = ""
+    nth: int = 0
+    diff: bool = False
 
     @classmethod
     def by(cls, request: HttpRequest) -> Asked:
-        told = {name: clean(request.GET.get(name, "")) for name in ("of", "split", "only", "start")}
+        told = {name: clean(request.GET.get(name, "")) for name in NAMES}
         split = told["split"] if told["split"] in wire.SPLITS else ""
-        return cls(told["of"], split, told["only"], start_of(told["start"]))
+        start, nth = start_of(told["start"]), start_of(told["nth"])
+        return cls(told["of"], split, told["only"], start, told["sel"], nth, told["diff"] == "1")
 
     def link(self, **changes: str | int) -> str:
-        state = {"of": self.of, "split": self.split, "only": self.only, "start": 0} | changes
+        """This address with changes; another list of prompts has none open."""
+        state: dict[str, str | int] = {"of": self.of, "split": self.split, "only": self.only} | changes
         pairs = [f"{name}={quote(str(value), safe='@,')}" for name, value in state.items() if value]
         return "?" + "&".join(pairs)
 
@@ -114,7 +122,9 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
     known = {**result.outcomes, "unjudged": 1, "unpaired": 1}
     only = asked.only if asked.only in known else ""
     rows = result.rows(only)
-    following = asked.start + ROWS
+    open_at = paired.place(rows, asked.sel)
+    start = asked.start if open_at is None else open_at // ROWS * ROWS
+    following = start + ROWS
     projects = {cell.run.project.slug: cell.run.project for cell in found}
     split = found[0].step.split
     return {
@@ -127,16 +137,37 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
         "measures": compared.measures(result),
         "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
         "lines": compared.lines(result),
-        "rows": compared.rows(rows[asked.start : following], found),
+        "rows": compared.rows(rows[start:following], found),
         "count": len(rows),
-        "first": asked.start + 1,
+        "first": start + 1,
         "last": min(following, len(rows)),
-        "before": asked.link(only=only, start=max(0, asked.start - ROWS)) if asked.start else "",
+        "before": asked.link(only=only, start=max(0, start - ROWS)) if start else "",
         "after": asked.link(only=only, start=following) if following < len(rows) else "",
-        "settings": comparing.settings(found),
+        "settings": settings(found),
+        "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
+        "row_link": asked.link(only=only) + "&sel=",
         "one_run": len({cell.run.pk for cell in found}) == 1,
         "rules": sorted({project.correct for project in projects.values()}),
         "unpaired_link": asked.link(only="unpaired", start=0),
         "all_link": asked.link(only="", start=0),
         "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],
+        **(texts(asked, only, rows, open_at, found) if open_at is not None else {}),
     }
+
+
+def texts(asked: Asked, only: str, rows: Sequence[comparing.Row], at: int, found: Sequence[Cell]) -> dict[str, Any]:
+    """The open prompt; its links keep which list it is of, and whether it is shown as a diff."""
+    diff = "1" if asked.diff else ""
+    opened = paired.opened(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
+    turned = asked.link(only=only, sel=opened.key, nth=asked.nth, diff="" if diff else "1")
+    return {
+        "opened": opened,
+        "diff": asked.diff,
+        "diff_link": turned,
+        "closed": asked.link(only=only, start=at // ROWS * ROWS),
+    }
+
+
+def settings(found: Sequence[Cell]) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """[(key, [(value in each cell, whether it is another than the first's)])]."""
+    return [(key, [(one, one != values[0]) for one in values]) for key, values in comparing.settings(found)]

@@ -24,6 +24,7 @@ class Key:
 STEP = ("step",)
 READ = ("step", "sample")
 BOARD = ("group",)
+HISTORY = ("prompt",)
 COMPARE = ("compare",)
 RUNS = ("runs",)
 RUN = ("run", "step", "sample", "prompt", "group")
@@ -50,7 +51,12 @@ KEYS = (
     Key("J K", "next, previous group of this result", BOARD, foot="group"),
     Key("1–8", "to the response of this number", BOARD, foot="response"),
     Key("e", "every response whole, or only its end", BOARD, foot="whole"),
+    Key("j k", "next, previous prompt, side by side", COMPARE, foot="prompt"),
+    Key("h l", "other response of the prompt", COMPARE),
+    Key("d", "word diff against the first", COMPARE, foot="diff"),
     Key("[ ]", "same prompt, step before and after", READ, foot="same prompt"),
+    Key("[ ]", "step before and after that has this prompt", HISTORY, foot="step"),
+    Key("d", "word diff of the two answers, or side by side", HISTORY, foot="diff"),
     Key("{ }", "first, latest step", STEP),
     Key("r", "read raw", READ),
     Key("m", "read with math and Markdown", READ),
@@ -64,7 +70,7 @@ KEYS = (
     Key("x", "select the run; shift and a click select a span", RUNS, foot="select"),
     Key("c", "compare the selected runs", RUNS),
     Key("c", "compare this step with another", (*RUN, "compare")),
-    Key("y", "copy the link to exactly this, the step resolved", LINKED, foot="link"),
+    Key("y", "copy the link to exactly this, the step resolved", LINKED),
     Key("Y", "copy the link that keeps following the latest step", FOLLOWS),
     Key("o o", "overview of the run", RUN, then=True),
     Key("o s", "samples of its latest step", RUN, then=True),
@@ -73,7 +79,7 @@ KEYS = (
     Key("o c", "compare", then=True),
     Key("o p", "pins", then=True),
     Key("o e", "settings", then=True),
-    Key("Ctrl+K", "go to a run, a step, a page; or do what this page can", foot="go to"),
+    Key("Ctrl+K", "go to a run, a step, a page; or do what this page can"),
     Key("Esc", "back; leave a field"),
     Key("?", "this table", foot="all keys"),
 )
@@ -81,7 +87,14 @@ KEYS = (
 EVERYWHERE = "Everywhere"
 GO = "Go to"
 # The title of the keys that belong to these pages, where another page shows them.
-TITLES = {STEP: "Samples of a step", READ: "A sample", BOARD: "Group board", RUN: "Pages of a run", COMPARE: "Compare"}
+TITLES = {
+    STEP: "Samples of a step",
+    READ: "A sample",
+    BOARD: "Group board",
+    HISTORY: "One prompt over steps",
+    RUN: "Pages of a run",
+    COMPARE: "Compare",
+}
 
 
 @dataclass(frozen=True, slots=True)

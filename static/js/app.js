@@ -3,6 +3,7 @@ import "./frame.js";
 import "./keys.js";
 import "./doorbell.js";
 import "./reader.js";
+import "./sample.js";
 import "./flags.js";
 import "./pins.js";
 import "./board.js";
@@ -10,4 +11,6 @@ import "./go.js";
 import "./links.js";
 
 document.documentElement.classList.add("js");
+if (document.getElementById("compare")) import("./compare.js");
 if (document.querySelector("[data-charts]")) import("./charts.js");
+if (document.querySelector("[data-history]")) import("./history.js");

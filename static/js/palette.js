@@ -6,6 +6,8 @@ const box = document.getElementById("palette-box");
 const list = document.getElementById("palette-list");
 const said = document.getElementById("palette-said");
 const MOST = 60;
+const TELLING = 10; // characters of a name that needs no further word
+const RECENT = 5;
 const APART = " -_./:@";
 let offered = [], places = [], shown = [], at = 0, asking;
 
@@ -73,7 +75,9 @@ function matching() {
   const own = offered.map((one) => [rank(asked, one), one]).filter(([score]) => score !== null);
   own.sort(([a], [b]) => b - a);
   const mine = own.map(([, one]) => one);
-  return (asked ? [...places.filter(({ kind }) => kind === "step"), ...mine, ...places.filter(({ kind }) => kind !== "step")] : [...mine, ...places]).slice(0, MOST);
+  const of = (kind, all) => all.filter((one) => one.kind === kind);
+  if (!asked) return [...of("page", mine), ...places.slice(0, RECENT), ...of("here", mine)];
+  return [...of("step", places), ...mine, ...places.filter(({ kind }) => kind !== "step")].slice(0, MOST);
 }
 
 async function ask() {
@@ -99,7 +103,7 @@ function option(one, index) {
   row.dataset.at = index;
   const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: one.kind });
   const label = Object.assign(document.createElement("bdi"), { className: "clip", textContent: one.name });
-  const detail = Object.assign(document.createElement("span"), { className: "muted clip detail", textContent: one.detail === one.name ? "" : one.detail });
+  const detail = Object.assign(document.createElement("span"), { className: "muted clip detail", textContent: one.kind === "here" && one.name.length >= TELLING ? "" : one.detail });
   row.append(kind, label, detail);
   for (const key of one.key.split(" ").filter(Boolean)) row.append(Object.assign(document.createElement("kbd"), { textContent: key }));
   return row;

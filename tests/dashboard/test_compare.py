@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, 
     assert "@latest = 2" in shown and "One run: its configuration is the same" in shown
     assert "pass@1" in shown and "pass@k" not in shown and "maj@n" not in shown
     only = page(client, f"of={run.uid}@1,{run.uid}@latest&only=B")
-    assert "1 to 2 of 2" in only and only.count("/prompts/") == 2 and only.count('href="/samples/') == 4
+    assert "1 to 2 of 2" in only and only.count("/prompts/") == 2 and only.count('<a class="quiet end" data-swap') == 4
     assert f'href="?of={run.uid}@1,{run.uid}@latest&amp;only=none"' in only
 
 
@@ -198,7 +199,7 @@ def test_news_come_into_the_open_page(run: Run, client: Client, mate: User) -> N
     url = f"/compare/?of={run.uid}@1,{run.uid}@latest"
     assert f'data-topics="run:{run.uid}"' in client.get(url).content.decode()
     panel = client.get(url, headers={"HX-Request": "true", "HX-Target": "compare"}).content.decode()
-    assert panel.startswith('<div class="compare-page">')
+    assert panel.startswith('<div class="compare-page ')
 
 
 def test_the_score_has_a_column_of_its_own_where_it_says_more_than_right_or_wrong(
@@ -208,3 +209,84 @@ def test_the_score_has_a_column_of_its_own_where_it_says_more_than_right_or_wron
     assert "<th>score</th>" not in page(client, f"of={run.uid}@1,{run.uid}@2")
     indexed(run, lines(*({"prompt": f"q{n}", "response": "", "score": 0.25 * n} for n in range(4))), 3, split="eval")
     assert "<th>score</th>" in page(client, f"of={run.uid}@1,{run.uid}@3")
+
+
+def opened(client: Client, run: Run, of: str, **more: Any) -> str:
+    """The page with the first prompt of its list open."""
+    shown = page(client, of + "".join(f"&{name}={value}" for name, value in more.items()))
+    key = re.findall(r'<tr id="p-([^"]+)"', shown)[0]
+    return page(client, f"{of}&sel={key}" + "".join(f"&{name}={value}" for name, value in more.items()))
+
+
+def test_a_prompt_opens_with_all_its_answers_side_by_side(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    of = f"of={run.uid}@1,{run.uid}@2,{run.uid}@latest"
+    shown = opened(client, run, of)
+    assert shown.count('class="board-column"') == 3 and 'aria-selected="true"' in shown
+    assert "prompt 1 of 12" in shown and 'data-key="j"' in shown and 'data-key="k"' not in shown
+    assert {"RIGHT", "WRONG"} & set(re.findall(r"RIGHT|WRONG", shown)) and "data-diff" not in shown
+    assert "data-diff" in opened(client, run, of, diff=1)
+
+
+def test_next_and_previous_walk_the_whole_list_page_by_page(run: Run, client: Client, mate: User) -> None:
+    evaluated(run, 3, right=lambda n: True, prompts=60)
+    evaluated(run, 4, right=lambda n: False, prompts=60)
+    client.force_login(mate)
+    address, seen = f"?of={run.uid}@3,{run.uid}@4", []
+    key = re.findall(r'<tr id="p-([^"]+)"', page(client, address[1:]))[0]
+    shown = page(client, f"{address[1:]}&sel={key}")
+    while True:
+        seen.append(re.findall(r'data-pair="([^"]+)"', shown)[0])
+        following = re.search(r'href="([^"]+)" data-swap data-key="j"', shown)
+        if following is None:
+            break
+        shown = page(client, html.unescape(following[1])[1:])
+    assert len(seen) == len(set(seen)) == 60 and "51 to 60 of 60" in shown
+    closed = re.search(r'href="([^"]+)" data-swap data-key="Esc"', shown)
+    assert closed and "start=50" in closed[1] and "sel=" not in closed[1]
+
+
+def test_each_response_of_a_prompt_can_be_read(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project, "many")
+    for step in (1, 2):
+        rows = [
+            {"prompt": "q", "response": f"step {step} says {n}", "score": n, "index": n} for n in range(3 - step % 2)
+        ]
+        indexed(run, lines(*rows), step, split="eval")
+    client.force_login(mate)
+    second = opened(client, run, f"of={run.uid}@1,{run.uid}@2", nth=2)
+    assert "step 1 says 1" in second and "step 2 says 1" in second and "response 2 of 3" in second
+    third = opened(client, run, f"of={run.uid}@1,{run.uid}@2", nth=3)
+    assert "Only 2 responses here." in third and "step 2 says 2" in third and 'data-key="l"' not in third
+
+
+def test_a_prompt_without_partner_opens_too(run: Run, client: Client, mate: User) -> None:
+    evaluated(run, 3, right=lambda n: True, prompts=13)
+    client.force_login(mate)
+    shown = opened(client, run, f"of={run.uid}@1,{run.uid}@3", only="unpaired")
+    assert "Not asked in this step." in shown and "#### 12" in shown and 'data-key="d"' not in shown
+
+
+@pytest.mark.parametrize(
+    "odd", ["sel=nothing", "sel=%00", "nth=-1", "nth=999999", "nth=x", "diff=2", "sel=" + "x" * 3000]
+)
+def test_odd_states_of_the_open_prompt_are_read_as_none(run: Run, client: Client, mate: User, odd: str) -> None:
+    client.force_login(mate)
+    assert "12" in page(client, f"of={run.uid}@1,{run.uid}@2&{odd}")
+
+
+def test_opened_texts_are_text_whatever_they_hold(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project, "hostile", config={"note": HOSTILE})
+    for step in (1, 2):
+        indexed(run, lines({"prompt": HOSTILE, "response": HOSTILE * step, "score": step}), step, split="eval")
+    client.force_login(mate)
+    assert "<script>alert" not in opened(client, run, f"of={run.uid}@1,{run.uid}@2", diff=1)
+
+
+def test_a_setting_that_is_another_than_the_firsts_stands_out(project: Project, client: Client, mate: User) -> None:
+    runs = [make.run(project, name, config={"lr": lr, "n": 8}) for name, lr in (("a", 1), ("b", 1), ("c", 2))]
+    for run in runs:
+        evaluated(run, 1, right=lambda n: True)
+    client.force_login(mate)
+    shown = page(client, "of=" + ",".join(f"{run.uid}@1" for run in runs))
+    assert shown.count("wrap-any other") == 1 and "1 setting differs" in shown

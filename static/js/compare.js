@@ -1,0 +1,68 @@
+// Comparing: one prompt's answers open below its row, by keys; d shows what each says differently than the first.
+import { say } from "./frame.js";
+import { onEscape } from "./keys.js";
+import { ask, place } from "./panel.js";
+
+const panel = document.getElementById("compare");
+let wanted = 0;
+
+const plain = (event) => !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+
+async function swap(href) {
+  const turn = ++wanted;
+  try {
+    const html = await ask(panel, href);
+    if (html === null || turn !== wanted) return;
+    const before = chosen();
+    history.replaceState(null, "", href);
+    place(panel, html);
+    if (chosen() !== before) inSight();
+  } catch {
+    say("The texts could not be read; the server does not answer.");
+  }
+}
+
+const chosen = () => panel.querySelector("#pairs > [aria-selected]")?.id;
+
+function inSight() {
+  panel.querySelector("#pairs > [aria-selected]")?.scrollIntoView({ block: "start" });
+}
+
+// --- what differs -----------------------------------------------------------------------------------------------------
+
+const textOf = (column) => column.querySelector("pre");
+
+async function compared() {
+  const pair = document.getElementById("pair");
+  if (!pair?.hasAttribute("data-diff") || pair.dataset.drawn) return;
+  pair.dataset.drawn = "1";
+  const [first, ...others] = [...pair.querySelectorAll(".board-column")].map(textOf).filter(Boolean);
+  const { differences, draw } = await import("./words.js");
+  try {
+    for (const other of others) { // one after the other: they share a worker
+      const parts = await differences(first.textContent, other.textContent);
+      if (!pair.isConnected) return;
+      draw(other, parts);
+    }
+  } catch {
+    say("These texts could not be compared.");
+  }
+}
+
+if (panel) {
+  document.addEventListener("click", (event) => {
+    const found = event.target.closest("#compare [data-swap], #pairs > tr[data-href]");
+    const other = event.target.closest("a, button")?.matches(":not([data-swap])");
+    if (!found || other || !plain(event) || String(getSelection())) return;
+    event.preventDefault();
+    swap(found.getAttribute("href") ?? found.dataset.href);
+  });
+  document.addEventListener("deck:settled", compared);
+  onEscape(() => {
+    const close = document.querySelector('#pair [data-key="Esc"]');
+    close?.click();
+    return Boolean(close);
+  });
+  inSight();
+  compared();
+}

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.bench import baseline, client, load, replay
+from scripts.bench import baseline, client, load, replay, screen
 from tests.product import Product
 
 
@@ -69,23 +69,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--records", type=int, default=10240, help="10240 or 102400")
     parser.add_argument("--metric-steps", type=int, default=10000)
+    parser.add_argument("--screen-steps", type=int, default=10000, help="steps of the long run that Chromium opens")
+    parser.add_argument("--only-screen", action="store_true", help="only what is measured in Chromium")
     parser.add_argument("--skip-memory", action="store_true", help="leave out the 2 GB of the memory row")
     told = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rd-bench-files-") as folder:
         files = workload(Path(folder) / "workload", told.records)
         with Product() as server:
-            trainer_side(server, files)
-            server_side(server, files, told.records, Path(folder))
-            for what, value in load.metrics(server, names=200, steps=told.metric_steps).items():
-                row(f"metrics, {what}", f"{value:,.0f}", "<= 150 ms" if "charts" in what else "")
-            replay_side(server, Path(folder))
-            if not told.skip_memory:
-                for what, value in load.memory(server, files).items():
-                    row(
-                        f"memory while 2 GB arrive, MB: {what}",
-                        f"{value:.0f}",
-                        "<= 700 MB, flat" if what == "peak" else "",
-                    )
+            if not told.only_screen:
+                everything_else(server, files, told, Path(folder))
+            for measured in screen.measured(server, files[0], told.screen_steps):
+                row(*measured)
+
+
+def everything_else(server: Product, files: list[Path], told: argparse.Namespace, folder: Path) -> None:
+    trainer_side(server, files)
+    server_side(server, files, told.records, folder)
+    for what, value in load.metrics(server, names=200, steps=told.metric_steps).items():
+        row(f"metrics, {what}", f"{value:,.0f}", "<= 150 ms" if "charts" in what else "")
+    replay_side(server, folder)
+    if told.skip_memory:
+        return
+    for what, value in load.memory(server, files).items():
+        row(f"memory while 2 GB arrive, MB: {what}", f"{value:.0f}", "<= 700 MB, flat" if what == "peak" else "")
 
 
 if __name__ == "__main__":

@@ -118,6 +118,12 @@ def search(server: Product, uid: str, needle: str) -> tuple[float, int]:
     return timed(lambda: server.fetch(path), 7), int(found["count"])
 
 
+def points(server: Product, uid: str) -> int:
+    """How many points of the first metric the server has."""
+    found = server.get(f"runs/{uid}/metrics/?name=group0/metric0&max_points=0")
+    return sum(len(curve["steps"]) for curve in found["series"].get("group0/metric0", []))
+
+
 def metrics(server: Product, names: int, steps: int, runs: int = 3) -> dict[str, float]:
     """Loads runs x names x steps of metrics over HTTP, then asks for 48 charts of all runs at 400 points."""
     uids = []
@@ -132,11 +138,7 @@ def metrics(server: Product, names: int, steps: int, runs: int = 3) -> dict[str,
         run.finish(timeout=300)
     query = "&".join(f"name=group{k % 8}/metric{k}" for k in range(48))
 
-    def points(uid: str) -> int:
-        found = server.get(f"runs/{uid}/metrics/?name=group0/metric0&max_points=0")
-        return sum(len(curve["steps"]) for curve in found["series"].get("group0/metric0", []))
-
-    until(lambda: all(points(uid) >= steps for uid in uids))
+    until(lambda: all(points(server, uid) >= steps for uid in uids))
     loaded = time.perf_counter() - began
 
     def charts() -> None:

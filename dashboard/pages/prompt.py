@@ -1,57 +1,179 @@
-"""One prompt over the steps of a run: what was asked, and all that was answered, newest first."""
+"""One prompt over steps, attempts and runs: how it went, when it was solved, and two of its answers side by side."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from dataclasses import dataclass, fields, replace
 from typing import Any
+from urllib.parse import quote_plus
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import listing, panels, strip
-from dashboard.pages.ask import Ask
-from rollouts import bodies
+from dashboard.pages import listing, opened, panels, strip
+from dashboard.pages.ask import Ask, clean
+from dashboard.pages.prompt_lines import drawn
+from rolloutdeck import wire
+from rollouts import bodies, prompts
+from rollouts.bodies import Body
 from rollouts.models import Run, Sample
+from rollouts.prompts import At, Line
 
-PANELS = {"strip": "parts/strip.html", "alive": "parts/alive.html", "answers": "prompt/answers.html"}
-MOST = 400
+PANELS = {"strip": "parts/strip.html", "alive": "parts/alive.html", "lines": "prompt/lines.html"}
+VIEWS = ("both", "diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The page's address: `at` a step, `sel` the answer that is read, `vs` the one beside it, `view` how."""
+
+    split: str = ""
+    attempt: str = ""
+    at: str = ""
+    sel: str = ""
+    vs: str = ""
+    view: str = "both"
+
+    @classmethod
+    def of(cls, query: QueryDict) -> Look:
+        """Unknown words fall back to the default."""
+        given = {field.name: clean(query.get(field.name, "")) for field in fields(cls)}
+        known = {
+            "split": given["split"] in wire.SPLITS,
+            "at": given["at"].removeprefix("-").isdecimal() and given["at"].isascii() and len(given["at"]) < 19,
+            "view": given["view"] in VIEWS,
+        }
+        return cls(**{name: value for name, value in given.items() if value and known.get(name, True)})
+
+    def link(self, **changes: str) -> str:
+        """`?…` of this state with some of it changed; defaults are left out."""
+        state = replace(self, **changes)
+        told = [(field.name, getattr(state, field.name), field.default) for field in fields(state)]
+        return "?" + "&".join(f"{name}={quote_plus(value)}" for name, value, default in told if value != default)
+
+    def at_step(self, step: int) -> str:
+        """Another step, with the answer beside it that a person chose."""
+        return self.link(at=str(step), sel="")
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two answers; `why` says which it is among those of its step."""
+
+    sample: Sample
+    body: Body
+    why: str
+
+    @property
+    def head(self) -> listing.Row:
+        return listing.Row(self.sample)
 
 
 @login_required
 @require_safe
 def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponse:
+    """`?at=` a step of this run, by default the last that has the prompt; `sel` and `vs` name two answers."""
     run = access.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    found = samples(run, key)
-    if not found:
-        raise Http404("This run has no such prompt.")
+    seen = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
     return panels.answer(
         request,
         "prompt/page.html",
         PANELS,
-        lambda: context(request, run, found) | {"status": status},
-        *(run.version, status, role),
+        lambda: context(request, run, clean(key)) | {"status": status},
+        *(list(seen), status, role),
     )
 
 
-def samples(run: Run, key: str) -> list[Sample]:
-    if "\0" in key:
-        return []
-    rows = Sample.objects.visible().filter(prompt_key=key, step__run=run).select_related("step__run", "dump")
-    return list(rows.order_by("-step__step", "step__split", "score", "pk")[:MOST])
-
-
-def context(request: HttpRequest, run: Run, found: list[Sample]) -> dict[str, Any]:
-    ask = Ask.of(request.GET)
-    split = ask.split or found[0].step.split
-    steps = [
-        {"step": step, "rows": listing.rows(rows)}
-        for step, rows in ((step, list(rows)) for step, rows in groupby(found, key=lambda sample: sample.step))
-        if step.split == split
-    ]
-    return {
-        "run": run, "project": run.project, "ask": ask, "split": split, "strip": strip.of(run, split), "current": None,
-        "steps": steps, "body": bodies.read(found[:1])[found[0].pk], "tab": "samples", "more": len(found) == MOST,
+def context(request: HttpRequest, run: Run, key: str) -> dict[str, Any]:
+    look = Look.of(request.GET)
+    splits = splits_of(run, key)
+    split = look.split or splits[0]
+    told = prompts.tell(run, key, split)
+    track = strip.of(run, split)
+    line = chosen_line(run, look, told.lines, split)
+    shown: dict[str, Any] = {
+        "run": run, "project": run.project, "ask": Ask(split=look.split), "look": look, "split": split, "key": key,
+        "splits": splits, "told": told, "line": line, "strip": track, "current": None, "tab": "samples",
     }  # fmt: skip
+    panel = panels.target(request)
+    if panel in {"strip", "alive"}:
+        return shown
+    here = step_of(line, look, request, key) if line else None
+    shown |= {"here": here, "drawn": drawn(told.lines, line, here, look, key), "axis": axis(told.lines)}
+    if panel == "lines" or line is None or here is None:
+        return shown
+    return shown | reading(request, line, here, look, key, split)
+
+
+def axis(lines: list[Line]) -> tuple[int, int] | None:
+    """The first and the last step of all lines."""
+    steps = [one.step for line in lines for one in line.steps]
+    return (min(steps), max(steps)) if steps else None
+
+
+def splits_of(run: Run, key: str) -> list[str]:
+    """Those in which the run has the prompt, train first. 404 where it has none."""
+    found = set(Sample.objects.filter(prompt_key=key, step__run=run).values_list("step__split", flat=True).distinct())
+    if not found:
+        raise Http404("This run has no such prompt.")
+    return [split for split in wire.SPLITS if split in found]
+
+
+def chosen_line(run: Run, look: Look, lines: list[Line], split: str) -> Line | None:
+    attempt = opened.attempt_of(run, look.attempt)
+    kind = strip.kind_of(run, split)
+    old = prompts.line_of(lines, run, attempt, kind) if attempt else None
+    return old or prompts.line_of(lines, run, None, kind)
+
+
+def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
+    """The step that the address names, or that of the answer which it names, else the last. 404 where the prompt was
+    not asked at it."""
+    wanted = int(look.at) if look.at else None
+    if wanted is None and look.sel:
+        selected = answer_of(request, look.sel, key)
+        wanted = selected.step.step if selected.step.run_id == line.run.pk else None
+    if wanted is None:
+        return line.steps[-1]
+    found = next((one for one in line.steps if one.step == wanted), None)
+    if found is None and look.at:
+        raise Http404(f"This prompt was not asked at step {wanted} of {line.run.name}.")
+    return found or line.steps[-1]
+
+
+def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
+    sample = opened.sample_of(request, pk)
+    if sample.prompt_key != key:
+        raise Http404("That is an answer to another prompt.")
+    return sample
+
+
+def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, split: str) -> dict[str, Any]:
+    """The answers of the step, the two that are read, and the steps around it."""
+    found = prompts.answers(line, key, split, here.step)
+    read = answer_of(request, look.sel, key) if look.sel else found[0]
+    beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
+    texts = bodies.read([one for one in (read, beside) if one is not None])
+    at = line.steps.index(here)
+    return {
+        "rows": listing.rows(found),
+        "more": here.count - len(found),
+        "read": Side(read, texts[read.pk], "" if look.sel else "lowest score of its step"),
+        "beside": Side(beside, texts[beside.pk], why) if beside else None,
+        "earlier": line.steps[at - 1] if at else None,
+        "later": line.steps[at + 1] if at + 1 < len(line.steps) else None,
+        "view": look.view if beside else "both",
+    }
+
+
+def partner(
+    request: HttpRequest, line: Line, here: At, look: Look, key: str, split: str, others: list[Sample]
+) -> tuple[Sample | None, str]:
+    """The answer beside the one that is read, and why that one."""
+    if look.vs:
+        return answer_of(request, look.vs, key), ""
+    if earlier := prompts.before(line, here.step):
+        return prompts.best(prompts.answers(line, key, split, earlier[0].step)), f"best of {earlier[1]}"
+    return prompts.best(others), "best of its step"

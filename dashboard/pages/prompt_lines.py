@@ -1,0 +1,107 @@
+"""The bars of a prompt's history: a row for each run, all on one axis of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.urls import reverse
+
+from dashboard.pages import text
+from rollouts.prompts import At, Line
+
+if TYPE_CHECKING:
+    from dashboard.pages.prompt import Look
+
+SLOTS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One step, or neighbouring ones put together, of which the last is opened. `x width height y` in per cent."""
+
+    link: str
+    title: str
+    grade: str
+    x: float
+    width: float
+    height: float
+    here: bool
+
+    @property
+    def y(self) -> float:
+        return round(100 - self.height, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    line: Line
+    link: str
+    bars: list[Bar]
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The axes that all lines share: steps `low` to `high` in `slots` places, scores from `bottom` on over `span`."""
+
+    low: int
+    high: int
+    slots: int
+    bottom: float
+    span: float
+
+    @classmethod
+    def of(cls, lines: Sequence[Line]) -> Scale:
+        steps = sorted({one.step for line in lines for one in line.steps})
+        means = [one.mean for line in lines for one in line.steps if one.mean is not None]
+        bottom, top = min([0.0, *means]), max([0.0, *means])
+        gap = min((late - early for early, late in zip(steps, steps[1:], strict=False)), default=1)
+        slots = min(SLOTS, (steps[-1] - steps[0]) // gap + 1)
+        return cls(steps[0], steps[-1], slots, bottom, (top - bottom) or 1.0)
+
+    def slot(self, step: int) -> int:
+        return (step - self.low) * (self.slots - 1) // max(1, self.high - self.low)
+
+    def height(self, mean: float | None) -> float:
+        return 0.0 if mean is None else round(8 + 92 * (mean - self.bottom) / self.span, 2)
+
+
+def drawn(lines: Sequence[Line], chosen: Line | None, here: At | None, look: Look, key: str) -> list[Drawn]:
+    """Every line with its bars. A bar of the run itself opens its step; one of another run opens that run's page at
+    that step, with the answer that was chosen still beside it."""
+    if not lines:
+        return []
+    scale = Scale.of(lines)
+    own = chosen.run if chosen else None
+    return [row(line, scale, line.run == own, here if line is chosen else None, look, key) for line in lines]
+
+
+def row(line: Line, scale: Scale, own: bool, here: At | None, look: Look, key: str) -> Drawn:
+    attempt = line.attempt.key if line.attempt else ""
+    there = "" if own else reverse("prompt", args=[line.run.uid, key])
+    kept = look.vs if own else look.sel or look.vs
+    slots: dict[int, list[At]] = {}
+    for one in line.steps:
+        slots.setdefault(scale.slot(one.step), []).append(one)
+    bars = [
+        bar(steps, slot, scale, there + look.link(attempt=attempt, at=str(steps[-1].step), sel="", vs=kept), here)
+        for slot, steps in slots.items()
+    ]
+    return Drawn(line, there + look.link(attempt=attempt, at="", sel="", vs=kept), bars, own)
+
+
+def bar(steps: list[At], slot: int, scale: Scale, link: str, here: At | None) -> Bar:
+    scored = [one for one in steps if one.mean is not None]
+    total = sum(one.count for one in scored)
+    mean = sum((one.mean or 0.0) * one.count for one in scored) / total if total else None
+    right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("right", "judged", "count"))
+    width = 100 / scale.slots
+    first, last = steps[0].step, steps[-1].step
+    title = f"step {last}" if first == last else f"steps {first} to {last}"
+    title += "" if mean is None else f" · mean {text.num(mean)}"
+    title += f" of {count}" + (f" · {right} correct" if judged else "")
+    grade = "plain" if not judged else "good" if right == judged else "partial" if right else "bad"
+    inside = here is not None and first <= here.step <= last
+    return Bar(link, title, grade, round(slot * width, 3), round(width, 3), scale.height(mean), inside)

@@ -1,0 +1,151 @@
+"""The page of one prompt over steps, attempts and runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.test_prompts import asked
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    for step, accs in [(1, [0, 0]), (2, [0, 1]), (3, [0, 0])]:
+        asked(run, step, list(accs))
+    return run
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def key() -> str:
+    return Sample.objects.all()[0].prompt_key
+
+
+def body(reader: Client, run: Run, query: str = "", **headers: str) -> str:
+    answer = reader.get(f"/runs/{run.uid}/prompts/{key()}/{query}", headers=headers)
+    assert answer.status_code == 200, query
+    return answer.content.decode()
+
+
+def texts(shown: str) -> list[str]:
+    """What stands side by side: the one beside first, the one that is read last."""
+    return [re.sub("<[^>]*>", "", one) for one in re.findall(r'data-text="\w+">(.*?)</pre>', shown, re.S)]
+
+
+def sample(step: int, score: float) -> Sample:
+    return Sample.objects.filter(step__step=step, score=score)[0]
+
+
+def test_it_opens_at_the_last_step_beside_the_last_answer_that_solved_it(reader: Client, run: Run) -> None:
+    shown = body(reader, run)
+    assert "REGRESSED" in shown and "last solved at step <b>2</b>" in shown and "first solved at step <b>2</b>" in shown
+    assert "best of the last step that solved it" in shown
+    assert [one[:3] for one in texts(shown)] == ["2 1", "3 0"]
+
+
+def test_keys_lead_to_the_steps_that_have_the_prompt(reader: Client, run: Run) -> None:
+    shown = body(reader, run, "?at=2")
+    links = dict(re.findall(r'data-key="([\[\]])" href="([^"]*)"', shown))
+    assert links == {"[": "?at=1", "]": "?at=3"}
+    assert [one[:2] for one in texts(body(reader, run, links["["]))] == ["1 ", "1 "]
+
+
+def test_two_answers_that_a_person_chose_stay_in_the_address(reader: Client, run: Run) -> None:
+    query = f"?at=3&sel={sample(3, 0).pk}&vs={sample(1, 0).pk}"
+    shown = body(reader, run, query)
+    assert [one[:2] for one in texts(shown)] == ["1 ", "3 "]
+    assert "let the one beside go" in shown
+    assert f'href="?at=2&amp;vs={sample(1, 0).pk}"' in shown
+
+
+def test_an_answer_alone_opens_its_own_step(reader: Client, run: Run) -> None:
+    assert "Answers at step 2" in body(reader, run, f"?sel={sample(2, 1).pk}")
+
+
+def test_another_runs_bars_open_its_page_with_the_chosen_answer_beside(reader: Client, run: Run) -> None:
+    other = make.run(run.project, "other <b>", uid="other")
+    asked(other, 5, [1])
+    chosen = sample(2, 1).pk
+    shown = body(reader, run, f"?at=2&sel={chosen}")
+    link = f"/runs/{other.uid}/prompts/{key()}/?at=5&amp;vs={chosen}"
+    assert f'href="{link}"' in shown and "other &lt;b&gt;" in shown
+    there = reader.get(link.replace("&amp;", "&")).content.decode()
+    assert [one[:3] for one in texts(there)] == ["2 1", "5 0"]
+
+
+def test_an_earlier_attempt_is_a_line_that_opens(reader: Client, run: Run) -> None:
+    asked(run, 3, [1], attempt="again")
+    shown = body(reader, run)
+    assert "SOLVED" in shown and "attempt 1" in shown
+    old = body(reader, run, "?attempt=files&at=3")
+    assert [one.split()[0] for one in texts(old)][-1] == "3" and "again" not in texts(old)[-1]
+
+
+def test_the_lines_are_a_panel_that_asks_again(reader: Client, run: Run) -> None:
+    panel = body(reader, run, **{"HX-Request": "true", "HX-Target": "lines"})
+    assert panel.lstrip().startswith("<section") and "<html" not in panel and "data-text" not in panel
+    answer = reader.get(f"/runs/{run.uid}/prompts/{key()}/")
+    again = {"If-None-Match": answer.headers["ETag"]}
+    assert reader.get(f"/runs/{run.uid}/prompts/{key()}/", headers=again).status_code == 304
+    asked(make.run(run.project, "other"), 5, [1])
+    assert reader.get(f"/runs/{run.uid}/prompts/{key()}/", headers=again).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query", ["?at=x", "?at=²", "?split=nonsense", "?view=%00", "?at=99999999999999999999", "?sel=%00", "?attempt="]
+)
+def test_odd_words_in_the_address_fall_back(reader: Client, run: Run, query: str) -> None:
+    assert "Answers at step 3" in body(reader, run, query)
+
+
+@pytest.mark.parametrize("query", ["?at=77", "?sel=nobody", "?vs=nobody", "?attempt=nobody"])
+def test_what_is_not_there_is_not_found(reader: Client, run: Run, query: str) -> None:
+    assert reader.get(f"/runs/{run.uid}/prompts/{key()}/{query}").status_code == 404
+
+
+def test_an_answer_to_another_prompt_is_not_put_beside(reader: Client, run: Run) -> None:
+    indexed(run, lines({"prompt": "another", "response": "x"}), step=9, format="native")
+    other = Sample.objects.get(tail="x")
+    assert reader.get(f"/runs/{run.uid}/prompts/{key()}/?vs={other.pk}").status_code == 404
+
+
+def test_strangers_see_neither_the_prompt_nor_an_answer(client: Client, run: Run, stranger: User, mate: User) -> None:
+    client.force_login(stranger)
+    assert client.get(f"/runs/{run.uid}/prompts/{key()}/").status_code == 404
+    hidden = make.run(make.project("hidden"), "theirs")
+    asked(hidden, 1, [1])
+    theirs = Sample.objects.get(step__run=hidden)
+    client.force_login(mate)
+    assert client.get(f"/runs/{run.uid}/prompts/{key()}/?vs={theirs.pk}").status_code == 404
+    assert "theirs" not in client.get(f"/runs/{run.uid}/prompts/{key()}/").content.decode()
+
+
+def test_what_a_model_wrote_is_text(reader: Client, project: Project) -> None:
+    run = make.run(project, "hostile")
+    trap: dict[str, Any] = {"prompt": "<script>p</script>", "response": "<img src=x>\u202e", "ground_truth": "<b>"}
+    for step in (1, 2):
+        indexed(run, lines(trap), step=step, format="native")
+    shown = reader.get(f"/runs/{run.uid}/prompts/{Sample.objects.all()[0].prompt_key}/?view=diff").content.decode()
+    assert "<img" not in shown and "<script>p" not in shown and 'data-code="U+202E"' in shown
+
+
+def test_a_prompt_of_steps_that_were_all_done_again_says_so(reader: Client, run: Run) -> None:
+    other = [{"prompt": "another", "response": "x"}]
+    for step in (1, 2, 3):
+        indexed(run, lines(*other), step=step, attempt="again", format="native")
+    old = Sample.objects.filter(tail__contains="{}")[0].prompt_key
+    answer = reader.get(f"/runs/{run.uid}/prompts/{old}/")
+    assert answer.status_code == 200 and "shows this prompt any more" in answer.content.decode()
+    assert reader.get(f"/runs/{run.uid}/prompts/{old}/?attempt=files").status_code == 200

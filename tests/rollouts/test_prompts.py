@@ -1,0 +1,122 @@
+"""One prompt over steps, attempts and runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from rollouts import prompts
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def asked(run: Run, step: int, accs: list[int | None], **header: Any) -> None:
+    """The prompt's answers at a step, of which `accs` says which are correct."""
+    rows = [
+        {"prompt": "2+2?", "response": f"{step} {n} {header}", "group": "g", "score": acc}
+        | ({} if acc is None else {"acc": acc})
+        for n, acc in enumerate(accs)
+    ]
+    indexed(run, lines(*rows), step=step, **{"source": f"{header}{step}", "format": "native", **header})
+
+
+def told(run: Run, split: str = "train") -> prompts.Told:
+    return prompts.tell(run, Sample.objects.all()[0].prompt_key, split)
+
+
+def own(run: Run) -> prompts.Line:
+    found = prompts.line_of(told(run).lines, run, None, "global_step")
+    assert found is not None
+    return found
+
+
+def test_it_says_at_which_steps_the_prompt_was_solved(run: Run) -> None:
+    for step, accs in [(1, [0, 0]), (2, [0, 1]), (4, [1, 1])]:
+        asked(run, step, list(accs))
+    line = own(run)
+    assert [(one.step, one.count, one.mean, one.right) for one in line.steps] == [
+        (1, 2, 0.0, 0), (2, 2, 0.5, 1), (4, 2, 1.0, 2),
+    ]  # fmt: skip
+    assert [one.step for one in line.solved] == [2, 4] and not line.regressed
+
+
+def test_a_prompt_that_the_last_step_does_not_solve_any_more_has_regressed(run: Run) -> None:
+    for step, acc in [(1, 0), (2, 1), (3, 0)]:
+        asked(run, step, [acc])
+    line = own(run)
+    assert line.regressed
+    compared = prompts.before(line, 3)
+    assert compared is not None and (compared[0].step, compared[1]) == (2, "the last step that solved it")
+
+
+def test_what_nobody_judged_was_neither_solved_nor_lost(run: Run) -> None:
+    asked(run, 1, [None])
+    line = own(run)
+    assert (line.judged, line.solved, line.regressed) == ([], [], False)
+    assert prompts.before(line, 1) is None
+
+
+def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(run: Run, project: Project) -> None:
+    for step in (1, 2, 3):
+        asked(run, step, [0], attempt="a")
+    asked(run, 3, [1], attempt="b")
+    other = make.run(project, "other")
+    asked(other, 7, [1])
+    asked(make.run(make.project("elsewhere"), "hidden"), 1, [1])
+    binned = make.run(project, "binned")
+    asked(binned, 1, [1])
+    Run.objects.filter(pk=binned.pk).update(deleted_at=binned.created_at)
+    found = told(run).lines
+    assert [(line.run.name, line.attempt and line.attempt.key, [one.step for one in line.steps]) for line in found] == [
+        ("grpo", None, [1, 2, 3]), ("grpo", "a", [3]), ("other", None, [7]),
+    ]  # fmt: skip
+    assert [one.right for one in found[0].steps] == [0, 0, 1]
+
+
+def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
+    turns = [{"prompt": "2+2?", "response": str(n), "trajectory": "t", "turn": n, "score": n} for n in range(3)]
+    indexed(run, lines(*turns), format="native")
+    asked(run, 1, [1], split="eval")
+    assert [(one.count, one.mean) for one in own(run).steps] == [(1, 2.0)]
+    assert [line.steps[0].count for line in told(run, "eval").lines] == [1]
+
+
+def test_different_ground_truths_of_one_text_are_told(run: Run) -> None:
+    for step, truth in [(1, "4"), (2, "four")]:
+        indexed(run, lines({"prompt": "q", "response": "x", "ground_truth": truth}), step=step, format="native")
+    assert told(run).expected == ["4", "four"]
+
+
+def test_the_best_answer_is_a_correct_one(run: Run) -> None:
+    rows = [
+        {"prompt": "q", "response": name, "score": score, "acc": acc}
+        for name, score, acc in [("high", 9.0, 0), ("right", 1.0, 1), ("low", 0.0, 0)]
+    ]
+    indexed(run, lines(*rows), format="native")
+    found = prompts.answers(own(run), Sample.objects.all()[0].prompt_key, "train", 1)
+    assert [one.tail for one in found] == ["low", "right", "high"]
+    best = prompts.best(found)
+    assert best is not None and best.tail == "right"
+    assert prompts.best([]) is None
+
+
+def test_a_thousand_steps_cost_as_many_queries_as_one(run: Run) -> None:
+    asked(run, 1, [1])
+    with CaptureQueriesContext(connection) as few:
+        told(run)
+    for step in range(2, 30):
+        asked(run, step, [1, 0])
+    with CaptureQueriesContext(connection) as many:
+        told(run)
+    assert len(few) == len(many) <= 6

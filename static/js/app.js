@@ -12,3 +12,5 @@ import "./links.js";
 document.documentElement.classList.add("js");
 if (document.getElementById("compare")) import("./compare.js");
 if (document.querySelector("[data-charts]")) import("./charts.js");
+if (document.getElementById("q-choices")) import("./query.js");
+if (document.querySelector("[data-history]")) import("./history.js");

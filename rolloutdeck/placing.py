@@ -46,6 +46,16 @@ class Asking(Protocol):
         """Names of the files that may need one of the repairs of `safe.repair`."""
         ...
 
+    @property
+    def excludes(self) -> Collection[str]:
+        """Names of the files of which rows can be left out, by `safe.exclude`."""
+        ...
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the trainer fills up a batch that has too few prompts by repeating those it has."""
+        ...
+
     def step_folder(self, step: int) -> PurePosixPath: ...
     def members(self, role: str, files: Collection[str]) -> list[str]:
         """Those of an artifact's files that are loaded, the one that completes a folder last. Raises Unfit."""
@@ -71,13 +81,20 @@ class File:
 
 @dataclass(frozen=True)
 class Pinned:
-    """An artifact of a pin; fully async has one per prompt. `state` and `message` are the server's, where it told."""
+    """An artifact of a pin; fully async has one per prompt. `state` and `message` are the server's, where it told.
+
+    `flagged`: file -> those of its records, counted from 0, that a person flagged bad; `whole`: all its prompts hold
+    one. `answers`: how many rows answer a prompt, 0 where that is unknown.
+    """
 
     role: str
     step: int
     state: str
     message: str
     files: Mapping[str, File]
+    flagged: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    whole: bool = False
+    answers: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +143,9 @@ class Plan:
 class Placement:
     """The folder of one step: where (below the target), what is loaded from it, and which step of the run loads it.
 
-    `moved`: the source step is another one than the step that replays it.
+    `moved`: its rows stand beside others than those they were generated for: another step's, or because some of them
+    are left out. `without`: file -> flagged records, which are left out with all answers to their prompts, of which
+    there are `answers` each.
     """
 
     folder: PurePosixPath
@@ -135,6 +154,8 @@ class Placement:
     entry: Entry = field(compare=False)
     files: tuple[File, ...] = ()
     moved: bool = False
+    without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    answers: int = 0
 
 
 def plan_of(answer: Any) -> Plan:
@@ -162,7 +183,24 @@ def _entry(told: Raw) -> Entry:
 
 def _pinned(run: str, told: Raw) -> Pinned:
     message = str(told.get("message") or "")
-    return Pinned(str(told["role"]), int(told["step"]), str(told.get("state") or "ready"), message, _files(run, told))
+    flagged = {str(name): tuple(map(int, records)) for name, records in (told.get("flagged") or {}).items()}
+    return Pinned(
+        str(told["role"]),
+        int(told["step"]),
+        str(told.get("state") or "ready"),
+        message,
+        _files(run, told),
+        flagged,
+        bool(told.get("whole")),
+        _answers(told.get("facts") or {}),
+    )
+
+
+def _answers(facts: Raw) -> int:
+    """How many rows in a row answer a prompt; 0 where the rows are more, or fewer, than these."""
+    prompts, answers, rows = (facts.get(name) for name in ("prompts", "samples_per_prompt", "rows"))
+    known = isinstance(answers, int) and isinstance(prompts, int) and prompts * answers == rows
+    return int(answers or 0) if known else 0
 
 
 def _files(run: str, artifact: Raw) -> dict[str, File]:
@@ -206,7 +244,7 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
             continue
         entry = entries[target]
         try:
-            for placement in _placed(entry, asking, step):
+            for placement in _placed(entry, asking, step, leave=plan.exclude_flagged):
                 if placement.number in found:
                     raise BadInput(f"Both {found[placement.number].entry} and {entry} would lie in {placement.folder}.")
                 found[placement.number] = placement
@@ -217,23 +255,60 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
     return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
 
 
-def _placed(entry: Entry, asking: Asking, step: int) -> list[Placement]:
-    """The folders of an entry at one step. Raises Unfit, and BadInput where its bytes have not come yet."""
+def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Placement]:
+    """The folders of an entry at one step, `leave`: without what is flagged. Raises Unfit, and BadInput where its bytes
+    have not come yet."""
     if not entry.artifacts:
         raise Unfit("the pin has nothing that can be replayed")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
     chosen = [(one, asking.members(one.role, one.files)) for one in entry.artifacts]
+    if leave:
+        _check_flagged(entry, asking)
     if entry.refused:
-        raise Unfit("; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse"))
+        refused = "; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse")
+        raise Unfit(refused + (f", without its flagged rows ({shorter(asking)})" if leave and _flagged(entry) else ""))
     entry.check()
     found = []
     for one, names in chosen:
+        if leave and one.whole:
+            continue
         place = asking.place(source, kind, one.step, step)
         if place < 0:
             raise Unfit(f"its prompt {one.step} would lie before the first one")
         members = tuple(one.files[name] for name in names)
-        found.append(Placement(asking.step_folder(place), place, step, entry, members, moved=step != source))
+        without = dict(one.flagged) if leave else {}
+        moved = step != source or bool(without)
+        found.append(Placement(asking.step_folder(place), place, step, entry, members, moved, without, one.answers))
     return found
+
+
+def _flagged(entry: Entry) -> int:
+    return int(entry.source.get("flagged") or 0)
+
+
+def _check_flagged(entry: Entry, asking: Asking) -> None:
+    """Raises Unfit where what is flagged can't be left out, or where nothing would be left."""
+    unplaced = int(entry.source.get("unplaced", entry.source.get("flagged")) or 0)
+    if unplaced:
+        count = _flagged(entry)
+        raise Unfit(f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be left out")
+    if all(one.whole for one in entry.artifacts):
+        raise Unfit("all its prompts are flagged")
+    names = {PurePosixPath(name).name for one in entry.artifacts for name in one.flagged if not one.whole}
+    if names - set(asking.excludes):
+        raise Unfit(f"it has flagged rows, and {asking.trainer} keeps in several files what belongs to a row")
+
+
+def shorter(asking: Asking) -> str:
+    """What a batch with fewer rows means to the trainer."""
+    if asking.repeats:
+        return f"{asking.trainer} repeats prompts until its batch is full"
+    return f"{asking.trainer} takes exactly as many rows as its batch has"
+
+
+def left_out_prompts(entry: Entry) -> list[int]:
+    """The prompts of a step, where each has its own files, that are left out because of a flag."""
+    return sorted(one.step for one in entry.artifacts if one.whole)
 
 
 def warnings_of(entry: Entry) -> str:

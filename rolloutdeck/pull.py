@@ -5,19 +5,23 @@ Nothing is in place before every file of the plan is here, has its hash and is j
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.errors import BadInput
 from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.placing import Asking, File, Placement
+from rolloutdeck.placing import Asking, File, Placement, shorter
 from rolloutdeck.replay_folder import Parts, ReplayFolder
 from rolloutdeck.safe import Refused, check
+
+if TYPE_CHECKING:
+    from rolloutdeck.safe.exclude import LeftOut
 
 MAX_JSON = 1 << 20  # bytes of a marker file
 ROOM = 64 << 20  # bytes that are left free
@@ -35,7 +39,7 @@ class Pull:
     progress: Progress = lambda more: None
     repaired: list[str] = field(default_factory=list)
     bytes: int = 0
-    _mended: dict[tuple[str, bool], tuple[str, Path]] = field(default_factory=dict)
+    _made: dict[tuple[str, bool, tuple[int, ...]], tuple[str, Path]] = field(default_factory=dict)
 
     def run(self, placements: Sequence[Placement], about: dict[str, Any]) -> None:
         """Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on."""
@@ -70,17 +74,39 @@ class Pull:
         return path
 
     def _parts(self, placement: Placement, blobs: dict[str, Path]) -> Parts:
-        return [(file.name, *self._mend(placement, file, blobs[file.sha256])) for file in placement.files]
+        return [(file.name, *self._ready(placement, file, blobs[file.sha256])) for file in placement.files]
 
-    def _mend(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
-        """The hash and place of the file as the trainer may have it: the very bytes, unless a repair is named."""
-        if PurePosixPath(file.name).name not in self.asking.mends:
+    def _ready(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
+        """The hash and place of the file as the trainer may have it: the very bytes, unless rows of it are flagged or
+        a repair is named."""
+        case = file.sha256, placement.moved, placement.without.get(file.name, ())
+        if case not in self._made:
+            self._made[case] = self._mend(placement, file, *self._without(placement, file, blob))
+        return self._made[case]
+
+    def _without(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
+        """The file without the prompts that hold a flagged row."""
+        flagged = placement.without.get(file.name, ())
+        if not flagged:
             return file.sha256, blob
-        case = file.sha256, placement.moved
-        if case not in self._mended:
-            drop = dropped_from(blob, file.name, moved=placement.moved)
-            self._mended[case] = self._repaired(placement, file, blob, drop) if drop else (file.sha256, blob)
-        return self._mended[case]
+        try:
+            from rolloutdeck.safe.exclude import exclude
+
+            path = blob.with_name(f"{blob.name}.without-{tag(flagged)}")
+            left_out = exclude(blob, path, flagged, placement.answers)
+        except (Refused, ImportError) as error:
+            raise BadInput(
+                f"{file.name} of {placement.entry} can't be replayed without its flagged rows: {error}."
+            ) from error
+        judge(path, file.name, self.asking)
+        self._tell(excluded(placement, file, left_out, self.asking))
+        return hash_of(path), path
+
+    def _mend(self, placement: Placement, file: File, sha256: str, blob: Path) -> tuple[str, Path]:
+        if PurePosixPath(file.name).name not in self.asking.mends:
+            return sha256, blob
+        drop = dropped_from(blob, file.name, moved=placement.moved)
+        return self._repaired(placement, file, blob, drop) if drop else (sha256, blob)
 
     def _repaired(self, placement: Placement, file: File, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
         from rolloutdeck.safe.repair import repair
@@ -92,12 +118,32 @@ class Pull:
             raise BadInput(f"{file.name} of {placement.entry} can't be mended: {error}") from error
         judge(path, file.name, self.asking)
         dropped = ", ".join(difference.dropped)
-        self.repaired.append(
+        self._tell(
             f"{file.name} of {placement.entry} is replayed without {dropped}: {self.asking.trainer} would end on them. "
             f"Its {difference.rows} rows and all other fields are the pinned ones."
         )
-        self.say(self.repaired[-1])
         return hash_of(path), path
+
+    def _tell(self, sentence: str) -> None:
+        self.repaired.append(sentence)
+        self.say(sentence)
+
+
+def tag(flagged: Sequence[int]) -> str:
+    """What tells a file without these records from one without others."""
+    return hashlib.sha256(repr(sorted(flagged)).encode()).hexdigest()[:12]
+
+
+def excluded(placement: Placement, file: File, left_out: LeftOut, asking: Asking) -> str:
+    """What was left out of a file, and why it is more than what is flagged."""
+    flagged, every = len(placement.without[file.name]), left_out.prompts + left_out.prompts_left
+    less = f"{left_out.prompts} of its {every} prompts ({left_out.rows} of {left_out.rows + left_out.rows_left} rows)"
+    fewer = f" {shorter(asking)[0].upper()}{shorter(asking)[1:]}." if asking.repeats else ""
+    return (
+        f"{file.name} of {placement.entry} is replayed without {less}, in which {flagged} flagged "
+        f"{'sample is' if flagged == 1 else 'samples are'}: all answers to a prompt go, since advantages compare them. "
+        f"The file is written by Rolloutdeck; what it holds of the other rows is what was pinned.{fewer}"
+    )
 
 
 def judge(path: Path, name: str, asking: Asking) -> None:

@@ -18,7 +18,10 @@ DIFFERENCE = ("fact", "pinned", "asking", "verdict", "loosened")
 
 @dataclass(frozen=True)
 class Source:
-    """An artifact of a pin. `files`: {relative path: {"sha256", "bytes"}}; `url` is its address on the server."""
+    """An artifact of a pin. `files`: {relative path: {"sha256", "bytes"}}; `url` is its address on the server.
+
+    `flagged`: file -> its records, counted from 0, that a person flagged bad; `whole`: in all its prompts there is one.
+    """
 
     key: str
     role: str
@@ -28,6 +31,8 @@ class Source:
     url: str = ""
     step_kind: str = "global_step"
     state: str = ""
+    flagged: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,4 +135,6 @@ def _source(told: Mapping[str, Any]) -> Source:
         str(told.get("url") or ""),
         str(told.get("step_kind") or "global_step"),
         str(told.get("state") or ""),
+        dict(told.get("flagged") or {}),
+        bool(told.get("whole")),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,9 @@ MOST_HOSTS = 50
 MOST_WANTED = 10_000  # files
 POLL_WRITTEN = timedelta(seconds=10)  # a poll sooner than this after the last is not written down
 ORIGIN = {"host": 120, "path": 1000, "command": 4000}  # longest, in characters
+# Where prompts are fed one by one, their ids end in the feed index that their files are dumped under.
+FEED_INDEX = re.compile(r"_([0-9]{1,18})\Z")
+PER_PROMPT = "async_rollout"  # the role whose artifacts are one prompt each
 State = Artifact.State
 
 

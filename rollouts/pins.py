@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ from django.utils import timezone
 
 from rolloutdeck import wire
 from rollouts import artifacts, audit, live, plans
-from rollouts.artifacts import ORIGIN
+from rollouts.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
 from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.ingest import FILES_KEY
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 MOST_NOTE = 10_000
 QUIET = timedelta(seconds=60)  # a sender that lives polls twice in this time
-# Where prompts are fed one by one, their ids end in the feed index that their files are dumped under.
-FEED_INDEX = re.compile(r"_([0-9]{1,18})\Z")
-PER_PROMPT = "async_rollout"  # the role whose artifacts are one prompt each
 State = Artifact.State
 
 

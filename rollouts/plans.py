@@ -13,7 +13,7 @@ from django.db.models import Max, QuerySet
 
 from rolloutdeck import compat, configuration, resolution, trainers, wire
 from rolloutdeck.errors import BadInput as NotUnderstood
-from rollouts import audit, live
+from rollouts import audit, exclusion, live
 from rollouts.artifacts import together
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
@@ -205,11 +205,13 @@ def has_begun(run: Run) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An entry beside a run that would replay it. `artifacts` are those of the role that the run loads, else all."""
+    """An entry beside a run that would replay it. `artifacts` are those of the role that the run loads, else all;
+    `excluded` is what is flagged bad in them."""
 
     entry: Entry
     artifacts: tuple[Artifact, ...]
     differences: tuple[compat.Difference, ...]
+    excluded: exclusion.Excluded = exclusion.NOTHING
 
     @property
     def refused(self) -> bool:
@@ -229,8 +231,9 @@ def verdict(revision: Revision | None, facts: Mapping[str, Any], steps: Iterable
     entries = entries_of(revision)
     loosened = revision.plan.project.loosened if revision else {}
     action, targets = revision.action if revision else "cache", [entry.target_step for entry in entries]
+    flagged, leave = exclusion.of(entry.pin for entry in entries), bool(revision and revision.exclude_flagged)
     return Verdict(
-        tuple(judged(entry, facts, loosened) for entry in entries),
+        tuple(judged(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
         tuple(resolution.strip(action, targets, steps)),
     )
 
@@ -243,11 +246,23 @@ def entries_of(revision: Revision | None) -> list[Entry]:
     return list(rows.prefetch_related("pin__artifacts__run").order_by("target_step"))
 
 
-def judged(entry: Entry, facts: Mapping[str, Any], loosened: Collection[str]) -> Judged:
+def judged(
+    entry: Entry,
+    facts: Mapping[str, Any],
+    loosened: Collection[str],
+    excluded: exclusion.Excluded | None = None,
+    leave: bool = False,
+) -> Judged:
+    """`leave`: what is flagged is left out, so that what is left of the artifact is compared."""
+    excluded = excluded or exclusion.NOTHING
     held = sorted(entry.pin.artifacts.all(), key=lambda one: (one.step, one.pk))
     fitting = [one for one in held if one.role == facts.get("role")] or held
-    pinned = fitting[0].facts if fitting else {}
-    return Judged(entry, tuple(fitting), tuple(compat.differences(pinned, facts, loosened)))
+    rows = excluded.artifacts.get(fitting[0].pk) if fitting else None
+    if leave and rows and not rows.whole:
+        found = exclusion.differences(fitting[0], rows, facts, loosened)
+    else:
+        found = compat.differences(fitting[0].facts if fitting else {}, facts, loosened)
+    return Judged(entry, tuple(fitting), tuple(found), excluded)
 
 
 def facts_of(run: Run) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class ProjectPlan(APIView):
             "plan": "Its name; `default` unless told.",
             "action": "cache (default), repeat or repeat_last: what happens past the last target.",
             "on_mismatch": "generate (default) or stop: what a run does at a step whose pin does not fit it.",
-            "exclude_flagged": "true: a pin with samples flagged bad is refused; trainers take whole batches.",
+            "exclude_flagged": "true: prompts with a sample flagged bad are left out of what is replayed.",
             "entries": "[{pin, target_step}], one for each target.",
         },
     }

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from django.db.models import Count
-
 from dashboard.api.shown import address, source
 from rolloutdeck.compat import Difference
 from rollouts import artifacts, pins
-from rollouts.models import Artifact, Flag, Pin, Revision, Run
+from rollouts.exclusion import Rows
+from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import Standing
 from rollouts.plans import Judged
 from rollouts.replays import Cell, Strip
-
-PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a pin, and of the step that it stands on
 
 
 def artifact(row: Artifact) -> dict[str, Any]:
@@ -89,37 +86,39 @@ def plan(name: str, revision: Revision | None) -> dict[str, Any]:
 
 
 def judged(rows: Sequence[Judged]) -> list[dict[str, Any]]:
-    """The entries of a plan for the run that asks: what to load, from where, and in what it differs."""
-    flagged = flagged_of(row.entry.pin for row in rows)
+    """The entries of a plan for the run that asks: what to load, from where, and in what it differs.
+
+    `flagged` of a source counts its samples that are flagged bad; `unplaced` those of them that are in none of its
+    files. Of an artifact, `flagged` is file -> records from 0, and `whole` that nothing of it is without a flag.
+    """
     return [
         {
             "target_step": row.entry.target_step,
             "pin": row.entry.pin_id,
             "role": row.artifacts[0].role if row.artifacts else "",
-            "source": {**source(row.entry.pin), "flagged": flagged[row.entry.pin_id]},
-            "artifacts": [to_load(one) for one in row.artifacts],
+            "source": {
+                **source(row.entry.pin),
+                "flagged": row.excluded.flagged,
+                "unplaced": row.excluded.unplaced,
+            },
+            "artifacts": [to_load(one, row.excluded.artifacts.get(one.pk)) for one in row.artifacts],
             "differences": differences(row.differences),
         }
         for row in rows
     ]
 
 
-def to_load(row: Artifact) -> dict[str, Any]:
+def to_load(row: Artifact, excluded: Rows | None) -> dict[str, Any]:
     names = ("role", "step_kind", "step", "state", "message", "facts", "files")
-    return {"id": row.key, **{name: getattr(row, name) for name in names}, "url": files_url(row)}
+    told = {
+        "flagged": {path: list(records) for path, records in excluded.records.items()} if excluded else {},
+        "whole": bool(excluded and excluded.whole),
+    }
+    return {"id": row.key, **{name: getattr(row, name) for name in names}, **told, "url": files_url(row)}
 
 
 def differences(rows: Iterable[Difference]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
-
-
-def flagged_of(rows: Iterable[Pin]) -> dict[int, int]:
-    """How many samples of each pinned step are flagged bad, by the pin's id."""
-    pins = {row.pk: tuple(getattr(row, name) for name in PLACE) for row in rows}
-    bad = Flag.objects.filter(step__run__in={place[0] for place in pins.values()}, label=Flag.Label.BAD)
-    places = bad.filter(withdrawn_at=None).values_list(*(f"step__{name}" for name in PLACE))
-    counts = {tuple(place): count for *place, count in places.annotate(Count("sample", distinct=True))}
-    return {pk: counts.get(place, 0) for pk, place in pins.items()}
 
 
 def cell(row: Cell) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
         said.append(f"when a pin does not fit: {before.on_mismatch} → {after.on_mismatch}")
     if before.exclude_flagged != after.exclude_flagged:
         said.append(
-            "pins with flagged samples are refused" if after.exclude_flagged else "flagged samples are replayed"
+            "prompts with a flagged sample are left out" if after.exclude_flagged else "flagged samples are replayed"
         )
     old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
     for step in sorted({*old, *new}):

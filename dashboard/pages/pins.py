@@ -17,7 +17,7 @@ from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
 from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row
 from rolloutdeck.trainers import TRAINERS
-from rollouts import plans
+from rollouts import exclusion, plans
 from rollouts.models import Entry, Pin, Project, Revision, Run
 from rollouts.plans import DEFAULT, Judged
 
@@ -175,15 +175,19 @@ def offered(page: Page, asking: Run | None) -> list[Run]:
 def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
     """Each pin of the draft beside the run that asks."""
     wanted = {pin for pin, _ in page.draft.entries}
-    found = Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run")
+    found = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
     facts = plans.facts_of(asking) if asking else {}
-    return {pin.pk: plans.judged(Entry(pin=pin), facts, page.project.loosened) for pin in found}
+    leave, loosened = page.draft.exclude_flagged, page.project.loosened
+    flagged = exclusion.of(found) if leave else {}
+    return {pin.pk: plans.judged(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave) for pin in found}
 
 
 def refusal(row: Row, judge: Judged | None) -> str:
     """Why the run would not replay a pin; empty when it would."""
     if row.state.word in ("unsafe", "gone"):
         return f"its files are {row.state.word}"
+    if judge and (why := exclusion.refusal(judge.excluded, [one.pk for one in judge.artifacts])):
+        return why
     facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
     return f"another {', '.join(facts)}" if facts else ""
 

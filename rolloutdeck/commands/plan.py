@@ -60,7 +60,7 @@ def _print(told: Row, run: Row | None, steps: int) -> None:
         print(f"Plan {told['plan']} replays nothing.")
         say("Pin a step on its page, give it a target step in the plan, and look again.")
         return
-    also = ", pins with flagged samples refused" if told.get("exclude_flagged") else ""
+    also = ", without prompts that hold a flagged sample" if told.get("exclude_flagged") else ""
     mismatch = "generate" if told["on_mismatch"] == "generate" else "stop"
     print(f"Plan {told['plan']}@{number}: {told['action']}, {mismatch} where a pin does not fit{also}.")
     _print_entries(entries, judged=run is not None)

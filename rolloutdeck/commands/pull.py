@@ -125,12 +125,11 @@ def _sent(server: Server, path: str, body: dict[str, Any]) -> Any:
 
 def _placements(plan: Plan, asking: Asking, most: int | None) -> list[Placement]:
     """What is laid out, after saying what differs and what is left out. Raises BadInput where nothing is left."""
-    if plan.exclude_flagged:
-        _no_flags(plan)
     _warn(plan)
     placements, left_out = placing.placements(plan, asking, placing.steps_of(plan, asking, most))
     for text in left_out:
         _tell(text)
+    _tell_left_out(plan)
     if not placements:
         raise BadInput(f"Nothing of the plan {plan} can be replayed{'' if left_out else ' in so few steps'}.")
     return placements
@@ -151,15 +150,12 @@ def _tell(text: str) -> None:
     say(printable(text, lines=False))
 
 
-def _no_flags(plan: Plan) -> None:
-    """A trainer takes whole batches, so nothing can be left out of one."""
-    for entry in plan.entries:
-        count = int(entry.source.get("flagged") or 0)
-        if count:
-            raise BadInput(
-                f"The plan {plan} leaves out flagged samples, and {entry} has {plural(count, 'sample')} flagged bad: "
-                f"the trainer takes whole batches only. Withdraw the flags, take the pin out, or save the plan without."
-            )
+def _tell_left_out(plan: Plan) -> None:
+    """Where each prompt has its own files, which of them a flag leaves out: the run generates them."""
+    for entry in plan.entries if plan.exclude_flagged else ():
+        if prompts := placing.left_out_prompts(entry):
+            what = f"{'prompt' if len(prompts) == 1 else 'prompts'} {ranges(prompts)}"
+            _tell(f"Target step {entry.target} ({entry}) is replayed without {what}: flagged, generated again.")
 
 
 def _told() -> Any:

@@ -71,6 +71,16 @@ class Asking:
         """The files that may need one of the repairs of `safe.repair` before this trainer can load them."""
         return (GEN,) if self.role == "rollout" and not self.v2 else ()
 
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """The files of which rows can be left out; in 0.8 the labels of the rows lie in a file of their own."""
+        return () if self.v2 else (GEN, TQ)
+
+    @property
+    def repeats(self) -> bool:
+        """V1 goes around the prompts that it finds until its batch is full; V0 ends on a batch of another size."""
+        return self.role == "rollout_tq"
+
     def step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
 

@@ -149,7 +149,8 @@ def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(ask: Ask
     assert (answer["plan"], answer["revision"], answer["bound"]["revision"]) == ("default", 1, "default@1")
     [entry] = answer["entries"]
     assert (entry["target_step"], entry["pin"], entry["role"]) == (1, pin, "rollout")
-    assert entry["source"] == {"run": "u1", "name": "source", "step": 3, "step_kind": "global_step", "flagged": 0}
+    place = {"run": "u1", "name": "source", "step": 3, "step_kind": "global_step"}
+    assert entry["source"] == {**place, "flagged": 0, "unplaced": 0}
     [load] = entry["artifacts"]
     assert (load["id"], load["state"], load["files"]) == (artifact.key, "ready", manifest_of(FILES))
     assert load["url"] == f"/api/v1/runs/u1/artifacts/{artifact.key}/files/"

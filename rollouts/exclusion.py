@@ -1,0 +1,173 @@
+"""What a plan leaves out that replays nothing flagged bad: which rows of a pin's files, and what is left of its facts.
+
+A sample is found in a file by the dumps that were made of it: the sample's own, or one that joined it. Where an
+artifact is one prompt, the samples of the trained step name it by their group. Whoever lays a file out leaves out all
+answers to the prompt of a flagged row, so facts shrink by whole prompts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rolloutdeck import compat
+from rollouts.artifacts import FEED_INDEX, PER_PROMPT
+from rollouts.merging import ARTIFACT
+from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
+
+PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one
+REPEATS = ("rollout_tq",)  # roles whose trainer repeats prompts where a batch has fewer than it asks for
+FEWER = ("rows", "prompts")  # facts that shrink
+
+Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Of one artifact: path -> records that are flagged, counted from 0; `prompts` of it hold one."""
+
+    records: Mapping[str, tuple[int, ...]]
+    prompts: int
+    whole: bool = False
+
+    def left(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The facts of what is left. Only those that are known change."""
+        rows, prompts = facts.get("rows"), facts.get("prompts")
+        if not isinstance(prompts, int) or not prompts:
+            return dict(facts)
+        left = {"prompts": prompts - self.prompts}
+        if isinstance(rows, int):
+            left["rows"] = rows * left["prompts"] // prompts
+        return {**facts, **left}
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """Of one pin: how many samples are flagged bad, how many of them stand in no row of its files, and the rows."""
+
+    flagged: int = 0
+    unplaced: int = 0
+    artifacts: Mapping[int, Rows] = field(default_factory=dict)
+
+
+NOTHING = Excluded()
+
+
+def of(pins: Iterable[Pin]) -> dict[int, Excluded]:
+    """By the pin's id; pins without a flagged sample are left out. `artifacts` are those that are prefetched."""
+    wanted = {pin.pk: pin for pin in pins}
+    held = {pk: list(pin.artifacts.all()) for pk, pin in wanted.items()}
+    places = {pk: {place_of(pin), *map(place_of, held[pk])} for pk, pin in wanted.items()}
+    bad = flagged({place[0] for every in places.values() for place in every})
+    if not bad:
+        return {}
+    found = Found({sample for samples in bad.values() for sample in samples})
+    return {
+        pk: excluded(samples, held[pk], found)
+        for pk, every in places.items()
+        if (samples := {sample for place in every for sample in bad.get(place, ())})
+    }
+
+
+def place_of(row: Pin | Artifact) -> Place:
+    return tuple(getattr(row, name) for name in PLACE)
+
+
+def flagged(runs: Iterable[int]) -> dict[Place, set[str]]:
+    """The samples that are flagged bad, by the place of their step."""
+    bad = Flag.objects.filter(step__run__in=list(runs), label=Flag.Label.BAD, withdrawn_at=None)
+    found: dict[Place, set[str]] = defaultdict(set)
+    for sample, *place in bad.values_list("sample", *(f"step__{name}" for name in PLACE)):
+        found[tuple(place)].add(sample)
+    return found
+
+
+class Found:
+    """Where flagged samples lie: `groups` of each, and its places as (run, artifact's key, path, record)."""
+
+    def __init__(self, samples: Iterable[str]) -> None:
+        rows = list(Sample.objects.filter(pk__in=list(samples)).values_list("pk", "dump", "ordinal", "group"))
+        self.groups = {sample: group for sample, _, _, group in rows}
+        seen = Sighting.objects.filter(sample__in=list(self.groups)).values_list("sample", "dump", "ordinal")
+        self._at = [(sample, dump, ordinal) for sample, dump, ordinal, _ in rows] + list(seen)
+        dumps = {dump for _, dump, _ in self._at}
+        made = Dump.objects.filter(pk__in=dumps, source__startswith=ARTIFACT)
+        self._files = {pk: (run, *split(source)) for pk, run, source in made.values_list("pk", "run", "source")}
+
+    def places(self) -> Iterator[tuple[str, tuple[int, str], str, int]]:
+        """(sample, artifact's run and key, path, record)."""
+        for sample, dump, ordinal in self._at:
+            if dump in self._files:
+                run, key, path = self._files[dump]
+                yield sample, (run, key), path, ordinal
+
+
+def split(source: str) -> tuple[str, str]:
+    key, _, path = source.removeprefix(ARTIFACT).partition("/")
+    return key, path
+
+
+def excluded(samples: set[str], artifacts: Iterable[Artifact], found: Found) -> Excluded:
+    """Of a pin with these flagged samples."""
+    known = {(one.run_id, one.key): one for one in artifacts}
+    records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    prompts: dict[int, set[str]] = defaultdict(set)
+    placed: set[str] = set()
+    for sample, name, path, record in found.places():
+        if sample in samples and (one := known.get(name)):
+            placed.add(sample)
+            records[one.pk][path].add(record)
+            prompts[one.pk].add(group_of(one, found.groups[sample], path, record))
+    for one in known.values():
+        if one.role == PER_PROMPT and (own := {sample for sample in samples if fed_as(found.groups.get(sample), one)}):
+            placed |= own
+            prompts[one.pk].add("")
+    return Excluded(
+        len(samples),
+        len(samples - placed),
+        {one.pk: rows(one, records[one.pk], prompts[one.pk]) for one in known.values() if one.pk in prompts},
+    )
+
+
+def group_of(artifact: Artifact, group: str, path: str, record: int) -> str:
+    """What tells the sample's prompt from the others of the artifact; its group may come from another dump."""
+    answers = artifact.facts.get("samples_per_prompt")
+    return group or (f"{path} {record // answers}" if isinstance(answers, int) and answers else f"{path} {record}")
+
+
+def fed_as(group: str | None, artifact: Artifact) -> bool:
+    """Whether a sample of this group was generated for the prompt that the artifact holds."""
+    fed = FEED_INDEX.search(group or "")
+    return fed is not None and int(fed[1]) == artifact.step
+
+
+def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> Rows:
+    known = artifact.facts.get("prompts")
+    whole = artifact.role == PER_PROMPT or (isinstance(known, int) and len(prompts) >= known)
+    return Rows({path: tuple(sorted(one)) for path, one in sorted(records.items())}, len(prompts), whole)
+
+
+def differences(
+    artifact: Artifact, rows: Rows, facts: Mapping[str, Any], loosened: Iterable[str]
+) -> list[compat.Difference]:
+    """Those of what is left of an artifact. Fewer rows are a warning where the trainer repeats prompts to fill up."""
+    loose = list(loosened)
+    if artifact.role not in REPEATS:
+        return compat.differences(rows.left(artifact.facts), facts, loose)
+    pinned = {one.fact: one for one in compat.differences(artifact.facts, facts, loose)}
+    left = compat.differences(rows.left(artifact.facts), facts, [*loose, *FEWER])
+    return [pinned.get(one.fact, one) for one in left]
+
+
+def refusal(found: Excluded, artifacts: Iterable[int]) -> str:
+    """Why a pin can't be replayed without what is flagged; empty where it can. `artifacts` are those of the pin."""
+    if found.unplaced:
+        return f"{found.unplaced} of its flagged samples can't be found in its files"
+    ids = list(artifacts)
+    return "all its prompts are flagged" if ids and all(is_whole(found, pk) for pk in ids) else ""
+
+
+def is_whole(found: Excluded, artifact: int) -> bool:
+    return artifact in found.artifacts and found.artifacts[artifact].whole

@@ -1,0 +1,131 @@
+"""What a plan leaves out that replays nothing flagged bad: the rows of a pin's files, found by its samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import exclusion, flags, pins, plans
+from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import DUMPS, generation, indexed, line
+from tests.rollouts.skipped import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
+
+pytestmark = pytest.mark.django_db
+
+FACTS = {**SHAPE, "prompts": 8, "rows": 32}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def pinned(run: Run, by: User, path: Any = V0, **more: Any) -> tuple[Pin, Artifact]:
+    """A step whose files have come and were indexed, pinned."""
+    artifact = ready(run, path, **{"facts": {"role": more.get("role", "rollout"), **FACTS}, **more})
+    worked(run)
+    kind = more.get("step_kind", "global_step")
+    return pins.pin(run, artifact.step, by, step_kind=kind)[0], artifact
+
+
+def flag(sample: Sample, by: User, label: str = "bad") -> Flag:
+    return Flag.objects.create(run=sample.step.run, sample=sample.id, step=sample.step, user=by, label=label)
+
+
+def samples(run: Run) -> list[Sample]:
+    return list(Sample.objects.filter(step__run=run).select_related("step__run").order_by("ordinal"))
+
+
+def test_a_flagged_sample_is_a_record_of_the_file_that_it_came_from(run: Run, owner: User) -> None:
+    pin, artifact = pinned(run, owner)
+    for place in (5, 6, 9):
+        flag(samples(run)[place], owner)
+    found = exclusion.of([pin])[pin.pk]
+    assert (found.flagged, found.unplaced) == (3, 0)
+    assert found.artifacts == {artifact.pk: exclusion.Rows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
+
+
+def test_only_standing_flags_that_say_bad_count(run: Run, owner: User) -> None:
+    pin, _ = pinned(run, owner)
+    flag(samples(run)[0], owner, "good")
+    flags.withdraw(flag(samples(run)[1], owner), owner)
+    assert exclusion.of([pin]) == {}
+
+
+def test_a_text_that_a_batch_joined_is_found_in_the_batch(run: Run, owner: User) -> None:
+    """V0: the trainer's own file has another order than the batch; its samples are joined by prompt and response."""
+    tokenizer(run)
+    indexed(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes(), format="verl-jsonl")
+    pin, artifact = pinned(run, owner)
+    sample = samples(run)[7]
+    flag(sample, owner)
+    (rows,) = exclusion.of([pin])[pin.pk].artifacts.values()
+    (record,) = rows.records["gen_batch.dp"]
+    assert exclusion.Sighting.objects.get(sample=sample.id).ordinal == record
+    assert rows.prompts == 1
+
+
+def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> None:
+    indexed(run, line(generation(prompt="nothing like it", step=1)), format="verl-jsonl")
+    pin, _ = pinned(run, owner)
+    flag(samples(run)[0], owner)
+    found = exclusion.of([pin])[pin.pk]
+    assert (found.flagged, found.unplaced, dict(found.artifacts)) == (1, 1, {})
+    assert exclusion.refusal(found, []) == "1 of its flagged samples can't be found in its files"
+
+
+def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
+    """A trainer's step that was trained on the prompt `feed`, whose own files are an artifact."""
+    artifact = ready(
+        run, ASYNC, step=feed, role="async_rollout", step_kind="feed_index",
+        facts={**SHAPE, "role": "async_rollout", "prompts": 1, "rows": 4},
+    )  # fmt: skip
+    row = {"prompt": "p", "response": "r", "group": f"uid_sample_0_{feed}"}
+    indexed(run, line(row), format="native")
+    return pins.pin(run, 1, owner)[0], artifact
+
+
+def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: Run, owner: User) -> None:
+    pin, artifact = fed(run, owner, 7)
+    flag(Sample.objects.get(group="uid_sample_0_7"), owner)
+    found = exclusion.of([pin])[pin.pk]
+    assert found.artifacts[artifact.pk].whole and found.unplaced == 0
+    assert exclusion.refusal(found, [artifact.pk]) == "all its prompts are flagged"
+    assert exclusion.refusal(found, [artifact.pk, -1]) == ""
+
+
+def judged(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
+    entry, found = Entry(pin=pin), exclusion.of([pin]).get(pin.pk)
+    differences = plans.judged(entry, facts, more.pop("loosened", ()), found, **{"leave": True, **more}).differences
+    return {one.fact: (one.pinned, one.asking, one.verdict) for one in differences if one.fact in ("rows", "prompts")}
+
+
+ASKING = {"role": "rollout", **FACTS}
+
+
+def test_a_trainer_that_takes_whole_batches_refuses_a_batch_that_became_shorter(run: Run, owner: User) -> None:
+    pin, _ = pinned(run, owner)
+    flag(samples(run)[5], owner)
+    assert judged(pin, ASKING) == {"rows": (28, 32, "refuse"), "prompts": (7, 8, "refuse")}
+    assert judged(pin, {**ASKING, "rows": 28, "prompts": 7}) == {}
+    assert judged(pin, ASKING, leave=False) == {}
+
+
+def test_a_trainer_that_repeats_prompts_is_only_warned_of_a_batch_that_became_shorter(run: Run, owner: User) -> None:
+    pin, _ = pinned(run, owner, V1, role="rollout_tq")
+    flag(samples(run)[5], owner)
+    asking = {**ASKING, "role": "rollout_tq"}
+    assert judged(pin, asking) == {"rows": (28, 32, "warn"), "prompts": (7, 8, "warn")}
+    other = {**asking, "rows": 64, "prompts": 16}
+    assert judged(pin, other) == {"rows": (32, 64, "refuse"), "prompts": (8, 16, "refuse")}
+
+
+def test_as_many_pins_cost_no_more_queries(run: Run, owner: User, django_assert_max_num_queries: Any) -> None:
+    pin, _ = pinned(run, owner)
+    flag(samples(run)[0], owner)
+    found = list(Pin.objects.filter(pk=pin.pk).prefetch_related("artifacts"))
+    with django_assert_max_num_queries(4):
+        exclusion.of(found * 3)

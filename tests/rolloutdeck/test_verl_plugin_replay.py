@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rolloutdeck import fetch, placing
 from rolloutdeck.trainers.verl_layout import asking
-from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin import hooks, reading
 from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
 
 SETTINGS = {
@@ -51,7 +52,7 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> Replay:
 
 def outcome(asked: Replay) -> tuple[str, Any, str]:
     """What was reported when step 3 came, and the run generated."""
-    assert asked.folder(3) is None
+    assert asked.loaded(3) is None
     ((step, found, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
     assert step == 3
     return found, pin, reason
@@ -84,9 +85,9 @@ def test_flagged_rows_that_the_plan_leaves_out_refuse_the_pin() -> None:
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
     asked = replay(on_mismatch="stop")
     with pytest.raises(hooks.Stop, match="default@2 says to stop .* Step 3"):
-        asked.folder(3)
+        asked.loaded(3)
     with pytest.raises(hooks.Stop):
-        hooks.harmless(asked.folder)(3)
+        hooks.harmless(asked.loaded)(3)
 
 
 def test_prompts_are_compared_by_role_and_text_alone() -> None:
@@ -94,3 +95,25 @@ def test_prompts_are_compared_by_role_and_text_alone() -> None:
     assert text_of(asked) == text_of([{"content": "2+2?", "role": "user"}])
     assert text_of(asked) != text_of([{"role": "user", "content": "2+3?"}])
     assert text_of(asked) != text_of([{"role": "system", "content": "2+2?"}])
+
+
+torch = SimpleNamespace(load=lambda path, **_: f"unpickled {path}", tensor=lambda value: [value])
+
+
+def reads(path: str, times: int = 1, *, also: int = 0) -> Any:
+    return torch.tensor(torch.load(path, weights_only=False)), times, also
+
+
+def helped(path: str) -> Any:
+    return reads(path)
+
+
+def test_code_of_verl_reads_by_us_and_does_all_else_as_it_did() -> None:
+    made = reading.instead(reads, lambda path: f"read {path}")
+    assert made("a.pt", also=2) == (["read a.pt"], 1, 2)
+    assert reads("a.pt") == (["unpickled a.pt"], 1, 0)
+
+
+def test_only_code_that_calls_torch_load_itself_can_be_made_to_read_by_us() -> None:
+    assert reading.by_torch(reads)
+    assert not any(map(reading.by_torch, (helped, None, torch)))

@@ -35,8 +35,9 @@ def ask(product: Product, method: str, path: str, body: Any = None, **headers: s
 
 
 def training(product: Product, script: str, name: str, folder: Path, *words: str, **environ: str) -> Training:
-    """A run called `name` in the project `default`."""
+    """A run called `name` in the project `default`, which ends if verl itself unpickles a dump."""
     folder.mkdir(exist_ok=True)
+    environ["NO_UNPICKLING"] = "yes"
     told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
     return train(script, *words, folder=folder, **{**told, "ROLLOUTDECK_RUN": name, **environ})
 
@@ -67,7 +68,7 @@ def planned(product: Product, plan: str, run: str, targets: dict[int, int], **mo
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("source")
-    found = training(product, "v0.py", "source", folder, "", *DUMPS)
+    found = training(product, "v0.py", "source", folder, "odd", *DUMPS)
     told = product.get(f"runs/{run_of(product, 'source')}/artifacts/")
     (folder / "registered.json").write_text(json.dumps(told["results"]))
     kept(product, "source", folder / "dumps")
@@ -107,6 +108,17 @@ def test_a_pin_whose_prompts_are_others_is_refused_and_the_step_generated(
     until(lambda: events(product, "v0-moved"))
     assert events(product, "v0-moved") == [(2, "refused", None)]
     assert reason(product, "v0-moved", 2) == "the prompts of 4 of 4 rows are not those that were answered"
+
+
+def test_a_batch_that_would_have_to_be_unpickled_is_refused_and_the_step_generated(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "odd", run_of(product, "source"), {2: 2})
+    found = training(product, "v0.py", "v0-odd", tmp_path, "other", ROLLOUTDECK_PLAN="odd")
+    assert [text for text, _ in answers(found, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
+    until(lambda: events(product, "v0-odd"))
+    assert events(product, "v0-odd") == [(2, "refused", None)]
+    assert reason(product, "v0-odd", 2).startswith("it can't be built without unpickling it: its column 'odd':")
 
 
 def test_a_run_of_another_shape_generates_and_says_which_fact_differs(

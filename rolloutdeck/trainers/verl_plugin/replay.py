@@ -1,9 +1,9 @@
-"""A run's replay plan inside verl: the pin of a step is fetched when the step comes, verified, and put where verl's
-own skip classes load it from.
+"""A run's replay plan inside verl: the pin of a step is fetched when the step comes, verified, and loaded by the safe
+reader in verl's stead.
 
-A folder of this process alone holds the bytes. Each is checked by its hash and by `safe.check` after it has arrived,
-so verl unpickles only what is judged loadable. A pin that cannot be had or does not fit costs a generation, never the
-run, unless the plan says to stop.
+A folder of this process alone holds the bytes. Each file is checked by its hash and by `safe.check` after it has
+arrived, and its batch is built from what is read; verl unpickles none of it. A pin that cannot be had or does not fit
+costs a generation, never the run, unless the plan says to stop.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,12 +28,25 @@ from rolloutdeck.pull import Pull
 from rolloutdeck.replay import Plan
 from rolloutdeck.replay_folder import ReplayFolder
 from rolloutdeck.resolution import resolve
+from rolloutdeck.safe.errors import Refused
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl_plugin import hooks
 from rolloutdeck.trainers.verl_plugin.session import Session, plain
 from rolloutdeck.voice import log
 
 FLAGGED = "some of its rows are flagged, which the plan leaves out, and a batch of verl's has a fixed number of rows"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A step that is replayed: `batches` are what verl's loader would have returned for the files below `folder`."""
+
+    folder: Path
+    batches: Mapping[Path, Any]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(batch["keys"] if isinstance(batch, dict) else batch) for batch in self.batches.values())
 
 
 class Replay:
@@ -52,7 +65,7 @@ class Replay:
         try:
             found, left_out = placing.placements(self.plan, self.asking, placing.steps_of(self.plan, self.asking, None))
         except BadInput as error:
-            self._left(0, "refused", str(error))
+            self.leave(0, "refused", str(error))
             return {}
         for text in left_out:
             log.warning("%s", text)
@@ -68,8 +81,8 @@ class Replay:
             return step in self.by_folder
         return self._entry(step) is not None
 
-    def folder(self, step: int, prompts: Sequence[Any] | None = None) -> Path | None:
-        """The step's folder with the pin's files, or None where the run has to generate, which is then reported.
+    def loaded(self, step: int, prompts: Sequence[Any] | None = None) -> Loaded | None:
+        """What the step replays, or None where the run has to generate, which is then reported.
 
         `prompts` are the messages of the rows that ask, where the trainer keeps its own labels for the pinned rows.
         Raises Stop.
@@ -77,23 +90,25 @@ class Replay:
         start = time.monotonic()
         placement, reason = self._placement(step)
         if placement is None:
-            self._left(step, "refused", reason)
+            self.leave(step, "refused", reason)
             return None
         try:
-            folder, rows = self._brought(placement)
-            reason = self._differs(folder / GEN, prompts)
+            found = self._brought(placement)
+            reason = differs(found, prompts)
+        except Refused as error:
+            reason = f"it can't be built without unpickling it: {error}"
         except Exception as error:  # whatever it is, the step can be generated
-            self._left(step, "miss", str(error) or type(error).__name__)
+            self.leave(step, "miss", str(error) or type(error).__name__)
             return None
         if reason:
-            self._left(step, "refused", reason)
+            self.leave(step, "refused", reason)
             return None
         seconds = time.monotonic() - start
         self.session.run.report_replay(
-            step, "hit", pin=placement.entry.pin, rows=rows, seconds=seconds, step_kind=self.step_kind
+            step, "hit", pin=placement.entry.pin, rows=found.rows, seconds=seconds, step_kind=self.step_kind
         )
-        log.info("Step %d replays %s: %d rows in %.1f s.", step, placement.entry, rows, seconds)
-        return folder
+        log.info("Step %d replays %s: %d rows in %.1f s.", step, placement.entry, found.rows, seconds)
+        return found
 
     def _placement(self, step: int) -> tuple[Placement | None, str]:
         if self.by_folder is not None:
@@ -108,37 +123,21 @@ class Replay:
         flagged = self.plan.exclude_flagged and placement.entry.source.get("flagged")
         return (None, FLAGGED) if flagged else (placement, "")
 
-    def _brought(self, placement: Placement) -> tuple[Path, int]:
-        """The folder and how many rows it has. Raises BadInput, Refused, OSError."""
-        from rolloutdeck.safe.batch import open_batch
-
+    def _brought(self, placement: Placement) -> Loaded:
+        """Raises BadInput, Refused, OSError."""
         settings = Settings.read()
         server = Server(settings.url, settings.token, settings.ca_bundle)
         pull = Pull(server, self.asking, ReplayFolder(self.root), lambda text: log.info("%s", text))
         pull.run([placement], {"plan": str(self.plan)})
         for text in pull.repaired:
             log.warning("%s", text)
-        folder, rows = self.root / placement.folder, 0
-        for file in placement.files:
-            if PurePosixPath(file.name).name in self.asking.formats:
-                with open_batch(folder / file.name) as batch:
-                    rows += batch.rows
-        return folder, rows
+        from rolloutdeck.trainers.verl_plugin.loading import load  # and torch, which only a hit needs
 
-    def _differs(self, path: Path, prompts: Sequence[Any] | None) -> str:
-        """Why the pinned rows are no answers to these prompts; "" where they are, or where nobody can tell."""
-        if prompts is None:
-            return ""
-        from rolloutdeck.safe.batch import open_batch
+        folder = self.root / placement.folder
+        files = [folder / file.name for file in placement.files if PurePosixPath(file.name).name in self.asking.formats]
+        return Loaded(folder, {file: load(file) for file in files})
 
-        with open_batch(path) as batch:
-            pinned = batch.column("raw_prompt") if "raw_prompt" in batch.columns else []
-            if len(prompts) != batch.rows:
-                return f"rows: {batch.rows} pinned, {len(prompts)} asked for"
-        wrong = sum(text_of(one) != text_of(other) for one, other in zip(pinned, prompts, strict=False))
-        return f"the prompts of {wrong} of {len(prompts)} rows are not those that were answered" if wrong else ""
-
-    def _left(self, step: int, outcome: str, reason: str) -> None:
+    def leave(self, step: int, outcome: str, reason: str) -> None:
         """Reports a step that is generated after all. Raises Stop where the plan asks for it."""
         entry = self._entry(step)
         pin = entry.pin if entry else None
@@ -155,6 +154,17 @@ class Replay:
             return self.by_folder[step].entry if step in self.by_folder else None
         target = resolve(self.plan.action, [entry.target for entry in self.plan.entries], step)
         return next((entry for entry in self.plan.entries if entry.target == target), None)
+
+
+def differs(found: Loaded, prompts: Sequence[Any] | None) -> str:
+    """Why the pinned rows are no answers to these prompts; "" where they are, or where nobody can tell."""
+    if prompts is None:
+        return ""
+    if len(prompts) != found.rows:
+        return f"rows: {found.rows} pinned, {len(prompts)} asked for"
+    pinned = found.batches[found.folder / GEN].non_tensor_batch.get("raw_prompt", ())
+    wrong = sum(text_of(one) != text_of(other) for one, other in zip(pinned, prompts, strict=False))
+    return f"the prompts of {wrong} of {len(prompts)} rows are not those that were answered" if wrong else ""
 
 
 def text_of(messages: Any) -> str:

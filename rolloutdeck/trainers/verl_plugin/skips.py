@@ -1,8 +1,9 @@
-"""verl's three rollout-skip roles, registered again: a step that the plan has a pin for is loaded from there, all else
+"""verl's three rollout-skip roles, registered again: a step that the plan has a pin for is taken from there, all else
 is as verl and its `skip.*` settings have it. What verl dumps is told to the server, so that it can be pinned.
 
-`SkipManager` asks `step in skip.steps`, then `meet_precondition`, then loads from `_get_step_dump_dir(step)`; V1 asks
-`maybe_load_and_inject`, which does the same. A role counts only in the trainer that it is made for.
+`SkipManager` asks `step in skip.steps`, then `meet_precondition`, then has `warp_function` load the step; V1 asks
+`maybe_load_and_inject`, which has `load_dump_data` do it. What they would unpickle was built by the safe reader. A role
+counts only in the trainer that it is made for.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_layout import GEN
+from rolloutdeck.trainers.verl_plugin import hooks, reading
 from rolloutdeck.trainers.verl_plugin.replay import Replay, opened
 from rolloutdeck.trainers.verl_plugin.session import Session, session_of
 
 ROLES = ("rollout", "rollout_tq", "async_rollout")
 MARK = "_rolloutdeck_role"
+OTHER = "this verl loads its dumps in another way than Rolloutdeck knows, and may have unpickled it"
 
 
 def patch(module: ModuleType) -> None:
@@ -54,6 +57,7 @@ class Steps(Container[int]):
 
 def pinned(role: str, theirs: Any) -> Any:
     """A subclass of verl's class for the role."""
+    known_way = loads_as_known(role, theirs)
 
     class Pinned(theirs):  # type: ignore[misc]
         steps: Any
@@ -64,7 +68,8 @@ def pinned(role: str, theirs: Any) -> Any:
             self.session: Session | None = known(global_config)
             found = replay_of(global_config)
             self.replay = found if found and found.asking.role == role else None
-            self.placed: dict[int, Path] = {}
+            self.placed: dict[int, Path] = {}  # the step that is replayed, and its folder
+            self.built: dict[Path, Any] = {}  # what its files hold, until it is taken
             self.own: Container[int] = list(self.steps) if self.enable else []
             if self.session and self.own:
                 self.session.dumps = True
@@ -73,12 +78,28 @@ def pinned(role: str, theirs: Any) -> Any:
 
         def meet_precondition(self, step: int, *args: Any, **kwargs: Any) -> bool:
             self.placed.clear()
+            self.built.clear()
             if self.replay is None or not self.replay.wants(step):
                 return bool(super().meet_precondition(step, *args, **kwargs))
-            folder = self.replay.folder(step, prompts_of(args, kwargs))
-            if folder is not None:
-                self.placed[step] = folder
-            return folder is not None
+            if not known_way:
+                self.replay.leave(step, "refused", OTHER)
+                return False
+            found = self.replay.loaded(step, prompts_of(args, kwargs))
+            if found is not None:
+                self.placed[step] = found.folder
+                self.built.update(found.batches)
+            return found is not None
+
+        def warp_function(self, step: int, *args: Any, **kwargs: Any) -> Any:
+            if step in self.placed:
+                return self.built.pop(self.placed[step] / GEN)
+            return super().warp_function(step, *args, **kwargs)
+
+        def load_dump_data(self, step: int, *args: Any, **kwargs: Any) -> None:
+            load = theirs.load_dump_data
+            if step in self.placed:
+                load = reading.instead(load, self.built.pop)
+            load(self, step, *args, **kwargs)
 
         def _get_step_dump_dir(self, step: int) -> Path:
             return self.placed.get(step) or Path(super()._get_step_dump_dir(step))
@@ -95,6 +116,12 @@ def pinned(role: str, theirs: Any) -> Any:
     setattr(Pinned, MARK, role)
     Pinned.__name__ = Pinned.__qualname__ = theirs.__name__
     return Pinned
+
+
+def loads_as_known(role: str, theirs: Any) -> bool:
+    if role == "rollout_tq":
+        return reading.by_torch(getattr(theirs, "load_dump_data", None))
+    return hasattr(theirs, "warp_function")
 
 
 def prompts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -40,7 +40,7 @@ def objects(values: list[Any]) -> Any:
     return column
 
 
-def batch() -> DataProto:
+def batch(but: str = "") -> DataProto:
     columns = {
         "uid": objects([str(number) for number in range(ROWS)]),
         "letters": numpy.array(["a", "bb"] * (ROWS // 2)),
@@ -49,18 +49,23 @@ def batch() -> DataProto:
         "acc": numpy.array([True] * ROWS),
         "extra_info": objects([PLAIN] * ROWS),
     }
+    columns.pop(but, None)
     meta = {"timing": {"gen": numpy.float64(1.5)}, "keys": ["a"], "ordered": collections.OrderedDict(a=1)}
     return DataProto.from_dict(tensors=TENSORS, non_tensors=columns, meta_info=meta)
 
 
 def protos(folder: Path) -> None:
     batch().save_to_disk(folder / "torch.dp")
+    batch(but="fortran").save_to_disk(folder / "every_type.dp")
     DataProto.from_dict(tensors={"one": torch.ones(1, 1)}).save_to_disk(folder / "one.dp")
     DataProto(batch=TensorDict({}, batch_size=[4])).save_to_disk(folder / "no_fields.dp")
     DataProto(batch=None, non_tensor_batch={"a": numpy.arange(4)}).save_to_disk(folder / "no_batch.dp")
     os.environ[NUMPY] = "numpy"
     batch().save_to_disk(folder / "numpy.dp")
     DataProto(batch=TensorDict({"jagged": JAGGED}, batch_size=[2])).save_to_disk(folder / "numpy_nested.dp")
+    unlike = batch(but="fortran")
+    unlike.batch.pop("empty")  # verl itself can't load a tensor without values that it wrote in this way
+    unlike.save_to_disk(folder / "numpy_every_type.dp")
 
 
 def queues(folder: Path) -> None:

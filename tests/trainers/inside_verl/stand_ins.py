@@ -1,9 +1,12 @@
 """What has to stand in for GPUs where real verl code runs on a CPU: the language model, its servers, the optimiser.
 
-Run by the trainers' environment only. The texts, scores and log-probs that come out are functions of their input.
+With NO_UNPICKLING in the environment, verl's skip roles raise instead of unpickling a dump. Run by the trainers'
+environment only. The texts, scores and log-probs that come out are functions of their input.
 """
 
+import os
 import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -12,10 +15,19 @@ from tensordict import TensorDict
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
-from verl.utils.skip import SkipManager
+from verl.utils.skip import SkipManager, rollout_skip
 
 WORDS = ["<pad>", "<eos>", "What", "is", "plus", "?", "sum", "wrong", *map(str, range(30))]
 PROMPT, RESPONSE = 8, 6
+
+
+def unpickled(*_, **__):
+    raise AssertionError("verl unpickles a dump")
+
+
+if os.environ.get("NO_UNPICKLING"):
+    rollout_skip.torch = SimpleNamespace(load=unpickled, save=torch.save)
+    rollout_skip.DataProto = SimpleNamespace(load_from_disk=unpickled)
 
 
 def tokenizer():
@@ -84,11 +96,12 @@ def ids(text, width, side):
 class Model:
     """Stands in for the agent loop manager: a right answer for the first of a group, a wrong one for the others.
 
-    `mood` changes what it says; in the mood `silent` the last answer is empty, as of an aborted request.
+    `mood` changes what it says; in the mood `silent` the last answer is empty, as of an aborted request. `odd`: the
+    answers to prompt 2 come with a column that is not built without unpickling.
     """
 
     def __init__(self):
-        self.mood, self.calls = "", 0
+        self.mood, self.calls, self.odd = "", 0, False
 
     @SkipManager.annotate(role="rollout")  # as verl's own has it
     def generate_sequences(self, batch):
@@ -97,7 +110,10 @@ class Model:
         said = [self.answer(text, asked[:place].count(text)) for place, text in enumerate(asked)]
         if self.mood == "silent":
             said[-1] = ""
-        return generated(asked, said)
+        found = generated(asked, said)
+        if self.odd and asked[0].startswith("What is 2 "):
+            found.non_tensor_batch["odd"] = np.asfortranarray(np.zeros((len(asked), 2)))
+        return found
 
     def answer(self, asked, before):
         number = int(asked.split()[2]) + 1

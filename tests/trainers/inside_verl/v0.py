@@ -1,7 +1,8 @@
 """Real `RayPPOTrainer.fit()` of verl, two steps with validation before and after. Its tensors go to argv[1].
 
 argv[2] is a mood, and what follows overrides its configuration: `skip.rollout.enable=true`. In the mood `other` the
-model says something else, `shifted` has other prompts, `silent` an aborted answer, `crash` ends in the first update.
+model says something else, `shifted` has other prompts, `silent` an aborted answer, `odd` a strange column
+at step 2, `crash` ends in the first update.
 """
 
 import json
@@ -27,6 +28,7 @@ class Trainer(RayPPOTrainer):
         self.config, self.tokenizer, self.total_training_steps = told, TOKENIZER, 2
         self.use_rm = self.use_critic = self.use_reference_policy = False
         self.async_rollout_manager = Model()
+        self.async_rollout_manager.odd = mood == "odd"
         self.async_rollout_manager.mood = {"silent": "silent", "other": "plus"}.get(mood, "")
         nothing = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
         self.checkpoint_manager, self.actor_rollout_wg, self.train_dataset = (

@@ -1,0 +1,79 @@
+"""What verl's own loaders would return for a dump, built from what the safe reader finds in it.
+
+verl unpickles: whatever a file names is imported and called. Here the file is only read, and its batch is put together
+from tensors, arrays and plain values of the same types. What can't be had that way is refused, and costs a generation.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensordict import NonTensorData, NonTensorStack, TensorDict
+from verl.protocol import DataProto
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.layouts import Contents, contents
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Datum, Stack, Unreadable
+from rolloutdeck.trainers.verl_plugin import tensors
+from rolloutdeck.trainers.verl_plugin.native import Maker
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """A DataProto for `gen_batch.dp` and `new_batch.dp`, in either serialisation; for `tq_batch.pt` the dict
+    {"tensordict", "keys", "tags", "global_steps"} that RolloutTqSkip saved.
+
+    Raises OSError, and Refused with the name of what can't be built.
+    """
+    with Source.open(path) as source:
+        found = contents(source)
+        return queue_of(found) if found.format == "tq_batch" else proto_of(found)
+
+
+def proto_of(found: Contents) -> DataProto:
+    if found.unread or found.among:
+        what = f"the column {found.among[0]!r}" if found.among else found.unread
+        raise Refused(f"its tensors have among them what verl puts nowhere near: {what}")
+    maker = Maker()
+    batch = None if found.format == "new_batch" else TensorDict(tensors_of(found), batch_size=[found.rows])
+    columns = {name: named("column", name, maker.value, column) for name, column in found.columns.items()}
+    return DataProto(batch, columns, named("meta", "info", maker.value, found.meta))
+
+
+def queue_of(found: Contents) -> dict[str, Any]:
+    maker = Maker()
+    columns = {
+        name: named("column", name, lambda one: column_of(one, maker), one) for name, one in found.columns.items()
+    }
+    batch = TensorDict({**tensors_of(found), **columns}, batch_size=[found.rows])
+    told = {"keys": found.keys, "tags": found.tags, **found.meta}
+    return {"tensordict": batch, **{name: named("meta", name, maker.value, one) for name, one in told.items()}}
+
+
+def tensors_of(found: Contents) -> dict[str, Any]:
+    return {name: named("tensor", name, tensors.built, cells) for name, cells in found.cells.items()}
+
+
+def column_of(column: Any, maker: Maker) -> Any:
+    """A column of a TensorDict that is no tensor: a value per row, or one for all of them."""
+    if isinstance(column, Datum):
+        return held(maker.value(column.value))
+    if not isinstance(column, Stack) or not column.values:
+        raise Refused(f"it is {column if isinstance(column, Unreadable) else 'no column of values'}")
+    if not all(isinstance(one, Datum) for one in column.values):
+        raise Refused("it has more than one dimension")
+    return NonTensorStack(*[held(maker.value(one.value)) for one in column.values])
+
+
+def held(value: Any) -> NonTensorData:
+    """As it is: given to the constructor, some values would be taken for tensors."""
+    parts = {"data": value, "_metadata": None, "_is_non_tensor": True}
+    return NonTensorData.from_tensordict(TensorDict({}, batch_size=[]), parts)
+
+
+def named(kind: str, name: str, make: Any, value: Any) -> Any:
+    try:
+        return make(value)
+    except Refused as error:
+        raise Refused(f"its {kind} {name!r:.60}: {error}") from error

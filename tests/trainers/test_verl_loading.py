@@ -1,0 +1,51 @@
+"""What the plug-in builds of a dump is what real verl would have unpickled, and nothing is unpickled for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.rolloutdeck.safe.dumps import ALL, HOSTILE
+from tests.trainers.verl_process import ROOT, python
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+WRITER = ROOT / "tests/rolloutdeck/safe/write_batches.py"
+FORTRAN = "refused: its column 'fortran': it holds what is not built here: numpy array in Fortran order"
+
+
+def run(script: Path, *words: object, cwd: Path) -> str:
+    told = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [python(), str(script), *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, env=told, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def built(paths: Iterable[Path], cwd: Path) -> dict[str, str]:
+    found = json.loads(run(Path(__file__).with_name("build_as_verl.py"), *paths, cwd=cwd).splitlines()[-1])
+    return {str(path): verdict for path, verdict in found.items()}
+
+
+def test_a_dump_is_built_as_verl_would_have_unpickled_it(tmp_path: Path) -> None:
+    assert built(ALL, tmp_path) == {str(path): "equal" for path in ALL}
+
+
+def test_every_type_of_value_is_built_or_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "written"
+    folder.mkdir()
+    run(WRITER, folder, cwd=tmp_path)
+    found = {Path(path).name: verdict for path, verdict in built(sorted(folder.iterdir()), tmp_path).items()}
+    assert {found.pop(name) for name in ("torch.dp", "numpy.dp")} == {FORTRAN}
+    assert len(found) == 8
+    assert set(found.values()) == {"equal"}, found
+
+
+def test_a_hostile_file_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
+    assert built([HOSTILE], tmp_path) == {str(HOSTILE): "refused: it holds a dict, not verl's DataProto"}
+    assert list(tmp_path.iterdir()) == []

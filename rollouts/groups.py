@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os.path import commonprefix
 from statistics import fmean, pstdev
 from typing import Final
 
@@ -16,6 +17,8 @@ MOST: Final = 512
 FOLD_ABOVE: Final = 8
 TAIL: Final = 480  # characters of a response that is not shown whole
 AT_ONCE: Final = 32  # bodies in memory
+SHARED: Final = 24  # characters that are worth saying that all texts begin with them
+VERDICTS: Final = {"right": True, "wrong": False}
 
 
 @dataclass(slots=True, eq=False)
@@ -101,8 +104,30 @@ class Board:
         return sum(one.correct is True for one in self.samples)
 
     @property
+    def wrong(self) -> int:
+        return self.judged - self.right
+
+    def only(self, verdict: str) -> Board:
+        """This board with the responses of one of `VERDICTS`; as it is for any other word."""
+        if verdict not in VERDICTS:
+            return self
+        return replace(self, responses=[one for one in self.responses if one.sample.correct is VERDICTS[verdict]])
+
+    @property
     def truth(self) -> str | None:
         return next((one.truth for one in self.responses if one.truth is not None), None)
+
+    @property
+    def shared(self) -> int:
+        """Characters with which all texts begin that are shown from their beginning: whole lines or words of them, 0
+        where that is less than `SHARED`."""
+        texts = [one.text for one in self.responses if one.text and (one.whole or not one.cut)]
+        if len(texts) < 2:
+            return 0
+        same = commonprefix(texts)
+        if any(len(text) > len(same) for text in texts):
+            same = same[: max(same.rfind("\n"), same.rfind(" ")) + 1]
+        return len(same) if len(same) >= SHARED else 0
 
     @property
     def folded(self) -> bool:

@@ -26,8 +26,9 @@ MOST_WHOLE = 64
 @login_required
 @require_safe
 def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse:
-    """`step` is a number or `latest`. `whole=all`, or beginnings of ids, names the responses to show whole; `name` is
-    the group where it cannot be a part of an address."""
+    """`step` is a number or `latest`. `whole=all`, or beginnings of ids, names the responses to show whole; `only` is
+    `right` or `wrong`; `diff=1` shows what each says differently than the best; `name` is the group where it cannot be
+    a part of an address."""
     run = access.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     name = request.GET.get("name", "") if group == APART and "name" in request.GET else group
@@ -48,40 +49,64 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
     if row is None:
         raise Http404("A group is of one step: a number, or latest.")
     row = groups.home(run, row, name, attempt)
-    wanted = request.GET.get("whole", "")
+    only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
+    wanted = "all" if diff else request.GET.get("whole", "")
     begun = tuple(part for part in wanted.split(",") if len(part) >= BEGINNING)[:MOST_WHOLE]
     found = groups.board(row, name, whole=begun, every=wanted == "all")
     if found is None:
         raise Http404(f"The {split} step {row.step} of this run has no group {name[:80]}.")
+    shown = found.only(only)
+    way = walk(run, split, found, ask)
+    words = reading.words_of(ask.q)
+    dim = 0 if diff or words else shown.shared  # a hit may lie across the end of what is dimmed
     return {
         "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
-        "tab": "samples", "strip": strip.of(run, split, attempt), "board": found, "columns": columns(found),
-        "folds": folds(found), "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
-        "words": reading.words_of(ask.q), **walk(run, split, found, ask),
+        "tab": "samples", "strip": strip.of(run, split, attempt), "board": shown, "columns": columns(shown, dim),
+        "folds": folds(shown, dim), "chips": chips(found, only, way["here"]), "diff": diff,
+        "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
+        "words": words, **way, "here": way["here"] + (f"only={only}&" if shown is not found else ""),
     }  # fmt: skip
 
 
-def columns(found: Board) -> list[dict[str, Any]]:
+def chips(found: Board, only: str, here: str) -> list[tuple[str, int, str, bool]]:
+    """[(name, count, link, on)] of all responses, the right ones and the wrong; none where one of these is empty."""
+    if not found.right or not found.wrong:
+        return []
+    named = (("", "All", found.judged), ("right", "Right", found.right), ("wrong", "Wrong", found.wrong))
+    return [(name, count, f"{here}only={key}" if key else here[:-1], key == only) for key, name, count in named]
+
+
+def columns(found: Board, dim: int) -> list[dict[str, Any]]:
     """Of a board that is not folded, the first eight with a key."""
     if found.folded:
         return []
-    return [column(*pair, key=str(at)) for at, pair in enumerate(paired(found.responses), 1)]
+    return [column(*pair, dim, key=str(at)) for at, pair in enumerate(paired(found.responses), 1)]
 
 
-def folds(found: Board) -> list[dict[str, Any]]:
+def folds(found: Board, dim: int) -> list[dict[str, Any]]:
     every = found.folds()
     if not found.folded:
         return [{"fold": fold} for fold in every]
     heads = dict(paired(found.responses))
-    return [{"fold": fold, "columns": [column(one, heads[one]) for one in fold.responses]} for fold in every]
+    return [{"fold": fold, "columns": [column(one, heads[one], dim) for one in fold.responses]} for fold in every]
 
 
 def paired(responses: list[Response]) -> list[tuple[Response, listing.Row]]:
     return list(zip(responses, listing.rows(one.sample for one in responses), strict=True))
 
 
-def column(one: Response, head: listing.Row, key: str = "") -> dict[str, Any]:
-    return {"one": one, "head": head, "key": key, "begun": one.sample.pk[:BEGINNING]}
+def column(one: Response, head: listing.Row, dim: int, key: str = "") -> dict[str, Any]:
+    """`same`: how all responses begin, where this one is shown from its beginning; `text`: what follows."""
+    text = one.text or ""
+    cut = dim if one.whole or not one.cut else 0
+    return {
+        "one": one,
+        "head": head,
+        "key": key,
+        "begun": one.sample.pk[:BEGINNING],
+        "same": text[:cut],
+        "text": text[cut:],
+    }
 
 
 def walk(run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:

@@ -25,6 +25,7 @@ STEP = ("step",)
 READ = ("step", "sample")
 BOARD = ("group",)
 HISTORY = ("prompt",)
+FEED = ("live",)
 COMPARE = ("compare",)
 RUNS = ("runs",)
 RUN = ("run", "step", "sample", "prompt", "group")
@@ -50,6 +51,7 @@ KEYS = (
     Key("g", "group board: all responses side by side", READ, foot="group"),
     Key("J K", "next, previous group of this result", BOARD, foot="group"),
     Key("1–8", "to the response of this number", BOARD, foot="response"),
+    Key("d", "word diff against the best response", BOARD, foot="diff"),
     Key("e", "every response whole, or only its end", BOARD, foot="whole"),
     Key("j k", "next, previous prompt, side by side", COMPARE, foot="prompt"),
     Key("h l", "other response of the prompt", COMPARE),
@@ -63,7 +65,8 @@ KEYS = (
     Key("t", "read turns, or tokens", READ),
     Key("i", "everything as JSON", READ),
     Key("Enter", "sample over the full width", STEP),
-    Key("n", "show what has arrived", STEP),
+    Key("n", "show what has arrived", (*STEP, *FEED), foot="what is new"),
+    Key("Space", "let the feed rest, or run on", FEED, foot="pause"),
     Key("/", "query", STEP, foot="query"),
     Key("/", "filter", ("runs", "run"), foot="filter"),
     Key("j k", "next, previous run", RUNS, foot="run"),
@@ -92,6 +95,7 @@ TITLES = {
     READ: "A sample",
     BOARD: "Group board",
     HISTORY: "One prompt over steps",
+    FEED: "Live",
     RUN: "Pages of a run",
     COMPARE: "Compare",
 }

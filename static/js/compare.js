@@ -22,31 +22,20 @@ async function swap(href) {
   }
 }
 
-const chosen = () => panel.querySelector("#pairs > [aria-selected]")?.id;
+const chosen = () => panel.querySelector("#pairs > [aria-current]")?.id;
 
 function inSight() {
-  panel.querySelector("#pairs > [aria-selected]")?.scrollIntoView({ block: "start" });
+  panel.querySelector("#pairs > [aria-current]")?.scrollIntoView({ block: "start" });
 }
 
 // --- what differs -----------------------------------------------------------------------------------------------------
 
-const textOf = (column) => column.querySelector("pre");
-
 async function compared() {
   const pair = document.getElementById("pair");
-  if (!pair?.hasAttribute("data-diff") || pair.dataset.drawn) return;
-  pair.dataset.drawn = "1";
-  const [first, ...others] = [...pair.querySelectorAll(".board-column")].map(textOf).filter(Boolean);
-  const { differences, draw } = await import("./words.js");
-  try {
-    for (const other of others) { // one after the other: they share a worker
-      const parts = await differences(first.textContent, other.textContent);
-      if (!pair.isConnected) return;
-      draw(other, parts);
-    }
-  } catch {
-    say("These texts could not be compared.");
-  }
+  if (!pair?.hasAttribute("data-diff")) return;
+  const [first, ...others] = [...pair.querySelectorAll(".board-column")].filter((column) => column.querySelector("pre"));
+  const { drawAgainst } = await import("./against.js");
+  await drawAgainst(first, others, pair);
 }
 
 if (panel) {

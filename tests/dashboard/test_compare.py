@@ -222,7 +222,7 @@ def test_a_prompt_opens_with_all_its_answers_side_by_side(run: Run, client: Clie
     client.force_login(mate)
     of = f"of={run.uid}@1,{run.uid}@2,{run.uid}@latest"
     shown = opened(client, run, of)
-    assert shown.count('class="board-column"') == 3 and 'aria-selected="true"' in shown
+    assert shown.count('class="board-column"') == 3 and re.search('<tr id="p-[^>]+ aria-current="true"', shown)
     assert "prompt 1 of 12" in shown and 'data-key="j"' in shown and 'data-key="k"' not in shown
     assert {"RIGHT", "WRONG"} & set(re.findall(r"RIGHT|WRONG", shown)) and "data-diff" not in shown
     assert "data-diff" in opened(client, run, of, diff=1)

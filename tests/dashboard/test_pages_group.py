@@ -181,3 +181,36 @@ def test_a_board_of_many_takes_as_many_queries_as_one_of_few(
         page(reader, f"/runs/{run.uid}/groups/1/{name}/")
         with django_assert_max_num_queries(16):
             page(reader, f"/runs/{run.uid}/groups/1/{name}/")
+
+
+def test_right_and_wrong_responses_can_be_read_alone(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 1.0, 1.0]))
+    shown = page(reader, f"/runs/{run.uid}/groups/1/7/")
+    assert "Right <b>2</b>" in shown and "Wrong <b>1</b>" in shown
+    assert (shown.count(">RIGHT<"), shown.count(">WRONG<")) == (2, 1)
+    wrong = page(reader, f"/runs/{run.uid}/groups/1/7/?only=wrong")
+    assert wrong.count('class="board-column"') == 1 and "1 of 3 responses" in wrong
+    assert "only=wrong&amp;whole=all" in wrong
+    push(run, *group("8", [0.0, 0.0]), step=2)
+    assert "Wrong <b>" not in page(reader, f"/runs/{run.uid}/groups/2/8/")
+
+
+def test_what_all_responses_begin_with_is_dimmed(run: Run, reader: Client) -> None:
+    rows = [
+        row | {"response": f"Let me think about this <b>first</b>.\n{row['response']}"}
+        for row in group("7", [0.0, 1.0])
+    ]
+    push(run, *rows)
+    address = f"/runs/{run.uid}/groups/1/7/"
+    dimmed = '<span class="same" title="All responses begin so">Let me think about this &lt;b&gt;first&lt;/b&gt;.'
+    assert [
+        page(reader, address + query).count(dimmed) for query in ("", "?whole=all", "?diff=1", '?whole=all&q="me"')
+    ] == [0, 2, 0, 0]
+
+
+def test_a_diff_shows_every_response_whole(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 1.0]))
+    shown = page(reader, f"/runs/{run.uid}/groups/1/7/?diff=1")
+    assert "data-diff" in shown and shown.count("long xxx") == 2 and link(shown, "d") == f"/runs/{run.uid}/groups/1/7/?"
+    push(run, *group("8", [0.0] * 12), step=2)
+    assert not link(page(reader, f"/runs/{run.uid}/groups/2/8/?diff=1"), "d")

@@ -94,3 +94,37 @@ def test_a_group_is_found_in_the_step_of_that_number_that_has_it(run: Run) -> No
     first, fed = (Step.objects.get(run=run, step=1, step_kind=kind) for kind in ("global_step", "feed_index"))
     assert groups.home(run, first, "fed", None) == fed
     assert groups.home(run, first, "g", None) == first == groups.home(run, first, "nowhere", None)
+
+
+def begun(*texts: str) -> list[dict[str, Any]]:
+    return [{"prompt": "p", "response": text, "score": 0.0, "group": "g", "index": n} for n, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "same"),
+    [
+        (["We begin by reading the question again.\nso 5", "We begin by reading the question again.\nso 7"], 43),
+        (["We begin by reading the question against", "We begin by reading the question again"], 33),
+        (["short same 1", "short same 2"], 0),
+        (["We begin by reading the question again."] * 2, 39),
+        (["We begin by reading the question again."], 0),
+        (["x" * 100, "x" * 99 + "y"], 0),
+    ],
+)
+def test_what_all_texts_begin_with_ends_with_a_word(run: Run, texts: list[str], same: int) -> None:
+    assert board_of(run, begun(*texts)).shared == same
+
+
+def test_only_texts_that_are_shown_from_their_beginning_share_one(run: Run) -> None:
+    rows = [answered(n, "204") | {"response": "The same long beginning of all. " * 40 + str(n)} for n in range(3)]
+    found = board_of(run, rows)
+    assert found.shared == 0
+    pks = tuple(one.sample.pk for one in found.responses[:2])
+    whole = groups.board(found.step, "g", whole=pks)
+    assert whole and whole.shared == 40 * 32
+
+
+def test_a_board_holds_the_right_or_the_wrong_ones_alone(run: Run) -> None:
+    found = board_of(run, [answered(n, answer) for n, answer in enumerate(["204", "7", "204"])])
+    assert [len(found.only(word).responses) for word in ("right", "wrong", "", "odd")] == [2, 1, 3, 3]
+    assert (found.right, found.wrong) == (2, 1)

@@ -12,7 +12,7 @@ import pytest
 from rolloutdeck import fetch, placing
 from rolloutdeck.trainers.verl_layout import asking
 from rolloutdeck.trainers.verl_plugin import hooks, reading
-from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
+from rolloutdeck.trainers.verl_plugin.replay import Replay, text_of
 
 SETTINGS = {
     "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",
@@ -76,8 +76,10 @@ def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
     assert "rows: 8 pinned, 4 asked for" in reason
 
 
-def test_flagged_rows_that_the_plan_leaves_out_refuse_the_pin() -> None:
-    assert outcome(replay(flagged=1, exclude_flagged=True)) == ("refused", 5, FLAGGED)
+def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_them_out() -> None:
+    found, pin, reason = outcome(replay(flagged=1, exclude_flagged=True))
+    assert (found, pin) == ("refused", 5)
+    assert "1 of its 1 flagged samples can't be found in its files" in reason
     assert outcome(replay(flagged=0, exclude_flagged=True))[0] == "miss"
     assert outcome(replay(flagged=1))[0] == "miss"
 

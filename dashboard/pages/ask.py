@@ -10,7 +10,7 @@ from django.http import QueryDict
 from rolloutdeck import wire
 from rollouts import terms
 
-VIEWS = ("raw", "math", "turns", "tokens", "json")
+VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "group", "adv", "source", "n")
 MAX_QUERY = 1000
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard.pages import asking, opened, views
+from dashboard.pages import asking, opened, prose, recorded, views
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
@@ -44,19 +43,23 @@ def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str
     flags = flags_of(sample)
     past = history(sample)
     place = next((at for at, one in enumerate(past) if one.here), 0)
+    before = past[place - 1] if past and place else None
+    group, words = siblings(sample), words_of(ask.q)
+    asked = views.Reading(request, sample, group, before.step if before else None, words)
     return {
         "sample": sample,
         "head": Row(sample),
         "body": body,
-        "siblings": siblings(sample),
+        "siblings": group,
         "board_link": Boards(sample.step.run, ask).link(sample),
         "past": past,
-        "past_before": past[place - 1] if past and place else None,
+        "past_before": before,
         "past_after": past[place + 1] if place + 1 < len(past) else None,
+        "prompt": prose.dressed(body.prompt, words, answers=False, name="p"),
         "others": others(body),
-        "words": words_of(ask.q),
+        "words": words,
         **flagging(request, sample, flags, role),
-        **views.shown(body, ask.view, asking.start_of(request.GET.get("start", "")), sample.step.run),
+        **views.shown(body, ask.view, asked),
     }
 
 
@@ -72,18 +75,13 @@ def flagging(request: HttpRequest, sample: Sample, flags: list[Flag], role: str)
     }
 
 
-def others(body: Any) -> list[tuple[str, str]]:
-    """(name, value) of all that was recorded beside prompt, response, score and their like; short ones first."""
-    named = {
-        name: getattr(body, name) for name in ("index", "trajectory", "turn", "policy_version", "timing", "metrics")
-    }
-    found = {**{name: value for name, value in named.items() if value is not None}, **body.extras}
-    rows = [(name, value if isinstance(value, str) else plain_json(value)) for name, value in found.items()]
-    return sorted(rows, key=lambda row: len(row[1]) > 80)
-
-
-def plain_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+def others(body: Any) -> list[recorded.Entry]:
+    """All that was recorded beside prompt, response, score and their like; short ones first."""
+    named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics")
+    keys = recorded.keys_of(body)
+    ours = {*type(body).__dataclass_fields__} - {*named}
+    found = [recorded.entry(name, recorded.as_text(value)) for name, value in keys.items() if name not in ours]
+    return sorted(found, key=lambda one: len(one.text) > 80)
 
 
 def words_of(q: str) -> list[str]:

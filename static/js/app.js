@@ -3,6 +3,7 @@ import "./frame.js";
 import "./keys.js";
 import "./doorbell.js";
 import "./reader.js";
+import "./sample.js";
 import "./flags.js";
 import "./pins.js";
 import "./board.js";

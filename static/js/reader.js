@@ -18,25 +18,30 @@ function mark() {
     if (row.dataset.id === chosen) row.setAttribute("aria-selected", "true");
     else row.removeAttribute("aria-selected");
   }
-  if (document.querySelector("[data-math]")) import("./math.js").then((math) => math.render(pane));
 }
 
 // --- the pane ---------------------------------------------------------------------------------------------------------
 
-const base = () => page?.dataset.sampleUrl ?? "";
-const paneAddress = (id, extra = {}) => address({ view: parameter("view"), q: parameter("q"), ...extra }, base().replace("ID", id));
+// How the response is read; `at` and `as` are of one response and not of the next.
+const READING = ["view", "vs", "by", "at", "as"];
+const KEPT = ["view", "vs", "by"];
 
+const base = () => page?.dataset.sampleUrl ?? location.pathname;
+const paneAddress = (id, extra = {}) => address({ q: parameter("q"), ...Object.fromEntries(KEPT.map((name) => [name, parameter(name)])), ...extra }, base().replace("ID", id));
+
+// Another sample, or the same in another way; `extra` names what changes of `READING`.
 export async function show(id, extra = {}, byPerson = true) {
   loading?.abort();
   loading = new AbortController();
-  const url = paneAddress(id, extra);
-  if (chosen !== id) {
+  const same = !id || id === chosen;
+  const url = paneAddress(id ?? chosen, extra);
+  if (!same) {
     chosen = id;
     mark();
   }
   if (byPerson) {
-    write({ sel: id, start: "", ...("view" in extra ? { view: extra.view } : {}) });
-    page.classList.add("reading");
+    write({ start: "", ...(page ? { sel: chosen } : {}), at: "", as: "", ...extra });
+    page?.classList.add("reading");
   }
   try {
     const html = ready.get(url) ?? (await ask(pane, url, { signal: loading.signal }));
@@ -44,7 +49,7 @@ export async function show(id, extra = {}, byPerson = true) {
     ready.delete(url);
     pane.innerHTML = html;
     window.htmx.process(pane);
-    pane.scrollTop = 0;
+    if (!same) pane.scrollTop = 0;
     document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
     ahead();
   } catch (error) {
@@ -55,12 +60,14 @@ export async function show(id, extra = {}, byPerson = true) {
 // Browsers take few address changes a second, and a key that is held down makes many.
 function write(changes) {
   clearTimeout(writing);
-  writing = setTimeout(() => history.replaceState(null, "", address(changes)), 100);
-  if ("view" in changes) history.replaceState(null, "", address(changes));
+  const now = () => history.replaceState(null, "", address(changes));
+  if (READING.some((name) => changes[name]) || "view" in changes) now();
+  else writing = setTimeout(now, 100);
 }
 
 // The next row's text is there before its key is pressed.
 function ahead() {
+  if (!page) return;
   const next = current()?.nextElementSibling?.dataset.id;
   if (!next) return;
   const url = paneAddress(next);
@@ -88,13 +95,22 @@ const CLICKS = {
   "#rows tr[data-id]": (found) => show(found.dataset.id),
   "[data-sample]": (found) => show(found.dataset.sample),
   "[data-past]": (found) => location.assign(address({ sel: found.dataset.past }, found.dataset.step)),
-  "[data-view]": (found) => show(chosen, { view: found.dataset.view === "raw" ? "" : found.dataset.view, start: found.dataset.start ?? "" }),
   "[data-close]": () => closed("full") || closed("reading"),
   "[data-wide]": () => page.classList.toggle("full"),
 };
 
+// A way to read: by its own link, on the step's page and on the sample's own alike.
+function turn(link) {
+  const said = Object.fromEntries(READING.filter((name) => name in link.dataset).map((name) => [name, link.dataset[name]]));
+  const others = { ...(said.view === "diff" ? {} : { vs: "" }), ...(said.view === "tokens" ? {} : { by: "" }) };
+  show(chosen, { ...others, ...said, view: said.view === "raw" ? "" : said.view });
+}
+
 document.addEventListener("click", (event) => {
-  if (!page || !pane || !plain(event) || event.target.closest("[data-board]")) return;
+  if (!pane || !plain(event)) return;
+  const view = event.target.closest("[data-view]");
+  if (view) return event.preventDefault(), turn(view);
+  if (!page || event.target.closest("[data-board]")) return;
   for (const [selector, act] of Object.entries(CLICKS)) {
     const found = event.target.closest(selector);
     if (!found) continue;

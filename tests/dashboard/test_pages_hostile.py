@@ -96,13 +96,14 @@ def test_markdown_keeps_math_brackets_for_the_page() -> None:
     assert r"\[ x^2 \]" in views.rendered(r"\[ x^2 \]")
 
 
-def test_a_generation_of_two_megabytes_is_one_text_without_marks(project: Project, client: Client, mate: User) -> None:
+def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(project: Project, client: Client, mate: User) -> None:
     run = make.run(project)
     indexed(run, lines(generation(response="#### 1 and on\n" * 150_000)))
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/").content.decode()
     assert page.count("#### 1 and on") > 150_000 - 1
-    assert "<mark" not in page
+    assert page.count("<mark") == 1000
+    assert "× 100,000" in page
 
 
 def test_blocks_of_a_long_text_are_the_text() -> None:

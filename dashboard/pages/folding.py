@@ -1,0 +1,106 @@
+"""Where a text says the same again and again: lines, sentences or words that repeat without anything between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# A sentence with the space behind it. Full stops inside numbers and names do not end one.
+SENTENCE = re.compile(r"[^。！？.!?]*(?:[.!?](?=\S)[^。！？.!?]*)*(?:[。！？]+|[.!?]+(?=\s|$)\s*)?")
+WORD = re.compile(r"\S+\s*|\s+")
+LONGEST_PERIOD = 24  # pieces that repeat together
+LEAST_TIMES = 4
+LEAST_SAVED = 60  # characters; folding less than that hides more than it tidies
+LONG = 160  # characters of a line that is looked into sentence by sentence, and of a sentence word by word
+MOST_LINES = 100_000
+MOST_LOOKED_INTO = 200_000  # characters, since that costs 0.2 ms a thousand
+ENDING = 200  # characters that are always seen: how a response ends is what a reader came for
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """`text[start:end]` repeats what stands before it; `times` counts the seen one too."""
+
+    start: int
+    end: int
+    times: int
+
+
+def folds(text: str) -> list[Fold]:
+    """Stretches to hide, in order. The first time stays in sight, and so does what ends the text."""
+    *lines, last = text.split("\n", MOST_LINES)
+    lines = [f"{line}\n" for line in lines] + [last] * (len(lines) < MOST_LINES)
+    found = repeats(lines)
+    left = MOST_LOOKED_INTO
+    for start, end in outside(found, [len(line) for line in lines]):
+        left -= end - start
+        if left < 0:
+            break
+        found += loops(text, start, end)
+    kept = (shortened(fold, len(text)) for fold in sorted(found, key=lambda fold: fold.start))
+    return [fold for fold in kept if fold.end - fold.start >= LEAST_SAVED]
+
+
+def loops(text: str, start: int, end: int) -> list[Fold]:
+    """The same within one long line: sentences, and words within what has no full stop."""
+    sentences = SENTENCE.findall(text, start, end)
+    found = repeats(sentences, start)
+    for first, last in outside(found, [len(one) for one in sentences], start):
+        found += repeats(WORD.findall(text, first, last), first)
+    return found
+
+
+def shortened(fold: Fold, length: int) -> Fold:
+    return Fold(fold.start, min(fold.end, max(fold.start, length - ENDING)), fold.times)
+
+
+def repeats(pieces: Sequence[str], offset: int = 0) -> list[Fold]:
+    """Folds of whole pieces, in order; `offset` is where the first begins in the text."""
+    ends = [offset, *(np.cumsum([len(one) for one in pieces]) + offset).tolist()]
+    return [
+        Fold(ends[first + period], ends[first + period * times], times)
+        for first, period, times in runs(numbered(pieces))
+    ]
+
+
+def numbered(pieces: Sequence[str]) -> np.ndarray:
+    """Equal pieces get equal numbers; space at their ends does not make them differ."""
+    bare = list(map(str.rstrip, pieces))
+    known = {piece: at for at, piece in enumerate(dict.fromkeys(bare))}
+    return np.fromiter(map(known.__getitem__, bare), np.int64, len(bare))
+
+
+def runs(codes: np.ndarray) -> list[tuple[int, int, int]]:
+    """(first, period, times) of what repeats at least `LEAST_TIMES` times, in order, shortest periods first served."""
+    taken = np.zeros(len(codes), bool)
+    found: list[tuple[int, int, int]] = []
+    for period in range(1, min(LONGEST_PERIOD, len(codes) // LEAST_TIMES) + 1):
+        if taken.all():
+            break
+        for first, length in stretches(codes[period:] == codes[:-period]):
+            times = (length + period) // period
+            if times < LEAST_TIMES or taken[first : first + period * times].any():
+                continue
+            taken[first : first + period * times] = True
+            found.append((first, period, times))
+    return sorted(found)
+
+
+def stretches(same: np.ndarray) -> list[tuple[int, int]]:
+    """(first, length) of each run of True that is long enough to matter."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+    starts, ends = edges[::2], edges[1::2]
+    long = ends - starts >= LEAST_TIMES - 1
+    return list(zip(starts[long].tolist(), (ends - starts)[long].tolist(), strict=True))
+
+
+def outside(found: Sequence[Fold], lengths: Sequence[int], offset: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, end) of the pieces of more than `LONG` characters that no fold has a part of."""
+    ends = np.cumsum(lengths) + offset
+    for place in np.flatnonzero(np.asarray(lengths) > LONG).tolist():
+        start, end = int(ends[place]) - lengths[place], int(ends[place])
+        if not any(fold.start < end and start < fold.end for fold in found):
+            yield start, end

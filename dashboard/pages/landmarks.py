@@ -1,0 +1,56 @@
+"""Places in a response that a reader jumps to: turns, the end of the reasoning, tool calls, code, the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dashboard.pages import roles, text
+
+MOST = 40
+MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)[^`\n]*$", re.MULTILINE)
+SIGNS = ("</think", "<tool_call>", "```")  # looking for them is ten times faster than for MARK
+NAMES = {"thought": "end of reasoning", "tool": "tool call", "code": "code"}
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """`at` in characters from the start of the response; `name` is the id of its place on the page."""
+
+    at: int
+    kind: str
+    label: str
+    name: str
+
+
+def of(response: str, name: str) -> list[Landmark]:
+    """In the order of the text, at most `MOST`; the answer, the last of those marked, is always among them."""
+    found = sorted({*turns(response), *marks(response)})
+    answer = last_answer(response)
+    found = [*found[: MOST - 1], *([(answer, "answer", "answer")] if answer is not None else [])]
+    return [Landmark(at, kind, label, f"{name}{place}") for place, (at, kind, label) in enumerate(sorted(found))]
+
+
+def turns(response: str) -> Iterator[tuple[int, str, str]]:
+    for role, start, _ in roles.split(response, "assistant")[1:]:
+        yield start, "turn", role
+
+
+def marks(response: str) -> Iterator[tuple[int, str, str]]:
+    """A fence that closes a block of code begins none."""
+    inside = False
+    for found in MARK.finditer(response) if any(sign in response for sign in SIGNS) else ():
+        kind = str(found.lastgroup)
+        if kind == "code":
+            inside = not inside
+            if not inside:
+                continue
+        language = found.group()[3:] if kind == "code" else ""
+        yield found.start(), kind, language or NAMES[kind]
+
+
+def last_answer(response: str) -> int | None:
+    """Where the answer that counts is: the last of those in the last `text.MOST_MARKED` characters."""
+    starts = [found.start() for found in text.ANSWER.finditer(response, max(0, len(response) - text.MOST_MARKED))]
+    return starts[-1] if starts else None

@@ -1,0 +1,36 @@
+"""A response as Markdown with math, sanitised. Without headings, images and links."""
+
+from __future__ import annotations
+
+import nh3
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+
+from dashboard.pages.text import HALF, shielded
+
+MOST_RENDERED = 200_000
+
+# Images never load from elsewhere, links stay text: both would tell a stranger that somebody reads this.
+TAGS = {
+    "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "span",
+    "table", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
+MATH = ("\\[", "\\]", "\\(", "\\)")
+
+
+def rendered(text: str) -> SafeString:
+    """Markdown as HTML, sanitised. Headings keep their `#`, since on some tasks `####` is what the reward looks for."""
+    markdown = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True}).enable(
+        ["table", "strikethrough"]
+    )
+    markdown.disable(["heading", "lheading", "image", "link", "autolink", "html_block", "html_inline", "entity"])
+    html = markdown.render(kept_math(HALF.sub("\ufffd", text[:MOST_RENDERED])))
+    cut = "" if len(text) <= MOST_RENDERED else f"<p>… cut after {MOST_RENDERED:,} characters; raw shows all.</p>"
+    return mark_safe(shielded(nh3.clean(html + cut, tags=TAGS, attributes={})))
+
+
+def kept_math(text: str) -> str:
+    """Doubles the backslash before math brackets, which Markdown would otherwise take for an escape."""
+    for mark in MATH:
+        text = text.replace(mark, "\\" + mark)
+    return text

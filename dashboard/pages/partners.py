@@ -1,0 +1,99 @@
+"""What a response can be compared with: others of its group, the same prompt before, and in other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db.models import F
+from django.http import HttpRequest
+
+from dashboard import access
+from dashboard.pages.text import num
+from rollouts.models import Sample
+
+MOST_RUNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """`name` stands in the address as `vs=`."""
+
+    name: str
+    label: str
+    sample: Sample
+
+
+def of(request: HttpRequest, sample: Sample, siblings: Sequence[Sample], before: int | None) -> list[Partner]:
+    """In the order of `v`: best of the group, worst of it, the same prompt one step earlier, other runs of the project.
+    `before` is the step that had this prompt before this one."""
+    return [*in_group(sample, siblings), *earlier(sample, before), *elsewhere(request, sample)]
+
+
+def chosen(partners: Sequence[Partner], name: str) -> Partner | None:
+    """The one that the address names, else the first."""
+    return next((one for one in partners if one.name == name), partners[0] if partners else None)
+
+
+def after(partners: Sequence[Partner], now: Partner) -> Partner:
+    return partners[(partners.index(now) + 1) % len(partners)]
+
+
+def in_group(sample: Sample, siblings: Sequence[Sample]) -> list[Partner]:
+    others = [one for one in siblings if one.pk != sample.pk and one.score is not None]
+    if not others:
+        plain = [one for one in siblings if one.pk != sample.pk]
+        return [Partner("other", "another of its group", plain[0])] if plain else []
+    best, worst = max(others, key=score_of), min(others, key=score_of)
+    found = [Partner("best", labelled("best of group", best), best)]
+    if score_of(worst) < score_of(best):
+        found.append(Partner("worst", labelled("worst of group", worst), worst))
+    return found
+
+
+def score_of(sample: Sample) -> float:
+    return 0.0 if sample.score is None else sample.score
+
+
+def labelled(words: str, sample: Sample) -> str:
+    said = [f"n={sample.index}"] if sample.index is not None else []
+    said += [f"score {num(sample.score)}"] if sample.score is not None else []
+    return f"{words} ({', '.join(said)})" if said else words
+
+
+def earlier(sample: Sample, before: int | None) -> list[Partner]:
+    if before is None:
+        return []
+    step = sample.step
+    rows = Sample.objects.visible().filter(
+        prompt_key=sample.prompt_key, step__run=step.run_id, step__split=step.split, step__step=before, final=True
+    )
+    found = nearest(sample, rows.select_related("step")[:64])
+    return [Partner("earlier", labelled(f"step {before}", found), found)] if found else []
+
+
+def nearest(sample: Sample, rows: Iterable[Sample]) -> Sample | None:
+    """The one of the same place in its group, else the best."""
+    found = list(rows)
+    same = [one for one in found if one.index is not None and one.index == sample.index]
+    return same[0] if same else max(found, key=score_of, default=None)
+
+
+def elsewhere(request: HttpRequest, sample: Sample) -> list[Partner]:
+    """The newest step not after this one, else the newest, of each other run of the project that has the prompt."""
+    run = sample.step.run
+    runs = access.visible_runs(request).filter(project=run.project_id).exclude(pk=run.pk)
+    rows = (
+        Sample.objects.visible()
+        .filter(prompt_key=sample.prompt_key, step__run__in=runs, step__split=sample.step.split, final=True)
+        .select_related("step__run")
+        .order_by("-step__run__created_at", F("step__step").desc(), F("score").desc(nulls_last=True), "pk")
+    )
+    by_run: dict[int, list[Sample]] = {}
+    for one in rows[:512]:
+        by_run.setdefault(one.step.run_id, []).append(one)
+    found = [
+        next((one for one in samples if one.step.step <= sample.step.step), samples[0])
+        for samples in list(by_run.values())[:MOST_RUNS]
+    ]
+    return [Partner(one.step.run.uid, labelled(f"{one.step.run.name} step {one.step.step}", one), one) for one in found]

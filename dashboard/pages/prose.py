@@ -1,0 +1,97 @@
+"""A generation as it was written, dressed for reading: answers and hits marked, repetitions folded, landmarks named."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.pages import folding, landmarks, text
+from dashboard.pages.landmarks import Landmark
+
+LONG = 200_000  # characters; above that the browser lays out only the blocks in sight
+MOST_MARKS = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """`text[start:end]` in a box of this kind; a landmark has no length."""
+
+    start: int
+    end: int
+    kind: str
+    name: str = ""
+
+    def html(self, inside: str) -> str:
+        if self.kind == "at":
+            return f'<a class="at" id="{self.name}"></a>'
+        return f'<mark class="{self.kind}">{text.plain(inside)}</mark>'
+
+
+@dataclass(slots=True)
+class Prose:
+    """`unmarked` says that there was more to mark than `MOST_MARKS`."""
+
+    html: SafeString
+    landmarks: list[Landmark] = field(default_factory=list)
+    unmarked: bool = False
+
+
+def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> Prose:
+    """`name` begins the ids of the landmarks, so that two texts of a page do not share one."""
+    marks = list(islice(marks_of(written, words, answers), MOST_MARKS + 1))
+    shown = marks[:MOST_MARKS]
+    found = landmarks.of(written, name) if answers else []
+    anchors = [Span(one.at, one.at, "at", one.name) for one in found]
+    page = Page(written, sorted([*shown, *anchors]))
+    return Prose(mark_safe("".join(page.whole())), found, len(marks) > MOST_MARKS)
+
+
+def marks_of(written: str, words: Iterable[str], answers: bool) -> Iterator[Span]:
+    wanted = [re.escape(word) for word in words if word]
+    hits = [f"(?P<hit>{'|'.join(wanted)})"] if wanted else []
+    pattern = "|".join([*hits, *([text.ANSWER.pattern] if answers else [])])
+    for found in re.finditer(pattern, written, re.IGNORECASE) if pattern else ():
+        if found.end() > found.start():
+            yield Span(*found.span(), "hit" if wanted and found.group("hit") else "answer")
+
+
+class Page:
+    """One text and its spans, drawn from any place to any other."""
+
+    def __init__(self, written: str, spans: list[Span]) -> None:
+        self.written, self.spans = written, spans
+        self.starts = [span.start for span in spans]
+
+    def whole(self) -> Iterator[str]:
+        at = 0
+        for fold in folding.folds(self.written):
+            yield from self.blocks(at, fold.start)
+            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">show</span></summary>'
+            yield from self.blocks(fold.start, fold.end)
+            yield "</details>"
+            at = fold.end
+        yield from self.blocks(at, len(self.written))
+
+    def blocks(self, start: int, end: int) -> Iterator[str]:
+        if len(self.written) <= LONG:
+            yield from self.drawn(start, end)
+            return
+        for block in text.blocks(self.written[start:end]):
+            yield '<span class="block">'
+            yield from self.drawn(start, start + len(block))
+            yield "</span>"
+            start += len(block)
+
+    def drawn(self, start: int, end: int) -> Iterator[str]:
+        at = start
+        for span in islice(self.spans, bisect_left(self.starts, start), bisect_left(self.starts, end)):
+            if span.start >= at:
+                yield text.plain(self.written[at : span.start])
+            yield span.html(self.written[span.start : min(span.end, end)])
+            at = max(at, min(span.end, end))
+        yield text.plain(self.written[at:end])

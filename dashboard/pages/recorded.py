@@ -1,0 +1,79 @@
+"""Every key that was recorded of a sample, under the name it was logged with: to show, to copy, to download."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from dashboard.pages import opened
+from dashboard.pages.text import HALF
+from rollouts import bodies
+
+INNER = ("seen_in", "textless", "extras")
+MOST_SHOWN = 4000  # characters of a value on the page; the download has all
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`text` is the value as it is copied, cut to what a page shows; `more` is how many characters were cut."""
+
+    name: str
+    text: str
+    more: int
+
+
+def keys_of(body: Any) -> dict[str, Any]:
+    """{name: value} of all that was recorded. A trainer's key called like one of ours is `extras.key`."""
+    ours = {name: getattr(body, name) for name in type(body).__dataclass_fields__ if name not in INNER}
+    if body.textless:
+        del ours["response"]
+    found = {name: value for name, value in ours.items() if value not in (None, {}, [])}
+    return found | {f"extras.{key}" if key in ours else key: value for key, value in body.extras.items()}
+
+
+def entries(body: Any) -> list[Entry]:
+    return [entry(name, as_text(value)) for name, value in keys_of(body).items()]
+
+
+def entry(name: str, text: str) -> Entry:
+    return Entry(name, text[:MOST_SHOWN], max(0, len(text) - MOST_SHOWN))
+
+
+def as_text(value: Any) -> str:
+    """Text as it is; all else as JSON, lists of numbers in one line."""
+    if isinstance(value, str):
+        return value
+    short = not isinstance(value, dict) and not (isinstance(value, list) and any(map(is_nested, value[:64])))
+    return json.dumps(value, ensure_ascii=False, indent=None if short else 2, default=str)
+
+
+def is_nested(value: Any) -> bool:
+    return isinstance(value, (dict, list))
+
+
+@login_required
+@require_safe
+def download(request: HttpRequest, pk: str) -> HttpResponse:
+    """One key's value as a file, `?key=response`; without a key all of them as JSON."""
+    sample = opened.sample_of(request, pk)
+    found = keys_of(bodies.read([sample])[sample.pk])
+    key = request.GET.get("key", "")
+    if key and key not in found:
+        raise Http404("This sample has no such key.")
+    text = as_text(found[key]) if key else json.dumps(found, ensure_ascii=False, indent=1, default=str)
+    plain = not key or not isinstance(found[key], str)
+    answer = HttpResponse(HALF.sub("\ufffd", text), f"{'application/json' if plain else 'text/plain'}; charset=utf-8")
+    ending = f"{safe_name(key)}.{'json' if plain else 'txt'}" if key else "sample.json"
+    answer["Content-Disposition"] = f'attachment; filename="step{sample.step.step}-{sample.pk[:8]}-{ending}"'
+    answer["X-Content-Type-Options"] = "nosniff"
+    answer["Cache-Control"] = "private, no-cache"
+    return answer
+
+
+def safe_name(key: str) -> str:
+    return "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in key)[:60]

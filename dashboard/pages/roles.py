@@ -1,0 +1,52 @@
+"""Roles that a trainer flattened into text: `system\\n…\\nuser\\n…\\nassistant\\n…`, or in a template's marks."""
+
+from __future__ import annotations
+
+import re
+
+NAMES = ("system", "user", "assistant", "tool")
+LINE = re.compile(
+    r"^(?:<\|im_start\|>|<\|start_header_id\|>)?(?P<role>system|user|assistant|tool)"
+    r"(?:<\|end_header_id\|>)?[ \t]*(?:\n|\Z)",
+    re.MULTILINE,
+)
+FOLLOW = {"system": ("user", "assistant"), "user": ("assistant",), "tool": ("assistant", "user", "tool")}
+ENDINGS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>")
+
+Stretch = tuple[str, int, int]
+
+
+def split(text: str, first: str = "") -> list[Stretch]:
+    """[(role, start, end)] of the turns' own text. `first` is the role of what stands before any role's line; without
+    it that must be empty, or the text has no roles. A line that says only `user` inside a turn is a turn only where an
+    answer or a tool's result follows."""
+    lines = LINE.finditer(text) if any(f"{name}\n" in text for name in NAMES) or text.endswith(NAMES) else ()
+    found = [(str(line["role"]), line.start(), line.end()) for line in lines]
+    if not first and (not found or text[: found[0][1]].strip()):
+        return []
+    turns: list[Stretch] = [(first, 0, 0)] if first else []
+    for place, (role, start, end) in enumerate(found):
+        later = found[place + 1][0] if place + 1 < len(found) else ""
+        if turns and not begins(turns[-1][0], role, later, text[end : end + 40]):
+            continue
+        if turns:
+            turns[-1] = (turns[-1][0], turns[-1][1], start)
+        turns.append((role, end, end))
+    if turns:
+        turns[-1] = (turns[-1][0], turns[-1][1], len(text))
+    return [turn for place, turn in enumerate(turns) if place or not first or turn[2] > turn[1]] or turns
+
+
+def begins(before: str, role: str, later: str, following: str) -> bool:
+    """Whether a line that says `role` after a turn of `before` begins a turn."""
+    if before == "assistant":
+        return role in ("user", "tool") and (later == "assistant" or following.lstrip().startswith("<tool_response>"))
+    return role in FOLLOW.get(before, ())
+
+
+def trimmed(text: str) -> str:
+    """A turn's text without what the template puts around it."""
+    text = text.strip("\n")
+    for ending in ENDINGS:
+        text = text.removesuffix(ending)
+    return text.strip("\n")

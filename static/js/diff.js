@@ -1,0 +1,34 @@
+// The diff view: the two texts that the server sent, as one text with what differs.
+import { differences, draw } from "./words.js";
+
+let asked = 0;
+
+const count = (parts, side) => parts.filter((part) => part.side === side).length;
+
+export async function compare(pane) {
+  const box = pane.querySelector("[data-diff]:not([data-done])");
+  if (!box) return;
+  box.dataset.done = "";
+  const mine = ++asked;
+  const text = (name) => box.querySelector(`[data-${name}]`).textContent;
+  const say = (words) => (box.querySelector("[data-diff-said]").textContent = words);
+  const slow = setTimeout(() => say("Comparing…"), 150);
+  try {
+    const parts = await differences(text("there"), text("here"));
+    if (mine !== asked) return;
+    const out = box.querySelector("[data-diff-out]");
+    draw(out, parts);
+    out.hidden = false;
+    box.querySelector(".sides").hidden = true;
+    say(told(parts));
+  } catch (error) {
+    say(`The browser could not compare the texts (${error.message}); here they are side by side.`);
+  } finally {
+    clearTimeout(slow);
+  }
+}
+
+function told(parts) {
+  const [gone, come] = [count(parts, "there"), count(parts, "here")];
+  return gone + come ? `${gone} only there, ${come} only here` : "The two texts are the same.";
+}

@@ -1,0 +1,63 @@
+// What a sample's pane needs besides its text: what is rare is fetched when it is there. Copying exact text, landmarks.
+import { copy, say } from "./frame.js";
+
+const pane = document.getElementById("sample");
+
+function dress() {
+  if (pane.querySelector("[data-math]")) import("./math.js").then((math) => math.render(pane));
+  if (pane.querySelector("[data-diff]")) import("./diff.js").then((diff) => diff.compare(pane));
+  if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token.js").then((token) => token.dress(pane));
+  if (new URLSearchParams(location.search).has("find")) find((bar) => bar.again(pane));
+}
+
+const find = (act) => import("./find.js").then(act);
+
+// Opens what folds over `element` and brings it into sight.
+export function reveal(element, block = "center") {
+  for (let box = element.closest("details:not([open])"); box; box = box.parentElement.closest("details:not([open])")) box.open = true;
+  element.scrollIntoView({ block });
+}
+
+// The next element of those that match, after the one that was reached last; null after the last.
+export function next(selector) {
+  const all = [...pane.querySelectorAll(selector)];
+  const now = all.findIndex((one) => one.classList.contains("reached"));
+  const found = all[now + 1] ?? null;
+  if (!found) return null;
+  all[now]?.classList.remove("reached");
+  found.classList.add("reached");
+  reveal(found);
+  return found;
+}
+
+const CLICKS = {
+  "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
+  "[data-find-open]": () => find((bar) => bar.open(pane)),
+  "[data-next-change]": () => next(".diff :is(del, ins)") ?? say("That was the last change"),
+  "[data-copy-from]": (button) => copied(button.dataset.copyFrom),
+};
+
+// The file itself: marks, folds and cuts of the page are not in it.
+async function copied(url) {
+  try {
+    const answer = await fetch(url, { credentials: "same-origin" });
+    if (!answer.ok) throw new Error();
+    await copy(await answer.text());
+    say("Copied");
+  } catch {
+    say("It could not be copied; the server does not answer.");
+  }
+}
+
+if (pane) {
+  document.addEventListener("click", (event) => {
+    for (const [selector, act] of Object.entries(CLICKS)) {
+      const found = event.target.closest(selector);
+      if (!found) continue;
+      event.preventDefault();
+      return act(found);
+    }
+  });
+  document.addEventListener("deck:settled", (event) => event.detail.panel === pane && dress());
+  dress();
+}

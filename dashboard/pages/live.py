@@ -1,30 +1,79 @@
-"""What arrives, newest first, over all runs that a person may see."""
+"""What arrives, newest first, over all runs that a person may see: a card for each step."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Max
+from django.db.models import Count, Max, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import panels
-from rollouts.models import Step
+from dashboard.pages import listing, panels
+from dashboard.pages.ask import clean
+from rolloutdeck import wire
+from rollouts import arrivals
+from rollouts.arrivals import Arrival
+from rollouts.models import Run, Step
 
 PANELS = {"arrivals": "live/arrivals.html"}
-MOST = 50
+MOST = 30
+GRADES = ("bad", "bad", "partial", "partial", "good")  # of the bins of rewards within -1 … 1
 
 
 @login_required
 @require_safe
 def live(request: HttpRequest) -> HttpResponse:
+    """`?split=`, `?project=` and `?name=` narrow; `?before=` a step's id goes on to older ones."""
     seen = access.visible_runs(request)
-    state = seen.aggregate(seen=Max("seen_at"), version=Max("version"))
-    return panels.answer(request, "live/page.html", PANELS, lambda: context(request), state["seen"], state["version"])
+    state = seen.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
+    return panels.answer(request, "live/page.html", PANELS, lambda: context(request, seen), *state.values())
 
 
-def context(request: HttpRequest) -> dict[str, Any]:
-    steps = Step.objects.current().filter(run__in=access.visible_runs(request), samples__gt=0)
-    return {"arrived": list(steps.select_related("run__project").order_by("-created_at", "-pk")[:MOST])}
+def context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
+    given = {name: clean(request.GET.get(name, "")) for name in ("split", "project", "name", "before")}
+    asked = {**given, "split": given["split"] if given["split"] in wire.SPLITS else ""}
+    runs = seen.filter(project__slug=asked["project"]) if asked["project"] else seen
+    runs = runs.filter(name__icontains=asked["name"]) if asked["name"] else runs
+    word = asked["before"]
+    before = int(word) if word.isascii() and word.isdecimal() and len(word) < 18 else None
+    found = arrivals.newest(runs, split=asked["split"], before=before, most=MOST + 1)
+    cards = [card(one) for one in found[:MOST]]
+    return {
+        "cards": cards, "asked": asked, "projects": list(access.visible_projects(request).order_by("slug")),
+        "narrowed": any(asked[name] for name in ("split", "project", "name")), "older_than": before is not None,
+        "older": link(asked, before=str(found[MOST - 1].step.pk)) if len(found) > MOST else "",
+        "newest": link(asked, before=""),
+        "splits": [(one, link(asked, split=one, before="")) for one in ("", *wire.SPLITS)],
+    }  # fmt: skip
+
+
+def link(asked: dict[str, str], **changes: str) -> str:
+    return "?" + urlencode({name: value for name, value in {**asked, **changes}.items() if value})
+
+
+def card(one: Arrival) -> dict[str, Any]:
+    return {"one": one, "step": one.step, "bins": bins(one.step), "worst": listing.rows(one.worst)}
+
+
+def bins(step: Step) -> list[dict[str, Any]]:
+    """The step's histogram of scores as bars, x and height in per cent."""
+    counts = step.histogram.get("counts", [])
+    if len(counts) < 2:
+        return []
+    labels, width, most = step.histogram["labels"], 100 / len(counts), max(counts) or 1
+    grades = GRADES if len(counts) == len(GRADES) else ("plain",) * len(counts)
+    return [
+        {
+            "x": round(at * width, 2), "width": round(width * 0.86, 2), "height": height(count, most),
+            "y": 100 - height(count, most), "grade": grade, "title": f"{label}: {count:,}",
+        }
+        for at, (count, label, grade) in enumerate(zip(counts, labels, grades, strict=True))
+    ]  # fmt: skip
+
+
+def height(count: int, most: int) -> float:
+    """A few samples of many are still seen."""
+    return round(max(100 * count / most, 6 if count else 0), 1)

@@ -15,3 +15,4 @@ if (document.getElementById("compare")) import("./compare.js");
 if (document.querySelector("[data-charts]")) import("./charts.js");
 if (document.getElementById("q-choices")) import("./query.js");
 if (document.querySelector("[data-history]")) import("./history.js");
+if (document.querySelector("[data-feed-cards]")) import("./feed.js");

@@ -57,7 +57,7 @@ function pressed(key, event) {
     return press(named("go", key)) || key !== "Tab";
   }
   if ((key === "Enter" || key === " ") && event.target.closest?.("a, button, summary")) return false;
-  return press(named("key", key)) || (key === GO && begin());
+  return press(named("key", key === " " ? "Space" : key)) || (key === GO && begin());
 }
 
 function escaped(typing, event) {

@@ -1,0 +1,111 @@
+"""The live feed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.pages.live import MOST
+from rollouts.models import Project, Run
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.test_arrivals import step
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def body(reader: Client, query: str = "", **headers: str) -> str:
+    answer = reader.get(f"/live/{query}", headers=headers)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def shown(page: str) -> list[str]:
+    return re.findall(r'aria-label="([^"]*? step -?\d+)"', page)
+
+
+def text(page: str) -> str:
+    return " ".join(re.sub("<[^>]*>", " ", page).split())
+
+
+def test_a_card_says_score_change_truncation_and_the_worst_answers(reader: Client, run: Run) -> None:
+    step(run, 1, 0.0, 1.0, truncated=False)
+    step(run, 2, 0.25, 1.0, truncated=True)
+    page = body(reader)
+    assert shown(page) == ["grpo, train step 2", "grpo, train step 1"]
+    card = text(page[page.index("<article") : page.index("</article>")])
+    assert "0.62 ▲ 0.125" in card and "trunc 100.0 % ▲ 100.0 pt" in card
+    assert card.index("0.25 says 0") < card.index("1.00 says 1")
+    assert "(0, 0.5): 1; [0.5, 1): 0; 1: 1" in page
+
+
+def test_truncation_that_was_inferred_is_said_to_be(reader: Client, run: Run) -> None:
+    rows = [
+        generation(response=f"r {n}", score=n / 6, response_length=size)
+        for n, size in enumerate([40, 60, 512, 512, 30, 20])
+    ]
+    indexed(run, lines(*rows))
+    assert "trunc?" in text(body(reader))
+
+
+def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: User) -> None:
+    step(run, 1, 1.0)
+    step(run, 1, 1.0, split="eval")
+    step(make.run(run.project, "gspo"), 4, 1.0)
+    assert len(shown(body(reader))) == 3
+    assert shown(body(reader, "?split=eval")) == ["grpo, eval step 1"]
+    assert shown(body(reader, "?name=gsp")) == ["gspo, train step 4"]
+    assert shown(body(reader, "?project=math&split=train&name=grpo")) == ["grpo, train step 1"]
+    assert "No step that has arrived is like this." in body(reader, "?name=nobody")
+
+
+def test_older_cards_are_a_link_away(reader: Client, run: Run) -> None:
+    for number in range(MOST + 3):
+        step(run, number, 1.0)
+    first = body(reader, "?split=train")
+    older = re.search(r'href="(\?split=train&amp;before=\d+)"', first)
+    assert older
+    rest = body(reader, older[1].replace("&amp;", "&"))
+    assert len(shown(first)) == MOST and shown(rest) == [f"grpo, train step {number}" for number in (2, 1, 0)]
+    assert "To the newest" in rest and "data-feed-pause" not in rest
+
+
+def test_an_empty_feed_says_what_will_come(reader: Client, run: Run) -> None:
+    assert "Nothing has arrived yet." in body(reader)
+
+
+@pytest.mark.parametrize("query", ["?before=x", "?before=²", "?before=99999999999999999999", "?name=%00", "?split=a"])
+def test_odd_words_in_the_address_are_no_failure(reader: Client, run: Run, query: str) -> None:
+    step(run, 1, 1.0)
+    assert shown(body(reader, query)) == ["grpo, train step 1"]
+
+
+def test_the_panel_answers_again_only_when_something_changed(reader: Client, run: Run, project: Project) -> None:
+    step(run, 1, 1.0)
+    headers = {"HX-Request": "true", "HX-Target": "arrivals"}
+    answer = reader.get("/live/", headers=headers)
+    assert b"<html" not in answer.content
+    again = {**headers, "If-None-Match": answer.headers["ETag"]}
+    assert reader.get("/live/", headers=again).status_code == 304
+    step(make.run(project, "other"), 1, 1.0)
+    assert reader.get("/live/", headers=again).status_code == 200
+
+
+def test_what_a_model_wrote_is_text_and_other_projects_stay_unseen(reader: Client, run: Run) -> None:
+    indexed(run, lines(generation(response="<img src=x onerror=alert(1)>\u202e")))
+    step(make.run(make.project("hidden"), "theirs"), 1, 1.0)
+    page = body(reader)
+    assert "<img" not in page and "&lt;img src=x" in page and 'data-code="U+202E"' in page
+    assert "theirs" not in page and "hidden</span>" not in page

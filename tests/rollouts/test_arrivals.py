@@ -1,0 +1,94 @@
+"""The newest steps of many runs, each beside the one before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rollouts.arrivals import Arrival, newest
+from rollouts.models import Project, Run
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
+    header = {name: more.pop(name) for name in ("split", "attempt") if name in more}
+    rows = [{"prompt": f"q{n}", "response": f"says {n}", "score": score, **more} for n, score in enumerate(scores)]
+    indexed(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
+
+
+def told(*, most: int = 30, **how: Any) -> list[Arrival]:
+    return newest(Run.objects.all(), most=most, **how)
+
+
+def test_steps_come_newest_first_whatever_their_number(run: Run, project: Project) -> None:
+    step(run, 5, 1.0)
+    step(make.run(project, "other"), 9, 1.0)
+    step(run, 1, 1.0)
+    assert [(one.step.run.name, one.step.step) for one in told()] == [("grpo", 1), ("other", 9), ("grpo", 5)]
+
+
+def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run, project: Project) -> None:
+    step(run, 1, 0.0, 0.5)
+    step(make.run(project, "other"), 2, 1.0)
+    step(run, 1, 1.0, split="eval")
+    step(run, 3, 0.5, 1.0)
+    arrived = told()[0]
+    assert arrived.before is not None and (arrived.before.step, arrived.before.split) == (1, "train")
+    assert arrived.more_score == 0.5
+    assert [one.more_score for one in told()[1:]] == [None, None, None]
+
+
+def test_truncation_is_compared_where_it_is_known_by_the_same_means(run: Run, project: Project) -> None:
+    step(run, 1, 0.0, 0.0, truncated=True)
+    step(run, 2, 0.0, 0.0, truncated=False)
+    step(run, 3, 0.0, 0.0)
+    last, now, first = told()
+    assert (last.truncated, last.more_truncated) == (None, None)
+    assert now.truncated is not None and (now.truncated.share, now.truncated.inferred) == (0.0, False)
+    assert now.more_truncated == -1.0 and first.more_truncated is None
+
+
+def test_the_worst_are_of_different_texts_and_the_last_of_their_trajectory(run: Run) -> None:
+    rows = [
+        *({"prompt": f"q{n}", "response": "stuck", "score": 0.0} for n in range(5)),
+        {"prompt": "q", "response": "turn", "score": -9.0, "trajectory": "t", "turn": 0},
+        {"prompt": "q", "response": "end", "score": 0.5, "trajectory": "t", "turn": 1},
+        {"prompt": "q", "response": "better", "score": 0.75},
+        {"prompt": "q", "response": "best", "score": 1.0},
+        {"prompt": "q", "response": "unscored"},
+    ]
+    indexed(run, lines(*rows), format="native")
+    assert [one.tail for one in told()[0].worst] == ["stuck", "end", "better"]
+
+
+def test_the_worst_follow_what_is_added_to_the_step(run: Run) -> None:
+    step(run, 1, 0.5)
+    assert [one.score for one in told()[0].worst] == [0.5]
+    indexed(run, lines({"prompt": "q", "response": "worse", "score": -1.0}), source="more", format="native")
+    assert [one.score for one in told()[0].worst] == [-1.0, 0.5]
+
+
+def test_older_ones_follow_without_gap_or_repetition(run: Run) -> None:
+    for number in range(7):
+        step(run, number, 1.0)
+    seen = told(most=3)
+    rest = told(before=seen[-1].step.pk)
+    assert [one.step.step for one in [*seen, *rest]] == [6, 5, 4, 3, 2, 1, 0]
+    assert rest[0].before is not None and rest[0].before.step == 2
+    assert told(split="eval") == []
+
+
+def test_a_step_that_was_done_again_is_told_of_once(run: Run) -> None:
+    step(run, 1, 0.0, attempt="a")
+    step(run, 2, 0.0, attempt="a")
+    step(run, 2, 1.0, attempt="b")
+    assert [(one.step.step, one.step.score_mean) for one in told()] == [(2, 1.0), (1, 0.0)]

@@ -268,9 +268,11 @@ def judged(
 def facts_of(run: Run) -> dict[str, Any]:
     """What is known of a run that asks: what its newest files say, over that its config, and over that its own word.
 
-    The prompts of its newest files are those of their own step, not of the one that would be replayed.
+    Files that were checked come before those that only a manifest speaks of. Their prompts are those of their own step,
+    not of the one that would be replayed.
     """
-    own = run.artifacts.exclude(role="tokenizer").order_by("-step", "-pk").first()
+    told = run.artifacts.exclude(role="tokenizer").order_by("-step", "-pk")
+    own = told.filter(state=Artifact.State.READY).first() or told.first()
     files = {name: fact for name, fact in own.facts.items() if name != "dataset"} if own else {}
     return {**files, **configured(run), **run.facts}
 

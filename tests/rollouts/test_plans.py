@@ -220,6 +220,16 @@ def test_what_a_run_is_compared_by_comes_from_its_files_its_config_and_its_own_w
     assert plans.facts_of(run) == {**known, "rows": 48}
 
 
+def test_files_that_were_checked_speak_for_a_run_before_newer_ones_that_were_not(run: Run) -> None:
+    registered(run, 1, facts=SHAPE)
+    registered(run, 2, facts={**SHAPE, "rows": 4})
+    assert plans.facts_of(run)["rows"] == 4
+    run.artifacts.filter(step=1).update(state="ready")
+    assert plans.facts_of(run)["rows"] == SHAPE["rows"]
+    run.artifacts.update(state="ready")
+    assert plans.facts_of(run)["rows"] == 4
+
+
 @pytest.mark.parametrize(
     "config", [{"lr": 1}, {**CONFIG, "data": None}, {**CONFIG, "data": {**CONFIG["data"], "train_batch_size": "x"}}, []]
 )

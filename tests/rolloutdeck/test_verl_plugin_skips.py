@@ -1,0 +1,39 @@
+"""verl's skip roles as the plug-in registers them again; what they replay is in `tests/trainers/test_verl_replay.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rolloutdeck.trainers.verl_plugin import skips
+from rolloutdeck.trainers.verl_plugin.skips import OTHER
+
+
+class Asked:
+    """A replay with a pin for each step."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[int, str, str]] = []
+
+    def wants(self, step: int) -> bool:
+        return True
+
+    def leave(self, *told: Any) -> None:
+        self.left.append(told)
+
+
+class Later:
+    """A skip role of a verl that loads its dumps in another way."""
+
+    def load_dump_data(self, step: int) -> Any:
+        return self.read(step)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("role", skips.ROLES)
+def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: str) -> None:
+    kind = skips.pinned(role, Later)
+    made = kind.__new__(kind)
+    made.replay, made.placed, made.built = Asked(), {}, {}
+    assert made.meet_precondition(3) is False
+    assert made.replay.left == [(3, "refused", OTHER)]

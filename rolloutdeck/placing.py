@@ -6,7 +6,7 @@ module's word, see `Asking`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Protocol
@@ -304,6 +304,14 @@ def shorter(asking: Asking) -> str:
     if asking.repeats:
         return f"{asking.trainer} repeats prompts until its batch is full"
     return f"{asking.trainer} takes exactly as many rows as its batch has"
+
+
+def flagged_prompts(plan: Plan, asking: Asking) -> Iterator[tuple[int, Entry]]:
+    """The prompts of a run that a flag leaves out, where each has its own files: numbers at the plan's targets."""
+    for entry in plan.entries if plan.exclude_flagged else ():
+        source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
+        for step in left_out_prompts(entry):
+            yield asking.place(source, kind, step, entry.target), entry
 
 
 def left_out_prompts(entry: Entry) -> list[int]:

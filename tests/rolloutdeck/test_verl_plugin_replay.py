@@ -12,7 +12,7 @@ import pytest
 from rolloutdeck import fetch, placing
 from rolloutdeck.trainers.verl_layout import asking
 from rolloutdeck.trainers.verl_plugin import hooks, reading
-from rolloutdeck.trainers.verl_plugin.replay import Replay, text_of
+from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
 
 SETTINGS = {
     "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",
@@ -82,6 +82,20 @@ def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_t
     assert "1 of its 1 flagged samples can't be found in its files" in reason
     assert outcome(replay(flagged=0, exclude_flagged=True))[0] == "miss"
     assert outcome(replay(flagged=1))[0] == "miss"
+
+
+def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops_no_run() -> None:
+    settings = {**SETTINGS, "async_training.require_batches": 1, "data.gen_batch_size": 1}
+    source = {"run": "u", "name": "first", "step": 1, "step_kind": "feed_index", "flagged": 1, "unplaced": 0}
+    artifacts = [
+        {"id": "a", "role": "async_rollout", "step": feed, "files": FILES, "whole": feed == 4} for feed in (4, 5)
+    ]
+    entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
+    told = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
+    asked = Replay(Reports(), asking(settings), placing.plan_of({**told, "entries": [entry]}))  # type: ignore[arg-type]
+    assert [feed for feed in range(10) if asked.wants(feed)] == [6, 7]
+    assert asked.loaded(6) is None
+    assert asked.session.told == [(6, "refused", 5, FLAGGED)]  # type: ignore[attr-defined]
 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:

@@ -34,15 +34,18 @@ from rolloutdeck.trainers.verl_plugin import hooks
 from rolloutdeck.trainers.verl_plugin.session import Session, plain
 from rolloutdeck.voice import log
 
-FLAGGED = "some of its rows are flagged, which the plan leaves out, and a batch of verl's has a fixed number of rows"
+FLAGGED = "an answer to this prompt is flagged, and the plan leaves out what is flagged"
+OF_ARTIFACT = ("role", "step", "files", "facts", "flagged", "whole")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A step that is replayed: `batches` are what verl's loader would have returned for the files below `folder`."""
+    """A step that is replayed: `batches` are what verl's loader would have returned for the files below `folder`.
+    `mended` says in what they are not the pinned bytes, a sentence each."""
 
     folder: Path
     batches: Mapping[Path, Any]
+    mended: Sequence[str] = ()
 
     @property
     def rows(self) -> int:
@@ -57,6 +60,7 @@ class Replay:
         self.root = Path(tempfile.mkdtemp(prefix="rolloutdeck-replay-"))  # readable by this user only
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.by_folder: dict[int, Placement] | None = None
+        self.flagged: dict[int, placing.Entry] = {}  # fully async: prompts that a flag leaves out
         if asking.role == "async_rollout":
             self.by_folder = self._feeds()
 
@@ -69,6 +73,7 @@ class Replay:
             return {}
         for text in left_out:
             log.warning("%s", text)
+        self.flagged = dict(placing.flagged_prompts(self.plan, self.asking))
         return {placement.number: placement for placement in found}
 
     @property
@@ -78,7 +83,7 @@ class Replay:
     def wants(self, step: int) -> bool:
         """Whether the plan has something for this step."""
         if self.by_folder is not None:
-            return step in self.by_folder
+            return step in self.by_folder or step in self.flagged
         return self._entry(step) is not None
 
     def loaded(self, step: int, prompts: Sequence[Any] | None = None) -> Loaded | None:
@@ -87,6 +92,9 @@ class Replay:
         `prompts` are the messages of the rows that ask, where the trainer keeps its own labels for the pinned rows.
         Raises Stop.
         """
+        if step in self.flagged:
+            self._tell(step, "refused", FLAGGED)
+            return None
         start = time.monotonic()
         placement, reason = self._placement(step)
         if placement is None:
@@ -104,24 +112,19 @@ class Replay:
             self.leave(step, "refused", reason)
             return None
         seconds = time.monotonic() - start
-        self.session.run.report_replay(
-            step, "hit", pin=placement.entry.pin, rows=found.rows, seconds=seconds, step_kind=self.step_kind
-        )
+        pin, reason = placement.entry.pin, " ".join(found.mended)
+        self.session.run.report_replay(step, "hit", pin, found.rows, seconds, reason, step_kind=self.step_kind)
         log.info("Step %d replays %s: %d rows in %.1f s.", step, placement.entry, found.rows, seconds)
         return found
 
     def _placement(self, step: int) -> tuple[Placement | None, str]:
         if self.by_folder is not None:
-            return self._without_flags(self.by_folder[step])
+            return self.by_folder[step], ""
         try:
             found, left_out = placing.placements(self.plan, self.asking, [step])
         except BadInput as error:
             return None, str(error)
-        return self._without_flags(found[0]) if found else (None, left_out[0])
-
-    def _without_flags(self, placement: Placement) -> tuple[Placement | None, str]:
-        flagged = self.plan.exclude_flagged and placement.entry.source.get("flagged")
-        return (None, FLAGGED) if flagged else (placement, "")
+        return (found[0], "") if found else (None, left_out[0])
 
     def _brought(self, placement: Placement) -> Loaded:
         """Raises BadInput, Refused, OSError."""
@@ -135,23 +138,26 @@ class Replay:
 
         folder = self.root / placement.folder
         files = [folder / file.name for file in placement.files if PurePosixPath(file.name).name in self.asking.formats]
-        return Loaded(folder, {file: load(file) for file in files})
+        return Loaded(folder, {file: load(file) for file in files}, tuple(pull.repaired))
 
     def leave(self, step: int, outcome: str, reason: str) -> None:
         """Reports a step that is generated after all. Raises Stop where the plan asks for it."""
-        entry = self._entry(step)
-        pin = entry.pin if entry else None
-        self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
-        log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
+        self._tell(step, outcome, reason)
         if self.plan.on_mismatch == "stop":
             raise hooks.Stop(
                 f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}"
             )
 
+    def _tell(self, step: int, outcome: str, reason: str) -> None:
+        entry = self._entry(step)
+        pin = entry.pin if entry else None
+        self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
+        log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
+
     def _entry(self, step: int) -> placing.Entry | None:
         """What the plan has for a step; in fully async for a prompt of the feed."""
         if self.by_folder is not None:
-            return self.by_folder[step].entry if step in self.by_folder else None
+            return self.by_folder[step].entry if step in self.by_folder else self.flagged.get(step)
         target = resolve(self.plan.action, [entry.target for entry in self.plan.entries], step)
         return next((entry for entry in self.plan.entries if entry.target == target), None)
 
@@ -199,7 +205,7 @@ def as_placed(plan: Plan) -> placing.Plan:
             "pin": entry.pin,
             "source": entry.source,
             "artifacts": [
-                {"id": one.key, "role": one.role, "step": one.step, "files": one.files} for one in entry.artifacts
+                {"id": one.key, **{name: getattr(one, name) for name in OF_ARTIFACT}} for one in entry.artifacts
             ],
             "differences": [asdict(one) for one in entry.differences],
         }

@@ -1,0 +1,131 @@
+"""What is flagged is left out of what real verl replays: the rest is what verl itself would have selected."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck.safe.batch import open_batch
+from rolloutdeck.safe.exclude import exclude, groups_of
+from tests.product import Product
+from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
+from tests.trainers.test_verl_replay import (
+    DUMPS,
+    answers,
+    ask,
+    events,
+    kept,
+    planned,
+    product,
+    queued,
+    reason,
+    run_of,
+    said,
+    source,
+    training,
+)
+from tests.trainers.verl_process import Training, python
+
+__all__ = ["product", "queued", "source"]
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+FILES = {MAIN: (5, 9), NUMPY: (0,), QUEUE: (3, 30), V2: (31,), WITHOUT_SCORES: (0,)}
+
+
+def selected(path: Path, target: Path, flagged: tuple[int, ...]) -> list[Any]:
+    exclude(path, target, flagged, answers=4)
+    with open_batch(path) as batch:
+        groups = groups_of(batch, 4)
+    gone = {groups[row] for row in flagged}
+    return [str(path), str(target), [row for row, group in enumerate(groups) if group not in gone]]
+
+
+def test_what_is_left_is_what_real_verl_selects_of_the_whole_value_by_value(tmp_path: Path) -> None:
+    pairs = [
+        selected(path, tmp_path / f"{place}{path.suffix}", flagged)
+        for place, (path, flagged) in enumerate(FILES.items())
+    ]
+    script = Path(__file__).with_name("select_as_verl.py")
+    command = [python(), str(script), json.dumps(pairs)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=250, env={**os.environ, "HOME": str(tmp_path)}
+    )
+    assert done.stdout.split() == ["equal"] * len(FILES), done.stderr[-3000:]
+
+
+def flag(product: Product, run: str, response: str, step: int = 1) -> None:
+    """The sample of a step with this response is flagged bad."""
+    found = product.get(f"samples/?run={run}&split=train&step={step}&page_size=50")["results"]
+    (sample,) = [one["id"] for one in found if product.get(f"samples/{one['id']}/")["response"] == response]
+    ask(product, "POST", "flags/", {"sample": sample, "label": "bad", "reason": "", "text": ""})
+
+
+def test_v1_replays_the_prompts_without_a_flag_and_says_what_it_left_out(
+    product: Product, queued: Training, tmp_path: Path
+) -> None:
+    run = run_of(product, "queued")
+    flag(product, run, "wrong 2")
+    planned(product, "unflagged", run, {2: 1}, exclude_flagged=True)
+    found = training(product, "v1.py", "v1-unflagged", tmp_path, "other", ROLLOUTDECK_PLAN="unflagged")
+    pinned = queued.json("seen.json")[0]
+    spoken = {key: row["responses"] for key, row in pinned.items() if not key.startswith("pad")}
+    flagged = next(key.split("_")[0] for key, ids in spoken.items() if ids == answer("wrong 2"))
+    left = sorted(ids for key, ids in spoken.items() if key.split("_")[0] != flagged)
+    assert len(left) == 2
+    assert said(found, 2) == sorted(left * 2)  # verl goes around the prompts that it has until its batch is full
+    until(lambda: events(product, "v1-unflagged"))
+    assert events(product, "v1-unflagged") == [(2, "hit", 2)]
+    why = reason(product, "v1-unflagged", 2)
+    assert "without 1 of its 2 prompts (2 of 4 rows), in which 1 flagged sample is" in why
+    assert "V1 repeats prompts until its batch is full." in why
+
+
+def answer(text: str) -> list[int]:
+    """The token ids of a response, in the vocabulary of `inside_verl/stand_ins.py`."""
+    words = ["<pad>", "<eos>", "What", "is", "plus", "?", "sum", "wrong", *map(str, range(30))]
+    return [words.index(word) for word in text.split()]
+
+
+def test_v0_generates_where_what_is_left_is_not_as_many_rows_as_it_trains_on(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    run = run_of(product, "source")
+    flag(product, run, "wrong 2")
+    planned(product, "shorter", run, {1: 1}, exclude_flagged=True)
+    found = training(product, "v0.py", "v0-shorter", tmp_path, "other", ROLLOUTDECK_PLAN="shorter")
+    assert answers(found, 1) != answers(source, 1)
+    until(lambda: events(product, "v0-shorter"))
+    assert events(product, "v0-shorter") == [(1, "refused", None)]
+    assert "rows: 2 pinned, 4 asked for" in reason(product, "v0-shorter", 1)
+    assert "V0 takes exactly as many rows as its batch has" in reason(product, "v0-shorter", 1)
+
+
+def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
+    product: Product, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    first, second = tmp_path_factory.mktemp("fed"), tmp_path_factory.mktemp("fed-again")
+    dumps = [word.replace("rollout.", "async_rollout.").replace("[1,2]", "[2,3]") for word in DUMPS]
+    told = {"ROLLOUTDECK_ATTEMPT": "job"}
+    training(product, "fully_async.py", "fed", first, "rollouter", "", *dumps, **told)
+    kept(product, "fed", first / "dumps")
+    training(product, "fully_async.py", "fed", first, "trainer", "", *dumps, **told)
+    run = run_of(product, "fed")
+    until(lambda: product.get(f"samples/?run={run}&split=train&step=1")["results"])
+    flag(product, run, "wrong 4")  # of the prompt that was fed as number 2; 3 has none
+    pin = ask(product, "POST", "pins/", {"run": run, "step": 1, "note": ""})
+    assert (pin["available"], pin["prompts"]) == (2, 4)
+    plan = {"plan": "fed", "action": "cache", "exclude_flagged": True}
+    entries = [{"pin": pin["id"], "target_step": 1}]
+    ask(product, "PUT", "projects/default/replay-plan/", {**plan, "entries": entries}, **{"If-Match": '"0"'})
+    told |= {"ROLLOUTDECK_PLAN": "fed"}
+    training(product, "fully_async.py", "fed-again", second, "rollouter", "plus", **told)
+    found = training(product, "fully_async.py", "fed-again", second, "trainer", "plus", **told)
+    assert found.json("said-1.json") == ["sum is 3 plus", "wrong 4", "sum is 4", "wrong 5"]
+    until(lambda: len(events(product, "fed-again")) == 2)
+    assert events(product, "fed-again") == [(2, "refused", None), (3, "hit", 2)]

@@ -1,9 +1,9 @@
 """The doorbell's wire: `WS /ws/`. A page says which topics it shows; a ring says that it should ask its URL again.
 
-Client: `{"topics": ["run:<uid>", "runs", "live", "pins"]}`, again whenever they change. Server: `{"topics", "split",
-"step", "version", "listeners"}`; `split step version` only for a run that the page shows. `listeners` is how many
-pages of this process heard the same ring, so that they do not all ask at once. The first ring comes right after the
-topics, so that a page that slept catches up.
+Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings"]}`, again whenever they change. Server: `{"topics",
+"split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows. `listeners` is how
+many pages of this process heard the same ring, so that they do not all ask at once. The first ring comes right after
+the topics, so that a page that slept catches up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.urls import path
 from rollouts.live import Ring, group_of
 from rollouts.models import Run
 
-OPEN_TOPICS = frozenset({"runs", "live", "pins"})
+OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings"})
 MOST_TOPICS = 50
 NOT_SIGNED_IN = 4401
 NOT_UNDERSTOOD = 4400

@@ -5,7 +5,9 @@ from __future__ import annotations
 from django.urls import path
 
 from dashboard.pages import (
+    adding,
     compare,
+    findings,
     flags,
     go,
     group,
@@ -37,6 +39,13 @@ urlpatterns = [
     path("samples/<str:pk>/", sample.sample, name="sample"),
     path("samples/<str:pk>/file/", recorded.download, name="sample-file"),
     path("samples/<str:pk>/flags/", flags.raise_flag, name="flag"),
+    path("findings/", findings.listed, name="findings"),
+    path("findings/add/", adding.add, name="finding-add"),
+    path("findings/<int:pk>/", findings.finding, name="finding"),
+    path("findings/<int:pk>/edit/", findings.edit, name="finding-edit"),
+    path("findings/<int:pk>/remove/", findings.remove, name="finding-remove"),
+    path("findings/<int:pk>/export/", findings.exported, name="finding-export"),
+    path("findings/exhibits/<int:pk>/", findings.exhibit, name="exhibit"),
     path("flags/<int:pk>/withdraw/", flags.withdraw, name="withdraw"),
     path("runs/<str:uid>/flags/", flags.many, name="flag-many"),
     path("runs/<str:uid>/flags/undo/", flags.undo, name="flag-undo"),

@@ -5,6 +5,7 @@ import "./doorbell.js";
 import "./reader.js";
 import "./sample.js";
 import "./flags.js";
+import "./findings.js";
 import "./pins.js";
 import "./board.js";
 import "./go.js";

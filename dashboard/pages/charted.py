@@ -1,0 +1,80 @@
+"""Curves as a picture without script: one SVG of lines, for pages that must stay as they are and for files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+WIDTH, HEIGHT = 720, 200
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 8, 20
+COLOURS = 8
+
+
+@dataclass(slots=True)
+class Line:
+    """`paths` are the points of each stretch without a gap; `dots` those that stand alone. `last` is the last value."""
+
+    name: str
+    colour: int
+    paths: list[str] = field(default_factory=list)
+    dots: list[tuple[float, float]] = field(default_factory=list)
+    last: float | None = None
+
+
+@dataclass(slots=True)
+class Picture:
+    """`steps` and `values` are the ends of the axes, each with its place."""
+
+    lines: list[Line]
+    steps: list[tuple[float, int]]
+    values: list[tuple[float, float]]
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def of(curves: Sequence[Mapping[str, Any]], runs: int) -> Picture:
+    """The picture of curves {run, name, steps, values}; a run or metric is named only where there are several."""
+    steps = [step for curve in curves for step in curve["steps"]]
+    values = [value for curve in curves for value in curve["values"] if value is not None]
+    across = span(min(steps, default=0), max(steps, default=1), LEFT, WIDTH - RIGHT)
+    up = span(min(values, default=0.0), max(values, default=1.0), HEIGHT - BOTTOM, TOP)
+    names: dict[str, int] = {}
+    lines: list[Line] = []
+    for curve in curves:
+        name = f"{curve['run']['name']} · {curve['name']}" if runs > 1 else curve["name"]
+        colour = names.setdefault(name, len(names) % COLOURS + 1)
+        line = Line(name, colour)
+        for stretch in stretches(curve):
+            places = [(round(across(step), 1), round(up(value), 1)) for step, value in stretch]
+            if len(places) == 1:
+                line.dots += places
+            else:
+                line.paths.append(" ".join(f"{x},{y}" for x, y in places))
+            line.last = stretch[-1][1]
+        lines.append(line)
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    first, last = (min(steps), max(steps)) if steps else (0, 1)
+    return Picture(lines, ends(first, last, across), ends(low, high, up))
+
+
+def stretches(curve: Mapping[str, Any]) -> list[list[tuple[int, float]]]:
+    """The points between gaps: what was not logged, or logged as NaN, is not joined over."""
+    found: list[list[tuple[int, float]]] = [[]]
+    for step, value in zip(curve["steps"], curve["values"], strict=True):
+        if value is None:
+            found.append([])
+        else:
+            found[-1].append((step, value))
+    return [stretch for stretch in found if stretch]
+
+
+def span(low: float, high: float, start: float, end: float) -> Any:
+    """Where a value of [low, high] lies between two places; one value lies in the middle."""
+    if high == low:
+        return lambda value: (start + end) / 2
+    return lambda value: start + (end - start) * (value - low) / (high - low)
+
+
+def ends(low: Any, high: Any, place: Any) -> list[tuple[float, Any]]:
+    return [(round(place(one), 1), one) for one in dict.fromkeys((low, high))]

@@ -1,0 +1,150 @@
+"""Findings: the list, one finding, its text changed, the file that holds it all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.text import slugify
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard import access
+from dashboard.pages import opened, panels, said, shown_finding
+from rollouts import findings
+from rollouts.errors import RolloutError
+from rollouts.models import Exhibit, Finding
+from rollouts.words import number
+
+PANELS = {"findings": "findings/table.html", "finding": "findings/whole.html"}
+MOST = 200
+KINDS = {f"{kind}s": Count("exhibits", filter=Q(exhibits__kind=kind)) for kind in ("sample", "query", "chart")}
+# A file that somebody opens from a disk or a mail: nothing in it may run, load or lead a form elsewhere.
+FILE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@login_required
+@require_safe
+def listed(request: HttpRequest) -> HttpResponse:
+    """`?project=` narrows to one, `?name=` to titles that hold it, `?removed=1` shows those that were removed."""
+    return panels.answer(request, "findings/page.html", PANELS, lambda: listing(request))
+
+
+def listing(request: HttpRequest) -> dict[str, Any]:
+    asked = {name: request.GET.get(name, "").replace("\0", "") for name in ("project", "name", "removed")}
+    found = visible(request).annotate(**KINDS).order_by("-updated_at", "-pk")
+    found = found.filter(removed_at__isnull=not asked["removed"])
+    if asked["project"]:
+        found = found.filter(project__slug=asked["project"])
+    if asked["name"]:
+        found = found.filter(Q(title__icontains=asked["name"]) | Q(note__icontains=asked["name"]))
+    rows = list(found[: MOST + 1])
+    return {
+        **asked,
+        "findings": rows[:MOST],
+        "more": len(rows) > MOST,
+        "projects": list(access.visible_projects(request).order_by("slug")),
+        "none": not rows and not any(asked.values()),
+    }
+
+
+def visible(request: HttpRequest) -> QuerySet[Finding]:
+    rows = Finding.objects.filter(project__in=access.visible_projects(request))
+    return rows.select_related("project", "user")
+
+
+def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
+    """Raises Http404, and PermissionDenied below `role`."""
+    row: Finding | None = visible(request).filter(pk=pk).first() if pk < 2**63 else None
+    if row is None:
+        raise Http404("There is no such finding that you may see.")
+    access.require_role(request, row.project, role)
+    return row
+
+
+@login_required
+@require_safe
+def finding(request: HttpRequest, pk: int) -> HttpResponse:
+    row = finding_of(request, pk)
+    return panels.answer(request, "findings/finding.html", PANELS, lambda: context(request, row))
+
+
+def context(request: HttpRequest, row: Finding) -> dict[str, Any]:
+    exhibits = shown_finding.shown(row)
+    return {
+        "finding": row,
+        "note": shown_finding.rendered(row.note),
+        "exhibits": exhibits,
+        "may_write": opened.may(row.project.role_of(request.user), "annotator") and row.removed_at is None,
+        "may_restore": opened.may(row.project.role_of(request.user), "annotator"),
+        "chat": shown_finding.chat_of(row, exhibits, request.path),
+    }
+
+
+@login_required
+@require_POST
+def edit(request: HttpRequest, pk: int) -> HttpResponse:
+    """Title and note; what somebody else saved meanwhile is not overwritten, and what was typed is shown again."""
+    row = finding_of(request, pk, "annotator")
+    told = {name: request.POST.get(name, "") for name in ("title", "note")}
+    try:
+        findings.change(row, opened.person(request), **told, version=number(request.POST.get("version"), "version"))
+    except RolloutError as error:
+        if said.by_script(request):
+            return said.refused(request, error, "finding", row.pk)
+        shown = {**context(request, finding_of(request, pk)), "draft": told, "problem": str(error)}
+        return render(request, "findings/finding.html", shown, status=400)
+    return said.done(request, "The finding is saved.", "finding", row.pk)
+
+
+@login_required
+@require_POST
+def remove(request: HttpRequest, pk: int) -> HttpResponse:
+    """Removes a finding, or restores one with `restore`."""
+    row = finding_of(request, pk, "annotator")
+    if request.POST.get("restore"):
+        findings.restore(row, opened.person(request))
+        return said.done(request, "The finding is back.", "finding", row.pk)
+    findings.remove(row, opened.person(request))
+    return said.done(request, f"“{row.title}” is removed; its page can restore it.", "findings")
+
+
+@login_required
+@require_POST
+def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
+    """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it."""
+    rows = Exhibit.objects.filter(finding__in=visible(request)).select_related("finding__project")
+    row = rows.filter(pk=pk).first() if pk < 2**63 else None
+    if row is None:
+        raise Http404("There is no such exhibit that you may see.")
+    access.require_role(request, row.finding.project, "annotator")
+    by, wanted = opened.person(request), request.POST.get("do")
+    try:
+        if wanted == "words":
+            findings.say(row, by, request.POST.get("words", ""))
+        elif wanted == "out":
+            findings.take_out(row, by)
+        else:
+            findings.move(row, by, -1 if wanted == "up" else 1)
+    except RolloutError as error:
+        return said.refused(request, error, "finding", row.finding_id)
+    return said.done(request, "Saved.", "finding", row.finding_id)
+
+
+@login_required
+@require_safe
+def exported(request: HttpRequest, pk: int) -> HttpResponse:
+    """The finding as one HTML file without script, which asks for nothing."""
+    row = finding_of(request, pk)
+    shown = {"finding": row, "note": shown_finding.rendered(row.note), "exhibits": shown_finding.shown(row)}
+    address = shown_finding.absolute(request.path.removesuffix("export/"))
+    response = render(
+        request, "findings/export.html", {**shown, "file": True, "policy": FILE_POLICY, "address": address}
+    )
+    response["Content-Disposition"] = f'attachment; filename="{slugify(row.title)[:80] or "finding"}.html"'
+    response["Content-Security-Policy"] = f"{FILE_POLICY}; sandbox"
+    return response

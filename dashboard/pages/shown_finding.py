@@ -1,0 +1,203 @@
+"""Findings as pages and files show them: every text escaped, every number as it was when it was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.urls import reverse
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.pages import charted, text
+from dashboard.pages.ask import Ask
+from dashboard.pages.markdown import rendered
+from rollouts.models import Exhibit, Finding, Run
+
+MOST_MARKED = 200
+
+
+@dataclass(slots=True)
+class Shown:
+    """An exhibit with what its template needs. `path` leads to what it shows, where that is still there."""
+
+    exhibit: Exhibit
+    held: dict[str, Any]
+    path: str
+    first: bool
+    last: bool
+
+    @property
+    def kind(self) -> str:
+        return self.exhibit.kind
+
+    @property
+    def words(self) -> SafeString:
+        return rendered(self.exhibit.words)
+
+    @property
+    def link(self) -> str:
+        """For somebody elsewhere."""
+        return absolute(self.path) if self.path else ""
+
+    @property
+    def place(self) -> str:
+        """Which run and steps: `grpo · train step 12`."""
+        return place(self.held)
+
+    @property
+    def facts(self) -> list[str]:
+        return facts(self.held)
+
+    @property
+    def truncated(self) -> bool:
+        return bool(self.held.get("truncated")) or "trunc?" in self.held.get("facets", [])
+
+    @property
+    def response(self) -> SafeString:
+        return quoted(self.held["response"], self.ranges("response"))
+
+    @property
+    def prompt(self) -> SafeString:
+        return quoted(self.held["prompt"], self.ranges("prompt"))
+
+    def ranges(self, field: str) -> list[tuple[int, int]]:
+        return [(one["start"], one["end"]) for one in self.held["quotes"] if one["field"] == field]
+
+    @property
+    def cut(self) -> list[tuple[str, int, int]]:
+        """(field, characters held, characters there were) of what was too long to hold."""
+        lengths = self.held.get("lengths", {})
+        return [(name, len(self.held[name]), whole) for name, whole in lengths.items() if whole > len(self.held[name])]
+
+    @property
+    def picture(self) -> charted.Picture:
+        return charted.of(self.held["curves"], len(self.held["runs"]))
+
+    @property
+    def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
+        """The curves as tables: (name, what its steps count, its points)."""
+        return [
+            (
+                f"{one['run']['name']} · {one['name']}",
+                one["step_kind"],
+                list(zip(one["steps"], one["values"], strict=True)),
+            )
+            for one in self.held["curves"]
+        ]
+
+    @property
+    def chat(self) -> str:
+        """A block to paste where people talk: which run and step, score, quotes, link."""
+        return chat(self)
+
+
+def shown(finding: Finding) -> list[Shown]:
+    """The exhibits in their order. A run in the bin, or gone, has no link."""
+    rows = list(finding.exhibits.select_related("run", "user"))
+    return [
+        Shown(row, held := row.shown, path_of(row, held), at == 0, at == len(rows) - 1) for at, row in enumerate(rows)
+    ]
+
+
+def path_of(row: Exhibit, held: dict[str, Any]) -> str:
+    run = row.run
+    if run is None or run.deleted_at is not None:
+        return ""
+    if row.kind == Exhibit.Kind.SAMPLE:
+        return reverse("sample", args=[row.sample])
+    if row.kind == Exhibit.Kind.QUERY:
+        return query_path(run, held)
+    return reverse("run", args=[run.uid])
+
+
+def query_path(run: Run, held: dict[str, Any]) -> str:
+    step = "all" if held["step"] is None else str(held["step"])
+    ask = Ask(split=held["split"], q=held["q"], sort=held["ordering"], attempt=held["attempt"])
+    return reverse("step", args=[run.uid, step]) + ask.link()
+
+
+def absolute(path: str) -> str:
+    """An address for people who are not on this page: the public one's host with this path."""
+    return settings.PUBLIC_URL.removesuffix(settings.PREFIX) + path
+
+
+def place(held: dict[str, Any]) -> str:
+    names = held.get("runs") or [held["run"]]
+    said = ", ".join(str(run["name"]) for run in names)
+    if "split" not in held:
+        return said
+    step = "all steps" if held["step"] is None else f"step {held['step']}"
+    return f"{said} · {held['split']} {step}".replace("  ", " ")
+
+
+def facts(held: dict[str, Any]) -> list[str]:
+    """What stands beside a sample's score, in words."""
+    tokens, advantage = held.get("tokens"), held.get("advantage")
+    truncated = (
+        "truncated" if held.get("truncated") else "looks truncated" if "trunc?" in held.get("facets", []) else ""
+    )
+    found = [
+        f"{tokens:,} tok" if tokens is not None else f"{held.get('chars', 0):,} chars",
+        truncated,
+        "" if advantage is None else f"adv {text.signed(advantage)}",
+        f"n {held['index']}" if held.get("index") is not None else "",
+        held.get("data_source") or "",
+        held.get("finish_reason") or "",
+    ]
+    return [one for one in found if one]
+
+
+def quoted(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
+    """The text with these ranges marked; ranges that overlap are one."""
+    parts: list[str] = []
+    at = 0
+    for start, end in sorted(ranges)[:MOST_MARKED]:
+        start = max(start, at)
+        if start >= min(end, len(whole)):
+            continue
+        parts += [text.plain(whole[at:start]), f'<mark class="quote">{text.plain(whole[start:end])}</mark>']
+        at = end
+    return mark_safe("".join([*parts, text.plain(whole[at:])]))
+
+
+def bare(written: str) -> str:
+    """For an attribute, or for pasting elsewhere: what hides or turns text cannot be shown by name there."""
+    return text.ACTING.sub("\ufffd", text.HALF.sub("\ufffd", written))
+
+
+def chat(one: Shown) -> str:
+    held = one.held
+    if one.kind == Exhibit.Kind.SAMPLE:
+        head = [one.place, scored(held["score"]), expected(held), *one.facts]
+        lines = [" · ".join(part for part in head if part), *quotes_of(held)]
+    elif one.kind == Exhibit.Kind.QUERY:
+        mean = held["scores"]["mean"]
+        said = "" if mean is None else f" · mean score {text.num(mean)}"
+        lines = [f"{one.place} · {held['q'] or 'all samples'}", f"{held['total']:,} of {held['of']:,} samples{said}"]
+    else:
+        last = [f"{line.name} {text.num(line.last, 3)}" for line in one.picture.lines if line.last is not None]
+        lines = [f"{one.place} · {', '.join(held['names'])}", *(f"last: {said}" for said in last)]
+    return bare("\n".join([*lines, *([one.link] if one.link else [])]))
+
+
+def scored(score: float | None) -> str:
+    return "no score" if score is None else f"score {text.num(score)}"
+
+
+def expected(held: dict[str, Any]) -> str:
+    truth = " ".join((held.get("ground_truth") or "").split())
+    return f"expected {truth[:60]}" if truth else ""
+
+
+def quotes_of(held: dict[str, Any]) -> list[str]:
+    """Each quote as lines of a quotation; without one the end of the response."""
+    told = [one["text"] for one in held["quotes"]] or ["…" + held["response"][-300:]]
+    return ["\n".join(f"> {line}" for line in said.strip().splitlines()) for said in told]
+
+
+def chat_of(finding: Finding, exhibits: list[Shown], path: str) -> str:
+    """The whole finding as a block for a chat."""
+    parts = [finding.title, finding.note, *(one.chat for one in exhibits), absolute(path)]
+    return "\n\n".join(part for part in parts if part)

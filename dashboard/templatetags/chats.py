@@ -1,0 +1,22 @@
+"""Text for where no markup can be: a sample in one line for people elsewhere, names in attributes."""
+
+from __future__ import annotations
+
+from django import template
+
+from dashboard.pages import shown_finding
+from rollouts.models import Sample
+
+register = template.Library()
+register.filter("bare", shown_finding.bare)
+
+
+@register.filter
+def chat_head(sample: Sample) -> str:
+    """`grpo · train step 12 · score 0.10 · expected 75 · 116 tok`."""
+    step = sample.step
+    held = {"tokens": sample.tokens, "chars": sample.chars, "truncated": sample.truncated, "index": sample.index}
+    expected = f"expected {sample.expected}" if sample.expected else ""
+    facts = shown_finding.facts({**held, "data_source": sample.data_source})
+    head = [step.run.name, f"{step.split} step {step.step}", shown_finding.scored(sample.score), expected, *facts]
+    return shown_finding.bare(" · ".join(one for one in head if one))

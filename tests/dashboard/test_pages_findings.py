@@ -1,0 +1,244 @@
+"""Findings on pages: made from what somebody looks at, read by the team, taken away as one file."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from rollouts import findings, projects, series
+from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} \u202eback"
+WRITTEN = TRAP.replace("\u202e", "")  # what people write stays as it is in the field where they edit it
+UNSAFE = re.compile(r"<img|<script(?! src=)|\son\w+=\"|javascript:|\u202e(?!</i>)")
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    rows = [generation(f"ask {n}", f"so it is {n}\n#### {n}", n / 4, gts=str(n)) for n in range(4)]
+    indexed(run, lines(*rows))
+    series.append(run, make.attempt(run), [Point(step, {"score/mean": step / 7}) for step in range(4)])
+    return run
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+@pytest.fixture
+def finding(project: Project, mate: User) -> Finding:
+    return findings.begin(project, mate, title="Loops", note="**mostly** late")
+
+
+def sample(run: Run, ordinal: int = 0) -> Sample:
+    return Sample.objects.select_related("step__run", "step__attempt", "dump").get(step__run=run, ordinal=ordinal)
+
+
+def page(client: Client, url: str, status: int = 200) -> str:
+    answer = client.get(url)
+    assert answer.status_code == status, url
+    return answer.content.decode()
+
+
+def add(client: Client, status: int = 303, **fields: Any) -> str:
+    answer = client.post("/findings/add/", {"show": "sample", **fields})
+    assert answer.status_code == status, re.findall(r"data-said>.*", answer.content.decode())
+    return unescape(answer.content.decode())
+
+
+def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, reader: Client) -> None:
+    one = sample(run, 1)
+    query = {"step": "1", "split": "train", "q": "score<0.5"}
+    form = page(reader, f"/findings/add/?sample={one.pk}&step=1&q=score<0.5")
+    assert "2 of 4, step 1" in form and "score&lt;0.5" in form
+    add(reader, sample=one.pk, title="Wrong", quote="is 1\r\n#### 1", show=["sample", "query"], words="*see*", **query)
+    shown = page(reader, f"/findings/{Finding.objects.get().pk}/")
+    for said in ("Wrong", "is 1\n#### 1</blockquote>", "<em>see</em>", "expected", "of 4</span>", "train step 1"):
+        assert said in shown, said
+    assert [one.kind for one in Exhibit.objects.all()] == ["sample", "query"]
+
+
+def test_the_finding_used_last_is_offered_first(run: Run, project: Project, mate: User, reader: Client) -> None:
+    first, second = (findings.begin(project, mate, title=title) for title in ("first", "second"))
+    assert '" selected>' not in page(reader, f"/findings/add/?sample={sample(run).pk}")
+    add(reader, sample=sample(run).pk, finding=first.pk)
+    assert f'<option value="{first.pk}" selected>' in page(reader, f"/findings/add/?sample={sample(run).pk}")
+    assert second.exhibits.count() == 0
+
+
+def test_charts_are_added_from_the_overview_and_drawn_without_script(
+    run: Run, reader: Client, finding: Finding
+) -> None:
+    assert '<option value="score/mean" selected>' in page(
+        reader, f"/findings/add/?run={run.uid}&charts=1&names=score/mean"
+    )
+    add(reader, run=run.uid, charts="1", names="score/mean", finding=finding.pk, show=[])
+    shown = page(reader, f"/findings/{finding.pk}/")
+    assert '<polyline class="line-1" points="52' in shown
+    assert "0.429" in shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"title": ""}, "A finding needs a title"),
+        ({"title": "x", "quote": "never said"}, "not in this sample"),
+        ({"finding": "0", "title": "x"}, ""),
+        ({"finding": "x", "title": "x"}, "`finding` must be a whole number"),
+        ({"title": "x", "near": "-1", "quote": "so"}, "`near` must be between"),
+        ({"title": "x", "show": "query", "step": "9", "split": "train"}, "no train step 9"),
+        ({"title": "x", "show": "query", "step": "1", "split": "train", "q": "score<"}, "stops too early"),
+    ],
+)
+def test_what_cannot_be_added_is_said_with_what_was_typed_and_leaves_nothing(
+    run: Run, reader: Client, fields: dict[str, str], said: str
+) -> None:
+    text = add(reader, 400 if said else 404, sample=sample(run).pk, words="mine", **{"show": "sample", **fields})
+    assert said in text
+    assert not said or "mine</textarea>" in text
+    assert not Finding.objects.exists()
+
+
+def test_something_must_be_chosen_for_a_finding_that_is_there(run: Run, reader: Client, finding: Finding) -> None:
+    assert "Choose what to add" in add(reader, 400, sample=sample(run).pk, finding=finding.pk, show=[])
+
+
+def test_a_viewer_reads_but_does_not_write_and_a_stranger_sees_nothing(
+    run: Run, project: Project, client: Client, mate: User, stranger: User, finding: Finding
+) -> None:
+    exhibit = findings.show_sample(finding, sample(run), mate)
+    writes = (f"{finding.pk}/edit/", f"{finding.pk}/remove/", f"exhibits/{exhibit.pk}/", "add/")
+    for who, reads, status in ((make.member(project, "vera", "viewer"), 200, 403), (stranger, 404, 404)):
+        client.force_login(who)
+        for path in (f"/findings/{finding.pk}/", f"/findings/{finding.pk}/export/"):
+            assert client.get(path).status_code == reads
+        assert ("Loops" in page(client, "/findings/")) == (reads == 200)
+        for path in writes:
+            assert client.post(f"/findings/{path}", {"sample": sample(run).pk, "title": "x"}).status_code == status, (
+                path
+            )
+    client.force_login(make.member(project, "wim", "viewer"))
+    assert 'name="version"' not in page(client, f"/findings/{finding.pk}/")
+
+
+def test_what_is_shown_comes_from_a_project_that_the_person_may_see_and_stays_in_it(
+    run: Run, reader: Client, mate: User
+) -> None:
+    other = make.project("other")
+    hidden = make.run(other, "hidden")
+    indexed(hidden, lines(generation()))
+    add(reader, 404, sample=sample(hidden).pk, title="x")
+    add(reader, 404, run=hidden.uid, names="loss", title="x")
+    other.memberships.create(user=mate, role="annotator")
+    elsewhere = findings.begin(other, mate, title="elsewhere")
+    assert "belongs to other, what you show to math" in add(reader, 400, sample=sample(run).pk, finding=elsewhere.pk)
+
+
+def test_title_and_note_are_changed_and_nobodys_edit_is_lost(reader: Client, finding: Finding) -> None:
+    edit = f"/findings/{finding.pk}/edit/"
+    assert reader.post(edit, {"title": "Loops", "note": "# *now*", "version": "1"}).status_code == 303
+    assert "<em>now</em>" in page(reader, f"/findings/{finding.pk}/")
+    answer = reader.post(edit, {"title": "Loops", "note": "my half hour of work", "version": "1"})
+    assert answer.status_code == 400
+    assert "Somebody else has changed" in answer.content.decode() and "my half hour of work" in answer.content.decode()
+
+
+def test_exhibits_are_moved_taken_out_and_spoken_of(run: Run, reader: Client, finding: Finding, mate: User) -> None:
+    first, second = (findings.show_sample(finding, sample(run, at), mate) for at in range(2))
+    for pk, fields in ((second.pk, {"do": "up"}), (first.pk, {"do": "words", "words": "the **end**"})):
+        assert reader.post(f"/findings/exhibits/{pk}/", fields).status_code == 303
+    assert list(finding.exhibits.all()) == [second, first]
+    assert "the <strong>end</strong>" in page(reader, f"/findings/{finding.pk}/")
+    reader.post(f"/findings/exhibits/{first.pk}/", {"do": "out"})
+    assert list(finding.exhibits.all()) == [second]
+
+
+def test_a_removed_finding_leaves_the_list_and_can_be_restored(reader: Client, finding: Finding) -> None:
+    remove = f"/findings/{finding.pk}/remove/"
+    reader.post(remove)
+    page(reader, "/findings/")  # takes the message away
+    assert "Loops" not in page(reader, "/findings/") and "Loops" in page(reader, "/findings/?removed=1")
+    assert "Restore" in page(reader, f"/findings/{finding.pk}/")
+    reader.post(remove, {"restore": "1"})
+    assert "Loops" in page(reader, "/findings/")
+
+
+def test_the_list_is_filtered_by_words_and_says_what_to_do_when_empty(
+    reader: Client, project: Project, mate: User
+) -> None:
+    assert "No finding yet" in page(reader, "/findings/")
+    findings.begin(project, mate, title="Loops", note="at the end")
+    assert "Loops" in page(reader, "/findings/?name=END&project=math")
+    assert "No finding matches" in page(reader, "/findings/?name=a%00b")
+
+
+def test_a_finding_outlives_its_run_and_says_so(
+    run: Run, reader: Client, finding: Finding, mate: User, owner: User
+) -> None:
+    findings.show_sample(finding, sample(run, 3), mate)
+    assert f'href="/samples/{sample(run, 3).pk}/"' in page(reader, f"/findings/{finding.pk}/")
+    projects.bin_run(run, owner)
+    shown = page(reader, f"/findings/{finding.pk}/")
+    assert "the run is gone" in shown and "so it is 3" in shown
+    assert "/samples/" not in shown
+
+
+def test_the_block_for_a_chat_says_run_step_score_quote_and_link(
+    run: Run, reader: Client, finding: Finding, mate: User, settings: Any
+) -> None:
+    settings.PUBLIC_URL = "https://deck.example"
+    one = sample(run, 1)
+    add(reader, sample=one.pk, finding=finding.pk, quote="so it is 1\n#### 1")
+    shown = unescape(page(reader, f"/findings/{finding.pk}/"))
+    link = f"https://deck.example/samples/{one.pk}/"
+    assert f"grpo · train step 1 · score 0.25 · expected 1 · 17 chars\n> so it is 1\n> #### 1\n{link}</pre>" in shown
+    assert "Loops\n\n**mostly** late\n\ngrpo · train step 1" in shown
+    pane = unescape(page(reader, f"/samples/{one.pk}/"))
+    assert 'data-chat="grpo · train step 1 · score 0.25 · expected 1 · 17 chars"' in pane
+
+
+def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(
+    project: Project, mate: User, client: Client
+) -> None:
+    run = make.run(project, TRAP[:100], uid="hostile")
+    row = generation(TRAP, TRAP, 0.5, gts=TRAP, data_source=TRAP)
+    indexed(run, lines(row, {**row, "output": "other"}))
+    series.append(run, make.attempt(run), [Point(step, {TRAP: float(step)}) for step in range(3)])
+    finding = findings.begin(project, mate, title=WRITTEN, note=WRITTEN)
+    for at in range(2):
+        findings.show_sample(finding, sample(run, at), mate, words=WRITTEN)
+    findings.show_query(finding, run, mate, split="train", step=1, q='"alert"', words=WRITTEN)
+    findings.show_charts(finding, [run], [TRAP], mate)
+    client.force_login(mate)
+    answer = client.get(f"/findings/{finding.pk}/export/")
+    assert "attachment" in answer["Content-Disposition"] and "default-src 'none'" in answer["Content-Security-Policy"]
+    for text in (answer.content.decode(), page(client, f"/findings/{finding.pk}/"), page(client, "/findings/")):
+        assert not UNSAFE.search(text), UNSAFE.search(text)
+        assert "{{ 7*7 }}" in text
+    file = answer.content.decode()
+    assert not re.search(
+        r'<\w+(\s+[\w-]+="[^"]*")*\s+src=|<link|<form|<button|<input|url\(|@import|<iframe|http-equiv=.refresh', file
+    )
+    assert "default-src &#x27;none&#x27;" in file or "default-src 'none'" in file
+
+
+def test_a_finding_of_many_exhibits_takes_as_many_queries_as_one_of_few(
+    run: Run, reader: Client, finding: Finding, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for at in range(4):
+        findings.show_sample(finding, sample(run, at), mate)
+    page(reader, f"/findings/{finding.pk}/")
+    with django_assert_max_num_queries(10):
+        page(reader, f"/findings/{finding.pk}/")

@@ -11,11 +11,15 @@ from typing import Final
 
 from rollouts.series import Curve
 
+FAN_TITLE: Final = "scores: 10 %, half and 90 % of the samples"
+FAN: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
 # One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
 # one chart per name. The first pattern group that matches takes a name.
 DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("score", ("critic/score/mean", "score/mean", "score_mean", "score", "reward", "reward_mean", "rewards/mean")),
     ("*", ("val-core/*/mean@*", "eval/reward", "eval/score", "eval_reward", "val/score", "val/accuracy")),
+    (FAN_TITLE, FAN),
+    ("groups with nothing to learn", ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
         "response length",
         ("response_length/mean", "response_length/max", "completions/mean_length", "completion_length"),
@@ -30,12 +34,12 @@ DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("throughput", ("perf/throughput", "throughput", "tokens_per_second")),
     ("aborted", ("response/aborted_ratio",)),
 )
-STACKED: Final = frozenset({"seconds"})
+KINDS: Final = {"seconds": "stack", FAN_TITLE: "fan"}
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Names drawn in one picture; `kind` is `line` or `stack`."""
+    """Names drawn in one picture; `kind` is `line`, `stack`, or `fan`: the second between the others."""
 
     title: str
     names: tuple[str, ...]
@@ -55,6 +59,8 @@ def arrange(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]
     """The layout for these metric names. With the `curves` of the shown runs (`series.read(…).values()`), metrics that
     never change in any of them are collapsed, default charts too."""
     flat = constants(list(curves))
+    if not flat.keys() >= set(FAN):  # one line of the three may lie still
+        flat = {name: value for name, value in flat.items() if name not in FAN}
     left = sorted(name for name in names if name not in flat)
     layout = Layout(constant={name: flat[name] for name in sorted(set(names) & flat.keys())})
     for title, patterns in DEFAULTS:
@@ -71,7 +77,7 @@ def arrange(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]
 def drawn(title: str, names: list[str]) -> list[Chart]:
     if title == "*":
         return [Chart(name, (name,)) for name in names]
-    return [Chart(title, tuple(names), "stack" if title in STACKED else "line")] if names else []
+    return [Chart(title, tuple(names), KINDS.get(title, "line"))] if names else []
 
 
 def prefix_of(name: str) -> str:

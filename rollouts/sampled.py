@@ -43,6 +43,9 @@ class Figures(NamedTuple):
     samples: int
     groups: int
     score_mean: float | None
+    score_p10: float | None
+    score_p50: float | None
+    score_p90: float | None
     length_mean: float | None
     truncated: int | None
     zero_variance_groups: int
@@ -115,6 +118,9 @@ def shown(row: Figures) -> dict[str, float | None]:
     counts = orjson.loads(row.counts)
     told: dict[str, float | None] = {
         "score/mean": row.score_mean,
+        "score/p10": row.score_p10,
+        "score/p50": row.score_p50,
+        "score/p90": row.score_p90,
         "length/mean": row.length_mean,
         "correct": share(counts.get("correct", 0), counts.get("judged", 0)),
         "truncated": None if row.truncated is None else row.truncated / row.samples,

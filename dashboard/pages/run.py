@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 from django.contrib.auth.decorators import login_required
@@ -11,10 +12,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import opened, panels, reuse, strip
-from dashboard.pages.ask import Ask
+from dashboard.pages import heat, opened, overlay, panels, reuse, strip
+from dashboard.pages.ask import Ask, clean
 from rollouts import charts as charting
-from rollouts import series
+from rollouts import clock, series
 from rollouts.models import Dump, Run
 
 PANELS = {
@@ -22,7 +23,10 @@ PANELS = {
     "alive": "parts/alive.html",
     "notices": "run/notices.html",
     "reuse": "run/reuse.html",
+    "heat": "run/heat.html",
+    "overlay": "run/overlay.html",
 }
+SHOWS = ("", "table", "prompts")
 MOST_POINTS = 500
 MOST_NAMES = 400
 MOST_SHOWN = 20
@@ -31,28 +35,53 @@ MOST_SHOWN = 20
 @login_required
 @require_safe
 def run(request: HttpRequest, uid: str) -> HttpResponse:
-    """`?attempt=all` draws older attempts too, faint; an attempt's key draws that one alone."""
+    """`?attempt=all` draws older attempts too, faint; an attempt's key draws that one alone. `runs=` lays others over.
+
+    `show=table` gives the numbers of the charts, `show=prompts` the map of prompts over steps; `m smooth log x closed`
+    are the script's: filter, smoothing, axes, and the groups that are shut.
+    """
     one = access.run_or_404(request, uid)
-    status = one.status
+    status, over = one.status, overlay.of(request, one)
     return panels.answer(
-        request, "run/page.html", PANELS, lambda: context(request, one) | {"status": status}, one.version, status
+        request,
+        "run/page.html",
+        PANELS,
+        lambda: context(request, one, over) | {"status": status},
+        one.version,
+        status,
+        [(run.pk, run.name) for run in over],
     )
 
 
-def context(request: HttpRequest, one: Run) -> dict[str, Any]:
+def context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
     ask = Ask.of(request.GET)
     opened.attempt_of(one, ask.attempt)
+    show = request.GET.get("show", "")
     track = strip.of(one, ask.split or strip.first_split(one))
     shown: dict[str, Any] = {
         "run": one, "project": one.project, "ask": ask, "split": track.split, "strip": track, "current": None,
-        "tab": "overview",
+        "tab": "overview", "show": show if show in SHOWS else "", "axis": axis(request),
+        "over": overlay.chips(request, over), "charts_address": charts_address(request),
     }  # fmt: skip
     panel = panels.target(request)
     if panel in {"", "notices"}:
         shown |= notices(one)
     if panel in {"", "reuse"}:
         shown |= reuse.shown(one)
+    if panel == "heat" or (not panel and show == "prompts"):
+        shown |= heat.shown(request, one)
+    if panel == "overlay":
+        shown["offers"] = overlay.offers(request, one, over)
     return shown
+
+
+def axis(request: HttpRequest) -> str:
+    return "time" if request.GET.get("x") == "time" else "step"
+
+
+def charts_address(request: HttpRequest) -> str:
+    """The query of the charts' numbers: what the page's own says of attempts, runs and the axis."""
+    return urlencode({name: clean(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)})
 
 
 def notices(one: Run) -> dict[str, Any]:
@@ -80,16 +109,33 @@ def dropped(one: Run) -> list[tuple[str, int]]:
 @login_required
 @require_safe
 def charts(request: HttpRequest, uid: str) -> HttpResponse:
-    """{default, groups, constant, curves}: the layout of `rollouts.charts`, and the points of all that it draws."""
+    """{default, groups, constant, curves, over, left}: the layout of `rollouts.charts`, the points of all that it
+    draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many metrics are not drawn.
+    With `?x=time` each curve has `hours` too."""
     one = access.run_or_404(request, uid)
     ask = Ask.of(request.GET)
     opened.attempt_of(one, ask.attempt)
-    etag = panels.mark(request, "charts", (one.version,))
+    over = overlay.of(request, one)
+    etag = panels.mark(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
         return panels.finished(HttpResponseNotModified(), etag)
-    names = series.names(one)[:MOST_NAMES]
-    curves = series.read(one, names, max_points=MOST_POINTS, attempt=ask.attempt or "current")[one.uid]
-    layout = charting.arrange(names, [curves])
-    drawn = {name: found for name, found in curves.items() if name not in layout.constant}
-    body = orjson.dumps({**asdict(layout), "curves": drawn})
+    body = orjson.dumps(drawing(one, over, ask.attempt or "current", timed=axis(request) == "time"))
     return panels.finished(HttpResponse(body, content_type="application/json"), etag)
+
+
+def drawing(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:
+    names = sorted({name for run in (one, *over) for name in series.names(run)})
+    shown, left = names[:MOST_NAMES], names[MOST_NAMES:]
+    curves: dict[str, Any] = dict(series.read(one, shown, max_points=MOST_POINTS, attempt=attempt))
+    if over:  # another run's attempts have other keys
+        every = "all" if attempt == "all" else "current"
+        curves |= series.read(over, shown, max_points=MOST_POINTS, attempt=every)
+    layout = charting.arrange(shown, list(curves.values()))
+    if timed:
+        curves = dict(clock.timed([one, *over], curves))
+    drawn = {
+        uid: {name: found for name, found in by_name.items() if found and name not in layout.constant}
+        for uid, by_name in curves.items()
+    }
+    others = [{"uid": run.uid, "name": run.name, "curves": drawn[run.uid]} for run in over]
+    return {**asdict(layout), "curves": drawn[one.uid], "over": others, "left": len(left)}

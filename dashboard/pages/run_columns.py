@@ -189,9 +189,15 @@ def of_metric(key: str) -> Column:
     )
 
 
-def ended(name: str, most: int = 26) -> str:
-    """The end of a long dotted name tells more than its beginning."""
-    return name if len(name) <= most else "…" + name[1 - most :]
+def ended(name: str, most: int = 24) -> str:
+    """As many of a long dotted name's last parts as fit: they tell more than its first."""
+    if len(name) <= most:
+        return name
+    parts = name.split(".")
+    kept = parts.pop()[-most:]
+    while parts and len(kept) + len(parts[-1]) < most:
+        kept = f"{parts.pop()}.{kept}"
+    return f"…{kept}"
 
 
 def chosen(keys: Sequence[str]) -> list[Column]:

@@ -148,7 +148,7 @@ def groupings(asked: RunsAsked, columns: Sequence[Column]) -> list[tuple[str, st
     facts = ["status", "owner", "tags", "framework", "project"]
     configs = [one.key for one in columns if one.key.startswith(CONFIG)]
     keys = dict.fromkeys([*facts, *configs, *([asked.group] if asked.group else [])])
-    return [(key, key.removeprefix(CONFIG).removeprefix(LAST)) for key in keys]
+    return [(key, run_columns.ended(key.removeprefix(CONFIG).removeprefix(LAST))) for key in keys]
 
 
 def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) -> list[dict[str, Any]]:

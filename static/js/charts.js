@@ -1,144 +1,81 @@
-// The overview: every metric as a small line chart, one crosshair for all, a click opens that step.
+// The overview: every metric as a small chart. What is chosen stands in the address: m, smooth, log, x, closed, runs.
+import { runsOf, short } from "./charts_data.js";
+import { Drawing } from "./charts_draw.js";
+import { address } from "./panel.js";
+
 const root = document.querySelector("[data-charts]");
 const filter = document.getElementById("metrics");
 const smooth = document.getElementById("smooth");
+const log = document.getElementById("log");
 const counted = document.getElementById("chart-count");
-const sync = window.uPlot.sync("steps");
-const HEIGHT = 104;
+const problem = document.getElementById("metrics-error");
 const drawn = new Map();
-let layout, etag, reading, again;
+let layout, etag, reading, again, pattern, held;
 
-const colour = (name) => {
-  const probe = Object.assign(document.createElement("i"), { hidden: true });
-  probe.className = "probe";
+// --- state ------------------------------------------------------------------------------------------------------------
+
+const asked = () => new URLSearchParams(location.search);
+const write = (changes) => history.replaceState(history.state, "", address(changes));
+const closed = () => new Set((asked().get("closed") ?? "").split(",").filter(Boolean));
+
+const page = {
+  sync: window.uPlot.sync("steps"),
+  axis: root.dataset.axis,
+  all: root.dataset.attempt === "all",
+  runs: [], weight: 0, log: false, colours: null,
+  span: () => (held ??= span()),
+  go(line, step) {
+    const split = /^(val|eval|samples\/eval)\b/.test(line.name) ? "?split=eval" : "";
+    location.assign(root.dataset.step.replace("RUN", encodeURIComponent(line.run.uid)).replace("STEP", step) + split);
+  },
+};
+
+// From the first to the last point of any chart, so that the crosshair means the same in all of them.
+function span() {
+  let low = Infinity, high = -Infinity;
+  for (const run of page.runs)
+    for (const curves of Object.values(run.curves))
+      for (const curve of curves) {
+        const x = page.axis === "time" ? curve.hours : curve.steps;
+        if (x.length) [low, high] = [Math.min(low, x[0]), Math.max(high, x.at(-1))];
+      }
+  if (low > high) return [0, 1];
+  return low === high ? [low - 1, high + 1] : [low, high];
+}
+
+const probe = Object.assign(document.createElement("i"), { hidden: true });
+function colour(name) {
   probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+function palette() {
   root.append(probe);
-  const found = getComputedStyle(probe).color;
+  const found = { muted: colour("muted"), hairline: colour("hairline"), lines: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => colour(`run-${n}`)) };
   probe.remove();
   return found;
-};
-
-export const short = (value) => {
-  if (value == null) return "–";
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
-  return size >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
-};
-
-// Ticks that lie closer together than `short` can say get the digits that tell them apart.
-const ticked = (ticks) => {
-  const labels = ticks.map(short);
-  return new Set(labels).size === labels.length ? labels : ticks.map((tick) => String(Number(tick.toPrecision(8))));
-};
-
-// --- data -------------------------------------------------------------------------------------------------------------
-
-// Curves of several names and attempts on one axis of steps; a value that a curve lacks is undefined and not joined to 0.
-function joined(curves) {
-  const steps = [...new Set(curves.flatMap((curve) => curve.steps))].sort((a, b) => a - b);
-  const place = new Map(steps.map((step, at) => [step, at]));
-  const series = curves.map((curve) => {
-    const values = new Array(steps.length);
-    curve.steps.forEach((step, at) => (values[place.get(step)] = curve.values[at]));
-    return smoothed(values, Number(smooth.value));
-  });
-  return [steps, ...series];
 }
 
-// Exponential moving average, gaps kept.
-function smoothed(values, weight) {
-  if (!weight) return values;
-  let mean, share = 1;
-  return values.map((value) => {
-    if (value == null) return value;
-    mean = mean === undefined ? value * (1 - weight) : mean * weight + value * (1 - weight);
-    share *= weight;
-    return mean / (1 - share);
-  });
-}
+// --- what stands on the page --------------------------------------------------------------------------------------------
 
-const curvesOf = (chart) => chart.names.flatMap((name) => (layout.curves[name] ?? []).map((curve) => ({ ...curve, name })));
-
-// --- one chart --------------------------------------------------------------------------------------------------------
-
-function options(chart, curves, width, colours) {
-  const newest = Math.max(...curves.map((curve) => curve.number));
-  const all = root.dataset.attempt === "all";
-  const axis = { stroke: colours.muted, grid: { stroke: colours.hairline, width: 1 }, ticks: { show: false }, font: "10px Inter Variable, sans-serif" };
-  return {
-    width, height: HEIGHT, padding: [6, 18, 0, 0],
-    cursor: { sync: { key: sync.key }, points: { size: 5 }, drag: { x: false, y: false }, y: false },
-    legend: { show: false },
-    scales: { x: { time: false }, y: { range: spread } },
-    axes: [
-      { ...axis, size: 18, gap: 2, space: 46 },
-      { ...axis, size: 44, gap: 3, space: 26, values: (_, ticks) => ticked(ticks) },
-    ],
-    series: [{}, ...curves.map((curve) => ({
-      stroke: colours.lines[chart.names.indexOf(curve.name) % 8],
-      width: 1.3, spanGaps: true, alpha: all && curve.number < newest ? 0.35 : 1, points: { show: curve.steps.length < 2, size: 4 },
-    }))],
-    hooks: { setCursor: [(plot) => tell(chart, plot)] },
-  };
-}
-
-// Room above and below; a span that floating point can hardly tell apart gets a visible one.
-function spread(_, low, high) {
-  if (low == null) return [0, 1];
-  const room = Math.max((high - low) * 0.06, Math.abs(high) * 1e-4, 1e-9);
-  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
-}
-
-// The value under the crosshair, else the last.
-function tell(chart, plot) {
-  const one = drawn.get(chart.title);
-  if (!one) return;
-  const at = plot.cursor.idx;
-  const [steps, ...series] = plot.data;
-  const values = series.map((values) => (at == null ? values.findLast((value) => value != null) : values[at])).filter((value) => value != null);
-  one.value.textContent = (at == null ? "" : `${steps[at]}: `) + values.map(short).join(" ");
-}
-
-function build(chart) {
-  const box = Object.assign(document.createElement("figure"), { className: "chart", title: chart.names.join("\n") });
-  const head = document.createElement("header");
-  const name = Object.assign(document.createElement("span"), { className: "clip", textContent: chart.title });
-  const value = document.createElement("span");
-  head.append(name, value);
-  box.append(head);
-  const one = { chart, box, value, plot: null };
-  drawn.set(chart.title, one);
-  box.addEventListener("click", () => open(one.plot));
-  return one;
-}
-
-function open(plot) {
-  const at = plot?.cursor.idx;
-  if (at != null) location.assign(root.dataset.step.replace("STEP", plot.data[0][at]));
-}
-
-function paint(one, width, colours) {
-  const curves = curvesOf(one.chart);
-  if (!curves.length) return;
-  const data = joined(curves);
-  if (one.plot && one.plot.series.length === data.length) {
-    one.plot.setData(data);
-  } else {
-    one.plot?.destroy();
-    one.plot = new window.uPlot(options(one.chart, curves, width, colours), data, one.box);
-  }
-  tell(one.chart, one.plot);
-}
-
-// --- all charts -------------------------------------------------------------------------------------------------------
-
-function section(title, charts) {
-  const group = Object.assign(document.createElement("section"), { className: "chart-group" });
-  if (title) group.append(Object.assign(document.createElement("h2"), { textContent: `${title} (${charts.length})` }));
+function section(title, charts, shut) {
   const grid = Object.assign(document.createElement("div"), { className: "chart-grid" });
-  grid.append(...charts.map((chart) => build(chart).box));
-  group.append(grid);
+  grid.append(...charts.map((chart) => {
+    const one = new Drawing(chart, page);
+    drawn.set(chart.title, one);
+    return one.box;
+  }));
+  const group = Object.assign(document.createElement(title ? "details" : "section"), { className: "chart-group" });
+  if (!title) return group.append(grid), group;
+  group.open = !shut.has(title);
+  group.dataset.group = title;
+  group.append(Object.assign(document.createElement("summary"), { textContent: `${title} (${charts.length})` }), grid);
+  group.addEventListener("toggle", () => {
+    const now = closed();
+    now[group.open ? "delete" : "add"](title);
+    write({ closed: [...now].join(",") });
+    if (group.open) paintAll();
+  });
   return group;
 }
 
@@ -156,25 +93,6 @@ function constants() {
   return [box];
 }
 
-const shape = (of) => JSON.stringify([of.default, of.groups, Object.keys(of.constant)]);
-const palette = () => ({ muted: colour("muted"), hairline: colour("hairline"), lines: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => colour(`run-${n}`)) });
-
-function draw(fresh) {
-  const same = layout && shape(layout) === shape(fresh);
-  layout = fresh;
-  if (!same) lay();
-  paintAll();
-}
-
-function lay() {
-  for (const one of drawn.values()) one.plot?.destroy();
-  drawn.clear();
-  const groups = Object.entries(layout.groups).map(([title, charts]) => section(title || "other", charts));
-  const empty = !layout.default.length && !groups.length && !Object.keys(layout.constant).length;
-  root.replaceChildren(...(layout.default.length ? [section("", layout.default)] : []), ...groups, ...constants(), ...(empty ? [nothing()] : []));
-  narrow();
-}
-
 function nothing() {
   const box = Object.assign(document.createElement("div"), { className: "empty" });
   box.append(Object.assign(document.createElement("p"), { textContent: "This run has sent no metrics yet." }));
@@ -182,27 +100,78 @@ function nothing() {
   return box;
 }
 
-function paintAll() {
-  const colours = palette();
-  for (const one of drawn.values()) if (!one.box.hidden) paint(one, one.box.clientWidth - 12, colours);
+const charts = () => [...layout.default, ...Object.values(layout.groups).flat()];
+const shape = (of) => JSON.stringify([of.default, of.groups, Object.keys(of.constant)]);
+
+async function draw(fresh) {
+  const same = layout && shape(layout) === shape(fresh);
+  layout = fresh;
+  held = undefined;
+  page.runs = runsOf(layout, root.dataset.run);
+  if (root.dataset.show === "table") return table();
+  if (!same) lay();
+  paintAll();
 }
 
+async function table() {
+  const { tableOf } = await import("./charts_table.js");
+  page.runs[0].name = document.querySelector(".run-chip b").textContent;
+  root.replaceChildren(charts().length ? tableOf(charts(), page.runs) : nothing(), ...constants());
+  narrow();
+}
+
+function lay() {
+  for (const one of drawn.values()) one.destroy();
+  drawn.clear();
+  const shut = closed();
+  const groups = Object.entries(layout.groups).map(([title, found]) => section(title || "other", found, shut));
+  const first = layout.default.length ? [section("", layout.default, shut)] : [];
+  const empty = !first.length && !groups.length && !Object.keys(layout.constant).length;
+  root.replaceChildren(...first, ...groups, ...constants(), ...(empty ? [nothing()] : []));
+  narrow();
+}
+
+function paintAll() {
+  page.colours ??= palette();
+  const wide = [...drawn.values()].map((one) => [one, one.box.clientWidth - 12]); // measured before anything is drawn
+  for (const [one, width] of wide) if (width > 0) one.paint(width);
+}
+
+// --- the filter ---------------------------------------------------------------------------------------------------------
+
+const fits = (names) => !pattern || names.some((name) => pattern.test(name));
+
 function narrow() {
-  let pattern;
-  try {
-    pattern = new RegExp(filter.value, "i");
-    filter.removeAttribute("aria-invalid");
-  } catch {
-    return filter.setAttribute("aria-invalid", "true");
-  }
-  let count = 0;
+  let count = 0, of = 0;
   for (const one of drawn.values()) {
-    one.box.hidden = !one.chart.names.some((name) => pattern.test(name)) && !pattern.test(one.chart.title);
+    one.box.hidden = !fits([...one.chart.names, one.chart.title]);
     count += !one.box.hidden;
+    of += 1;
+  }
+  for (const row of root.querySelectorAll("tr[data-metric]")) {
+    row.hidden = !fits([row.dataset.metric]);
+    count += !row.hidden;
+    of += 1;
   }
   for (const group of root.querySelectorAll(".chart-group")) group.hidden = !group.querySelector(".chart:not([hidden])");
-  counted.textContent = drawn.size ? `${count} of ${drawn.size} charts` : "";
+  const left = layout?.left ? ` · ${layout.left} metrics more are in the API only` : "";
+  counted.textContent = of ? `${count} of ${of} ${drawn.size ? "charts" : "metrics"}${left}` : "";
 }
+
+// The last pattern that could be read stays, and what is wrong with this one is said.
+function filtered() {
+  try {
+    pattern = filter.value ? new RegExp(filter.value, "i") : null;
+    filter.removeAttribute("aria-invalid");
+    problem.hidden = true;
+  } catch (error) {
+    filter.setAttribute("aria-invalid", "true");
+    problem.textContent = `This pattern cannot be read: ${error.message.split(": ").at(-1)}. The last good one still holds.`;
+    problem.hidden = false;
+  }
+}
+
+// --- reading ------------------------------------------------------------------------------------------------------------
 
 // One request at a time; a ring meanwhile asks once more.
 async function read() {
@@ -213,7 +182,7 @@ async function read() {
     const answer = await fetch(root.dataset.charts, { cache: "no-store", headers: etag ? { "If-None-Match": etag } : {} });
     if (answer.ok) {
       etag = answer.headers.get("ETag");
-      draw(await answer.json());
+      await draw(await answer.json());
     }
   } catch {
     // The doorbell shows that the server is away and rings when it is back.
@@ -224,28 +193,52 @@ async function read() {
 }
 
 function repaint() {
-  for (const one of drawn.values()) one.plot = void one.plot?.destroy();
+  page.colours = null;
+  for (const one of drawn.values()) one.destroy();
   paintAll();
 }
 
 let resizing;
 new ResizeObserver(() => {
   clearTimeout(resizing);
-  resizing = setTimeout(() => {
-    for (const one of drawn.values()) one.plot?.setSize({ width: one.box.clientWidth - 12, height: HEIGHT });
-  }, 80);
+  resizing = setTimeout(() => drawn.forEach((one) => one.resize()), 80);
 }).observe(root);
 
-filter.value = new URLSearchParams(location.search).get("m") ?? "";
+// --- controls -----------------------------------------------------------------------------------------------------------
+
+filter.value = asked().get("m") ?? "";
+filtered();
 filter.addEventListener("input", () => {
-  const url = new URL(location);
-  if (filter.value) url.searchParams.set("m", filter.value);
-  else url.searchParams.delete("m");
-  history.replaceState(null, "", url);
+  write({ m: filter.value });
+  filtered();
   narrow();
   paintAll();
 });
-smooth.addEventListener("input", paintAll);
+
+if (smooth) {
+  const told = () => {
+    page.weight = Number(smooth.value);
+    document.getElementById("smooth-value").textContent = smooth.value;
+  };
+  smooth.value = asked().get("smooth") ?? "0";
+  told();
+  smooth.addEventListener("input", () => (told(), paintAll()));
+  smooth.addEventListener("change", () => write({ smooth: page.weight || "" }));
+}
+
+if (log) {
+  const press = (on) => {
+    page.log = on;
+    log.setAttribute("aria-pressed", on);
+  };
+  press(asked().get("log") === "1");
+  log.addEventListener("click", () => {
+    press(!page.log);
+    write({ log: page.log ? "1" : "" });
+    paintAll();
+  });
+}
+
 document.addEventListener("deck:ring", read);
 document.addEventListener("deck:theme", repaint);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);

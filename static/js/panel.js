@@ -54,6 +54,6 @@ export function address(changes = {}, base = location.href) {
 
 // The query language's signs stay as typed.
 function readable(url) {
-  const query = url.search.replace(/%3A/gi, ":").replace(/%3C/gi, "<").replace(/%3E/gi, ">").replace(/%3D/gi, "=").replace(/%2F/gi, "/");
+  const query = url.search.replace(/%3A/gi, ":").replace(/%3C/gi, "<").replace(/%3E/gi, ">").replace(/%3D/gi, "=").replace(/%2F/gi, "/").replace(/%2C/gi, ",");
   return url.pathname + query + url.hash;
 }

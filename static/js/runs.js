@@ -1,4 +1,6 @@
 // The list of runs: j and k walk it, x and a click with shift select, and what is selected outlives every refresh.
+import "./popover.js";
+
 const list = document.getElementById("runs");
 const bar = document.getElementById("tidy");
 const boxes = () => [...list.querySelectorAll("[data-pick]")];
@@ -66,25 +68,6 @@ document.getElementById("tag")?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();
   bar.requestSubmit(bar.querySelector("[value=tag]"));
-});
-
-document.addEventListener("input", (event) => {
-  const among = event.target.dataset?.narrow;
-  if (!among) return;
-  const word = event.target.value.trim().toLowerCase();
-  for (const one of document.querySelectorAll(among)) one.hidden = !one.textContent.toLowerCase().includes(word);
-});
-
-document.addEventListener("keydown", (event) => {
-  const open = document.querySelector("details.popover[open]");
-  if (event.key !== "Escape" || !open) return;
-  open.open = false;
-  open.querySelector("summary").focus();
-  event.preventDefault();
-  event.stopImmediatePropagation();
-}, true);
-document.addEventListener("click", (event) => {
-  for (const open of document.querySelectorAll("details.popover[open]")) if (!open.contains(event.target)) open.open = false;
 });
 
 document.addEventListener("htmx:afterSettle", restore);

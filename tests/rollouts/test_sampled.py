@@ -50,7 +50,11 @@ def test_shares_of_samples_and_of_groups_are_curves(run: Run) -> None:
 def test_what_is_not_recorded_or_never_occurs_has_no_curve(run: Run) -> None:
     step(run, 1, [0, 1])
     assert series.names(run) == [
-        f"samples/{name}" for name in ("correct", "length/mean", "score/mean", "solve-all", "solve-none", "zerovar")
+        f"samples/{name}"
+        for name in (
+            *("correct", "length/mean", "score/mean", "score/p10", "score/p50", "score/p90"),
+            *("solve-all", "solve-none", "zerovar"),
+        )
     ]
     assert curve(run, "samples/truncated") == curve(run, "samples/nonsense") == []
 

@@ -1,0 +1,130 @@
+"""The map of a run's prompts over its steps: who was solved when. A cell leads to the samples it was made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from dashboard.pages import strip
+from dashboard.pages.ask import clean
+from dashboard.pages.asking import start_of
+from dashboard.pages.text import num
+from rolloutdeck import wire
+from rollouts import bodies, heat
+from rollouts.errors import StorageUnavailable
+from rollouts.heat import KINDS, ORDERS, Heat, Line
+from rollouts.models import Run, Sample
+
+ROWS = 40
+LONGEST = 160
+SAID = {
+    "all": "all",
+    "never": "never solved",
+    "regressed": "regressed",
+    "mixed": "learned or unsteady",
+    "always": "always solved",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    grade: str
+    text: str
+    link: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    line: Line
+    text: str
+    first: int | None
+    cells: list[Cell | None]
+
+
+def shown(request: HttpRequest, run: Run) -> dict[str, Any]:
+    """`?show=prompts&split=&only=&order=&start=`; the evaluations where there are any."""
+    told = {name: clean(request.GET.get(name, "")) for name in ("split", "only", "order", "start")}
+    splits = [split for split in reversed(wire.SPLITS) if strip.kind_of(run, split)]
+    split = told["split"] if told["split"] in splits else (splits or [""])[0]
+    only = told["only"] if told["only"] in KINDS else "all"
+    order = told["order"] if told["order"] in ORDERS else ORDERS[0]
+    found = heat.heat(run, split, strip.kind_of(run, split))
+    lines = found.chosen(only, order)
+    start = min(start_of(told["start"]), len(lines))
+    link = Link(run, split, only, order)
+    return {
+        "heat": found,
+        "heat_split": split,
+        "heat_rows": rows(run, split, found, lines[start : start + ROWS]),
+        "heat_kinds": [(SAID[kind], count, link.to(only=kind), kind == only) for kind, count in found.counts().items()],
+        "heat_orders": [(one, link.to(order=one), one == order) for one in ORDERS],
+        "heat_splits": [(one, link.to(split=one, only="all"), one == split) for one in splits],
+        "heat_before": link.to(start=max(0, start - ROWS)) if start else "",
+        "heat_after": link.to(start=start + ROWS) if start + ROWS < len(lines) else "",
+        "heat_span": (start + 1, min(start + ROWS, len(lines)), len(lines)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    run: Run
+    split: str
+    only: str
+    order: str
+
+    def to(self, **changes: str | int) -> str:
+        state = {"split": self.split, "only": self.only, "order": self.order, "start": 0} | changes
+        usual = {"only": "all", "order": ORDERS[0], "start": 0}
+        pairs = {name: value for name, value in state.items() if value and usual.get(name) != value}
+        return f"?{urlencode({'show': 'prompts', **pairs})}"
+
+
+def rows(run: Run, split: str, found: Heat, lines: list[Line]) -> list[Row]:
+    texts = prompts(lines)
+    return [
+        Row(
+            line,
+            texts.get(line.sample, ""),
+            None if line.first is None else found.steps[line.first],
+            [cell(run, split, found, line, at) for at in range(len(found.steps))],
+        )
+        for line in lines
+    ]
+
+
+def cell(run: Run, split: str, found: Heat, line: Line, at: int) -> Cell | None:
+    value = line.cells[at]
+    if value is None:
+        return None
+    step = found.steps[at]
+    query = urlencode({"split": split, "q": f"prompt:{line.key}"}, safe=":")
+    text = num(round(value, 2), 0 if value in (0, 1) else 2).replace("-", "−").removeprefix("0")
+    said = f"step {step}: {num(value)} {'correct' if found.judged else 'mean score'}"
+    return Cell(grade(value), text or "0", f"{reverse('step', args=[run.uid, step])}?{query}", said)
+
+
+def grade(value: float) -> str:
+    """Five shades, darkest where all is solved."""
+    return "h0" if value <= 0 else "h1" if value < 0.5 else "h2" if value < 1 else "h3"
+
+
+def prompts(lines: list[Line]) -> dict[str, str]:
+    """What each prompt asks, in a line, by sample id."""
+    samples = list(Sample.objects.filter(pk__in=[line.sample for line in lines]))
+    try:
+        found = bodies.read(samples)
+    except StorageUnavailable:
+        return {}
+    return {pk: asks(body.prompt) for pk, body in found.items()}
+
+
+def asks(prompt: object) -> str:
+    """The person's last words where a trainer has flattened the roles into the text, else its beginning."""
+    text = prompt if isinstance(prompt, str) else ""
+    last = text.rpartition("\nuser\n")[2] if "\nuser\n" in text else text.removeprefix("user\n")
+    return last.removesuffix("\nassistant\n").removesuffix("\nassistant").strip()[:LONGEST]

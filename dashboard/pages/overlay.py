@@ -1,0 +1,65 @@
+"""The runs whose curves are drawn over those of a run's overview: `?runs=uid,uid`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from django.http import HttpRequest
+
+from dashboard import access
+from dashboard.pages.ask import clean
+from rolloutdeck import wire
+from rollouts.models import Run
+
+MOST = 7  # besides the run itself: there are eight colours
+OFFERED = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    run: Run
+    link: str
+    on: bool
+
+
+def of(request: HttpRequest, one: Run) -> list[Run]:
+    """The runs that the address names and the person may see, in its order."""
+    words = [word for word in clean(request.GET.get("runs", "")).split(",") if wire.UID.match(word)]
+    wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MOST]
+    if not wanted:
+        return []
+    found = {run.uid: run for run in access.visible_runs(request).filter(uid__in=wanted).defer("config")}
+    return [found[uid] for uid in wanted if uid in found]
+
+
+def link(request: HttpRequest, runs: Sequence[Run]) -> str:
+    """This page's address with these runs over it."""
+    kept = [(key, value) for key, values in request.GET.lists() if key != "runs" for value in values]
+    pairs = [f"{quote(key)}={quote(clean(value), safe=':/|()*^.')}" for key, value in kept]
+    pairs += [f"runs={','.join(run.uid for run in runs)}"] if runs else []
+    return "?" + "&".join(pairs)
+
+
+def chips(request: HttpRequest, over: Sequence[Run]) -> list[tuple[Run, int, str, str]]:
+    """(run, its colour from 2, the address without it, the `runs` of that address)."""
+    rest = [[one for one in over if one != run] for run in over]
+    return [
+        (run, at, link(request, others), ",".join(one.uid for one in others))
+        for at, (run, others) in enumerate(zip(over, rest, strict=True), 2)
+    ]
+
+
+def offers(request: HttpRequest, one: Run, over: Sequence[Run]) -> list[Offer]:
+    """The runs with the latest news, those of the same project first."""
+    seen = access.visible_runs(request).filter(archived_at=None).exclude(pk=one.pk).select_related("project")
+    rows = list(seen.order_by("-seen_at").defer("config", "facts")[: 2 * OFFERED])
+    rows.sort(key=lambda run: (run not in over, run.project_id != one.project_id))
+    full = len(over) >= MOST
+    return [
+        Offer(run, link(request, [other for other in over if other != run]), True)
+        if run in over
+        else Offer(run, "" if full else link(request, [*over, run]), False)
+        for run in rows[:OFFERED]
+    ]

@@ -1,0 +1,138 @@
+"""Prompts over steps: which was solved when, for a set of prompts that comes again and again, as a validation does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from django.db.models import Avg, Case, Count, F, Max, When
+from django.db.models import Q as Where
+
+from rollouts.models import Run, Sample
+
+MOST_STEPS: Final = 40
+ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")
+KINDS: Final = ("all", "never", "regressed", "mixed", "always")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One prompt. `cells` has a value per step, None where the step lacks the prompt: the share of its trajectories
+    that are correct, or its mean score where nothing is judged. `sample` is one of its newest."""
+
+    key: str
+    source: str
+    cells: tuple[float | None, ...]
+    solved: tuple[bool, ...]
+    sample: str
+
+    @property
+    def first(self) -> int | None:
+        """The place of the first step at which it was solved."""
+        return next((at for at, yes in enumerate(self.solved) if yes), None)
+
+    @property
+    def known(self) -> list[float]:
+        return [value for value in self.cells if value is not None]
+
+    @property
+    def kind(self) -> str:
+        """`never` solved, solved `always`, `regressed`: solved before but not where it was seen last; else `mixed`."""
+        seen = [yes for yes, value in zip(self.solved, self.cells, strict=True) if value is not None]
+        if not any(seen):
+            return "never"
+        return "always" if all(seen) else "mixed" if seen[-1] else "regressed"
+
+    @property
+    def fall(self) -> float:
+        """From its best to its last."""
+        return max(self.known) - self.known[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """`lines` of the prompts that at least two of the shown `steps` have, of `every` steps there are."""
+
+    steps: tuple[int, ...]
+    every: int
+    judged: bool
+    lines: tuple[Line, ...]
+
+    def counts(self) -> dict[str, int]:
+        found = dict.fromkeys(KINDS, 0) | {"all": len(self.lines)}
+        for line in self.lines:
+            found[line.kind] += 1
+        return found
+
+    def chosen(self, kind: str, order: str) -> list[Line]:
+        found = [line for line in self.lines if kind in ("all", line.kind)]
+        mean = {line.key: sum(line.known) / len(line.known) for line in found}
+        if order == "easiest":
+            return sorted(found, key=lambda line: (-mean[line.key], line.key))
+        if order == "regressed":
+            return sorted(found, key=lambda line: (-line.fall, line.key))
+        if order == "first solved":
+            return sorted(found, key=lambda line: (len(self.steps) if line.first is None else line.first, line.key))
+        return sorted(found, key=lambda line: (mean[line.key], line.key))
+
+
+def heat(run: Run, split: str, step_kind: str) -> Heat:
+    """Of the run's current steps, evenly chosen with the first and the last where there are more than `MOST_STEPS`."""
+    steps = run.steps.filter(split=split, step_kind=step_kind, superseded=False, samples__gt=0).order_by("step")
+    found = list(steps.values_list("pk", "step", "version", "created_at"))
+    return drawn(tuple(spread(found)), len(found))
+
+
+Shown = tuple[int, int, int, datetime]  # a step's id, number, version and birth, which together name its content
+
+
+def spread(found: Sequence[Shown]) -> list[Shown]:
+    if len(found) <= MOST_STEPS:
+        return list(found)
+    return [found[round(at * (len(found) - 1) / (MOST_STEPS - 1))] for at in range(MOST_STEPS)]
+
+
+@lru_cache(maxsize=32)
+def drawn(found: tuple[Shown, ...], every: int) -> Heat:
+    place = {pk: at for at, (pk, *_) in enumerate(found)}
+    rows = list(told(list(place)))
+    judged = any(row[3] for row in rows)
+    cells: dict[str, dict[int, float]] = defaultdict(dict)
+    sources, newest = {}, {}
+    for key, step, score, known, right, source, sample in rows:
+        value = (right / known if known else None) if judged else score
+        if value is not None:
+            cells[key][place[step]] = value
+        if place[step] >= newest.get(key, (-1, ""))[0]:
+            sources[key], newest[key] = source, (place[step], sample)
+    lines = [
+        line_of(key, values, len(found), judged, sources[key], newest[key][1])
+        for key, values in cells.items()
+        if len(values) > 1
+    ]
+    return Heat(tuple(step for _, step, *_ in found), every, judged, tuple(lines))
+
+
+def line_of(key: str, values: dict[int, float], width: int, judged: bool, source: str, sample: str) -> Line:
+    cells = tuple(values.get(at) for at in range(width))
+    enough = 0.5 if judged else 0.0  # a prompt is solved by most of its responses; without a rule, by a score above 0
+    solved = tuple(value is not None and (value >= enough if judged else value > enough) for value in cells)
+    return Line(key, source, cells, solved, sample)
+
+
+def told(steps: Sequence[int]) -> list[tuple[str, int, float | None, int, int, str, str]]:
+    """(prompt key, step id, mean score, judged, correct, a data source, a sample's id), by the database."""
+    rows = Sample.objects.filter(step__in=steps, visible=True, final=True).order_by().values("prompt_key", "step")
+    return list(
+        rows.annotate(
+            mean=Avg("score"),
+            known=Count("correct"),
+            right=Count(Case(When(Where(correct=True), then=F("pk")))),
+            source=Max("data_source"),
+            sample=Max("pk"),
+        ).values_list("prompt_key", "step", "mean", "known", "right", "source", "sample")
+    )

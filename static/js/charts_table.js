@@ -1,0 +1,32 @@
+// The charts as a table: every metric of every shown run with its last value and its range.
+import { short } from "./charts_data.js";
+
+const cell = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
+
+export function tableOf(charts, runs) {
+  const table = Object.assign(document.createElement("table"), { className: "list metric-table" });
+  const head = document.createElement("tr");
+  const titles = ["metric", ...(runs.length > 1 ? ["run"] : []), "last", "at step", "lowest", "highest", "points"];
+  head.append(...titles.map((title) => cell("th", title, title === "metric" || title === "run" ? "" : "num")));
+  const body = document.createElement("tbody");
+  for (const name of new Set(charts.flatMap((chart) => chart.names))) for (const run of runs) body.append(...rowsOf(name, run, runs.length > 1));
+  const top = document.createElement("thead");
+  top.append(head);
+  table.append(top, body);
+  return table;
+}
+
+function rowsOf(name, run, several) {
+  const points = (run.curves[name] ?? []).flatMap((curve) => curve.steps.map((step, at) => [step, curve.values[at]]));
+  const known = points.filter(([, value]) => value != null);
+  if (!known.length) return [];
+  const values = known.map(([, value]) => value);
+  const [step, last] = known.at(-1);
+  const row = document.createElement("tr");
+  row.dataset.metric = name;
+  const title = cell("th", name);
+  title.scope = "row";
+  const told = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), known.length];
+  row.append(title, ...(several ? [cell("td", run.name ?? "", `c${1 + run.at}`)] : []), ...told.map((value, at) => cell("td", at === 1 || at === 4 ? value.toLocaleString("en") : short(value), "num")));
+  return [row];
+}

@@ -1,0 +1,148 @@
+"""A run's overview: its charts with other runs over them, over steps or time, and its prompts over steps."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import charts, series
+from rollouts.models import Project, Run, Step
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+
+def logged(project: Project, name: str, rate: float) -> Run:
+    run = make.run(project, name)
+    points = [Point(step, {"loss": step * rate, "lr": rate}, "global_step", 3600.0 * step) for step in (1, 2, 3)]
+    series.append(run, make.attempt(run, name), points)
+    return run
+
+
+@pytest.fixture
+def runs(project: Project) -> list[Run]:
+    return [logged(project, "one", 1.0), logged(project, "two", 2.0)]
+
+
+@pytest.fixture
+def at(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def test_another_run_lies_over_with_its_own_points(runs: list[Run], at: Client) -> None:
+    one, two = runs
+    told = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
+    assert told["curves"]["loss"][0]["values"] == [1, 2, 3]
+    (over,) = told["over"]
+    assert (over["uid"], over["name"]) == (two.uid, "two")
+    assert over["curves"]["loss"][0]["values"] == [2, 4, 6]
+
+
+def test_a_metric_that_differs_between_the_runs_is_not_constant(runs: list[Run], at: Client) -> None:
+    one, two = runs
+    assert at.get(f"/runs/{one.uid}/charts.json").json()["constant"] == {"lr": 1}
+    assert at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()["constant"] == {}
+
+
+def test_a_run_that_one_may_not_see_is_not_laid_over(runs: list[Run], at: Client) -> None:
+    hidden = logged(make.project("secret"), "unseen-run", 3.0)
+    for words in (hidden.uid, "nobody", runs[0].uid, "%00", ",,", "a" * 3000):
+        answer = at.get(f"/runs/{runs[0].uid}/charts.json?runs={words}")
+        assert answer.json()["over"] == [], words
+        assert ">unseen-run<" not in at.get(f"/runs/{runs[0].uid}/?runs={words}").content.decode()
+
+
+def test_charts_change_when_a_run_that_lies_over_does(runs: list[Run], at: Client) -> None:
+    url = f"/runs/{runs[0].uid}/charts.json?runs={runs[1].uid}"
+    mark = at.get(url).headers["ETag"]
+    assert at.get(url, headers={"If-None-Match": mark}).status_code == 304
+    Run.objects.filter(pk=runs[1].pk).update(version=99)
+    assert at.get(url, headers={"If-None-Match": mark}).status_code == 200
+
+
+def test_over_time_each_point_knows_its_hour(runs: list[Run], at: Client) -> None:
+    told = at.get(f"/runs/{runs[0].uid}/charts.json?x=time").json()
+    assert told["curves"]["loss"][0]["hours"] == [0, 1, 2]
+    assert told["curves"]["loss"][0]["steps"] == [1, 2, 3]
+
+
+def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Client) -> None:
+    one, two = runs
+    ask = {"HX-Request": "true", "HX-Target": "overlay"}
+    assert f'href="?m=kl&amp;runs={two.uid}"' in at.get(f"/runs/{one.uid}/?m=kl", headers=ask).content.decode()
+    assert 'href="?m=kl"' in at.get(f"/runs/{one.uid}/?m=kl&runs={two.uid}", headers=ask).content.decode()
+
+
+def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:
+    curve = {"attempt": "a", "number": 1, "step_kind": "global_step", "steps": [1, 2]}
+    curves = {name: [{**curve, "values": [0.0, float(at)]}] for at, name in enumerate(charts.FAN)}
+    layout = charts.arrange(curves, [curves])  # type: ignore[list-item]
+    assert [(chart.names, chart.kind) for chart in layout.default] == [(charts.FAN, "fan")]
+    still = {name: [{**curve, "values": [1.0, 1.0]}] for name in charts.FAN}
+    assert charts.arrange(still, [still]).default == []  # type: ignore[list-item]
+
+
+def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Client) -> None:
+    run = make.run(project)
+    for step in (1, 2):
+        indexed(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
+    told = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
+    assert [told[name][0]["values"] for name in charts.FAN] == [[1, 2], [5, 10], [9, 18]]
+
+
+ASKED = "system\nBe brief.\nuser\n<b>Why {}?\nassistant\n"
+
+
+# --- prompts over steps -----------------------------------------------------------------------------------------------
+
+
+def validated(project: Project) -> Run:
+    run = make.run(project, "validated")
+    for step in (1, 2):
+        rows = [
+            {"prompt": ASKED.format(n), "response": f"{step}", "score": float(n < step), "acc": int(n < step)}
+            for n in range(3)
+        ]  # fmt: skip
+        indexed(run, lines(*rows), step, split="eval", source=f"eval/{step}", format="native")
+    run.refresh_from_db()
+    return run
+
+
+def test_the_map_shows_who_was_solved_when_and_leads_to_the_samples(project: Project, at: Client) -> None:
+    run = validated(project)
+    page = at.get(f"/runs/{run.uid}/?show=prompts").content.decode()
+    assert "never solved <b>1</b>" in page
+    assert "always solved <b>1</b>" in page
+    assert "&lt;b&gt;Why 2?" in page
+    assert "Be brief" not in page
+    link = page.split('<td class="h3"><a href="')[1].split('"')[0].replace("&amp;", "&")
+    assert at.get(link).status_code == 200
+    assert "1</b>" in at.get(link).content.decode()
+
+
+def test_the_map_is_filtered_by_how_a_prompt_fared(project: Project, at: Client) -> None:
+    run = validated(project)
+    page = at.get(f"/runs/{run.uid}/?show=prompts&only=never").content.decode()
+    assert "Why 2?" in page
+    assert "Why 0?" not in page
+
+
+def test_no_parameter_breaks_the_overview(project: Project, at: Client) -> None:
+    run = validated(project)
+    for query in (
+        "show=prompts&split=x",
+        "show=prompts&only=%00&order=zz&start=-1",
+        "show=prompts&start=9999999",
+        "show=x",
+        "x=%00",
+        "m=(",
+    ):
+        assert at.get(f"/runs/{run.uid}/?{query}").status_code == 200, query
+
+
+def test_a_run_without_returning_prompts_says_what_the_map_needs(project: Project, at: Client) -> None:
+    run = make.run(project)
+    Step.objects.create(run=run, attempt=make.attempt(run), split="train", step=1)
+    assert "No prompt comes at two steps" in at.get(f"/runs/{run.uid}/?show=prompts").content.decode()

@@ -1,0 +1,58 @@
+"""Curves over hours instead of steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rollouts import clock, series
+from rollouts.models import Project, Run
+from rollouts.records import Point
+from tests import make
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
+    """{step: hours since some day}."""
+    points = [
+        Point(at, {"loss": float(at)}, "global_step", None if told is None else told * 3600)
+        for at, told in steps.items()
+    ]
+    series.append(run, make.attempt(run, attempt), points)
+
+
+def hours(run: Run, name: str = "loss", **how: Any) -> list[list[float]]:
+    curves = series.read([run], [name], **how)
+    return [curve["hours"] for curve in clock.timed([run], curves)[run.uid][name]]
+
+
+def test_points_stand_where_the_trainers_clock_stood(run: Run) -> None:
+    log(run, {1: 100, 2: 100.5, 3: 102})
+    assert hours(run) == [[0, 0.5, 2]]
+
+
+def test_a_point_without_a_moment_lies_between_its_neighbours(run: Run) -> None:
+    log(run, {1: 100, 2: None, 3: 102})
+    assert hours(run) == [[0, 1, 2]]
+
+
+def test_a_clock_that_was_set_back_draws_nothing_backwards(run: Run) -> None:
+    log(run, {1: 100, 2: 99, 3: 102})
+    assert hours(run) == [[0, 0, 2]]
+
+
+def test_a_later_attempt_goes_on_after_the_first(run: Run) -> None:
+    log(run, {1: 100, 2: 101})
+    log(run, {2: 110, 3: 111}, "b")
+    assert hours(run) == [[0], [10, 11]]
+    assert hours(run, attempt="all") == [[0, 1], [10, 11]]
+
+
+def test_a_run_whose_clock_was_never_told_has_no_curve_over_time(run: Run) -> None:
+    log(run, {1: None, 2: None})
+    assert hours(run) == []

@@ -1,0 +1,101 @@
+"""Which prompt was solved when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from rollouts import heat
+from rollouts.models import Project, Run
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+NOW = datetime.now(UTC)
+# Accuracy per step: 1, 2, 3; None where the step lacks the prompt.
+COURSES = {
+    "never": [0, 0, 0],
+    "always": [1, 1, 1],
+    "learned": [0, 1, 1],
+    "fell": [0, 1, 0],
+    "half": [None, 0, 1],
+}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    for at in range(3):
+        rows = [
+            {"prompt": name, "response": f"{name} {at}", "score": course[at], "acc": course[at], "data_source": name[0]}
+            for name, course in COURSES.items()
+            if course[at] is not None
+        ]
+        once = {"prompt": f"only at {at}", "response": "x", "score": 1, "acc": 1}
+        indexed(run, lines(*rows, once), step=at + 1, split="eval", source=f"eval/{at}", format="native")
+    run.refresh_from_db()
+    return run
+
+
+def kinds(run: Run) -> dict[str, str]:
+    """Kind by the first letter of the prompt, which is its data source."""
+    return {line.source: line.kind for line in heat.heat(run, "eval", "global_step").lines}
+
+
+def test_prompts_are_told_apart_by_their_course(run: Run) -> None:
+    assert kinds(run) == {"n": "never", "a": "always", "l": "mixed", "f": "regressed", "h": "mixed"}
+    found = heat.heat(run, "eval", "global_step")
+    assert found.counts() == {"all": 5, "never": 1, "regressed": 1, "mixed": 2, "always": 1}
+    assert found.judged
+    assert found.steps == (1, 2, 3)
+
+
+def test_a_step_that_lacks_a_prompt_has_no_value_for_it(run: Run) -> None:
+    half = next(line for line in heat.heat(run, "eval", "global_step").lines if line.source == "h")
+    assert half.cells == (None, 0.0, 1.0)
+    assert half.first == 2
+
+
+def test_prompts_come_in_the_order_that_is_asked_for(run: Run) -> None:
+    found = heat.heat(run, "eval", "global_step")
+    assert [line.source for line in found.chosen("all", "hardest")][0] == "n"
+    assert [line.source for line in found.chosen("all", "easiest")][0] == "a"
+    assert [line.source for line in found.chosen("all", "regressed")][0] == "f"
+    assert [line.source for line in found.chosen("all", "first solved")][0] == "a"
+    assert [line.source for line in found.chosen("never", "hardest")] == ["n"]
+
+
+def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
+    run = make.run(project)
+    for step in (1, 2):
+        rows = [{"prompt": "q", "response": f"{n}", "score": n % 2, "acc": n % 2} for n in range(4)]
+        indexed(run, lines(*rows), step=step, source=f"{step}", format="native")
+    (line,) = heat.heat(run, "train", "global_step").lines
+    assert line.cells == (0.5, 0.5)
+
+
+def test_without_a_rule_a_cell_is_the_mean_score(project: Project) -> None:
+    project.correct = "nothing=1"
+    project.save()
+    run = make.run(project)
+    for step in (1, 2):
+        indexed(
+            run, lines({"prompt": "q", "response": "r", "score": -0.5}), step=step, source=f"{step}", format="native"
+        )
+    found = heat.heat(run, "train", "global_step")
+    assert not found.judged
+    assert found.lines[0].cells == (-0.5, -0.5)
+    assert found.lines[0].kind == "never"
+
+
+def test_many_steps_are_thinned_with_both_ends_kept() -> None:
+    shown = heat.spread([(step, step, 0, NOW) for step in range(1000)])
+    assert len(shown) == heat.MOST_STEPS
+    assert (shown[0][1], shown[-1][1]) == (0, 999)
+
+
+def test_a_map_asked_again_costs_one_query(run: Run, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    heat.heat(run, "eval", "global_step")
+    with django_assert_num_queries(1):
+        heat.heat(run, "eval", "global_step")

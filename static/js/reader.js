@@ -152,6 +152,7 @@ const divider = document.querySelector("[data-divider]");
 const width = (share) => {
   const kept = Math.min(80, Math.max(25, share));
   columns.style.setProperty("--left", `${kept}%`);
+  divider.setAttribute("aria-valuenow", Math.round(kept));
   localStorage.setItem("left", kept);
 };
 

@@ -48,7 +48,8 @@ def tail(one: Row, link: str) -> str:
     sample = one.sample
     cut = " cut" if sample.chars > len(sample.tail) else ""
     inside = f"<span><bdi>{text.line(sample.tail)}</bdi></span>"
-    return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}">{inside}</a></td>'
+    named = "" if sample.tail else ' aria-label="no text"'
+    return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}"{named}>{inside}</a></td>'
 
 
 def marks(one: Row) -> SafeString:

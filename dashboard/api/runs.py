@@ -19,7 +19,7 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import ingest, live, projects
+from rollouts import ingest, live, projects, tidying
 from rollouts.errors import BadInput
 from rollouts.masking import masked
 from rollouts.models import Dump, Run
@@ -40,6 +40,7 @@ class Runs(APIView):
             "name": "Part of the name.",
             "status": "running, silent, finished or failed.",
             "tag": "One of its tags.",
+            "archived": "true: only archived ones, false: only others.",
             "deleted": "true: the bin.",
         },
         "POST": {
@@ -59,7 +60,7 @@ class Runs(APIView):
     }
 
     def get(self, request: Request) -> Response:
-        """List runs, filtered by `project`, `name` (part of it), `status` and `tag`; `deleted=true` lists the bin."""
+        """Runs by `project`, `name` (part of it), `status`, `tag`, `archived`; `deleted=true` lists the bin."""
         query = asked(request, self)
         pages = Pages()
         page = pages.paginate_queryset(listed(request, query), request, self) or []
@@ -104,7 +105,9 @@ def listed(request: Request, query: dict[str, str]) -> QuerySet[Run] | list[Run]
         runs = runs.filter(project=access.project_or_404(request, query["project"]))
     if "name" in query:
         runs = runs.filter(name__icontains=query["name"])
-    runs = runs.select_related("project").order_by("-seen_at", "-pk")
+    if "archived" in query:
+        runs = runs.filter(archived_at__isnull=not yes(query["archived"], "archived"))
+    runs = runs.select_related("project", "owner").order_by("-seen_at", "-pk")
     if status in (Run.Outcome.FINISHED, Run.Outcome.FAILED):
         runs = runs.filter(outcome=status)
     elif status:
@@ -128,6 +131,7 @@ class OneRun(APIView):
             "tags": "A list of words.",
             "config": "Replaces the config.",
             "framework": "The trainer.",
+            "archived": "true: out of the ordinary list, false: back into it.",
             "deleted": "false: out of the bin.",
         },
         "DELETE": {"force": "Also while pins exist."},
@@ -138,12 +142,14 @@ class OneRun(APIView):
         return Response(shown.run_whole(access.run_or_404(request, uid)))
 
     def patch(self, request: Request, uid: str) -> Response:
-        """Change `name`, `tags`, `config`, `framework`; `deleted: false` takes it out of the bin (owners)."""
+        """Change name, tags, config, framework, `archived`; `deleted: false` takes it out of the bin (owners)."""
         data = told(request, self)
         if "deleted" in data:
             restored(request, uid, data)
         run = access.run_or_404(request, uid, scope="ingest")
         change(run, data)
+        if "archived" in data:
+            tidying.archive([run], access.person(request), back=not yes(data["archived"], "archived"))
         return Response(shown.run_whole(run))
 
     def delete(self, request: Request, uid: str) -> Response:

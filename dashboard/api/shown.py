@@ -39,6 +39,7 @@ def run(row: Run) -> dict[str, Any]:
         "url": address(f"/runs/{row.uid}/"),
         "framework": row.framework,
         "tags": row.tags,
+        "owner": row.owner.get_username() if row.owner else "",
         "status": row.status,
         "phase": row.phase,
         "version": row.version,
@@ -46,6 +47,7 @@ def run(row: Run) -> dict[str, Any]:
         "created_at": row.created_at,
         "seen_at": row.seen_at,
         "finished_at": row.finished_at,
+        "archived_at": row.archived_at,
         "deleted_at": row.deleted_at,
     }
 

@@ -16,6 +16,7 @@ from rollouts import projects, series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.records import Point
 from tests import make
+from tests.dashboard.ask import Ask
 
 LR = "config:actor.optim.lr"
 SCORE = "last:critic/score/mean"
@@ -223,3 +224,15 @@ def test_selected_runs_are_compared_and_drawn_together(runs: list[Run], at: Clie
         at.post("/tidy/", {"do": "compare", **two}).headers["Location"] == f"/compare/?of={one}@latest,{other}@latest"
     )
     assert at.post("/tidy/", {"do": "overlay", **two}).headers["Location"] == f"/runs/{one}/?runs={other}"
+
+
+def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: User) -> None:
+    ask = Ask.with_token(owner, "read", "ingest")
+    made = ask("POST", "runs/", {"project": "math", "name": "grpo"}).json()
+    assert ask("GET", f"runs/{made['id']}/").json()["owner"] == "olga"
+    told = ask("PATCH", f"runs/{made['id']}/", {"archived": True}).json()
+    assert told["archived_at"]
+    assert ask("GET", "runs/?archived=false").json()["count"] == 0
+    assert ask("GET", "runs/?archived=true").json()["results"][0]["id"] == made["id"]
+    assert ask("PATCH", f"runs/{made['id']}/", {"archived": False}).json()["archived_at"] is None
+    assert ask("PATCH", f"runs/{made['id']}/", {"archived": "perhaps"}).status_code == 400

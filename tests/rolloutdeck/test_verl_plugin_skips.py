@@ -1,4 +1,4 @@
-"""verl's skip roles as the plug-in registers them again; what they replay is in `tests/trainers/test_verl_replay.py`."""
+"""verl's skip roles as the plug-in registers them again; `tests/trainers/test_verl_replay.py` has what they replay."""
 
 from __future__ import annotations
 

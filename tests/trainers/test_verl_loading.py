@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 WRITER = ROOT / "tests/rolloutdeck/safe/write_batches.py"
 FORTRAN = "refused: its column 'fortran': it holds what is not built here: numpy array in Fortran order"
 
+NOTED = "refused: the column 'note' lies among its tensors, where verl puts none"
+
 
 def run(script: Path, *words: object, cwd: Path) -> str:
     told = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -42,6 +44,7 @@ def test_every_type_of_value_is_built_or_refused_by_name(tmp_path: Path) -> None
     run(WRITER, folder, cwd=tmp_path)
     found = {Path(path).name: verdict for path, verdict in built(sorted(folder.iterdir()), tmp_path).items()}
     assert {found.pop(name) for name in ("torch.dp", "numpy.dp")} == {FORTRAN}
+    assert found.pop("noted.dp") == NOTED
     assert len(found) == 8
     assert set(found.values()) == {"equal"}, found
 

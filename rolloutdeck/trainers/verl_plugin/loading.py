@@ -32,9 +32,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def proto_of(found: Contents) -> DataProto:
-    if found.unread or found.among:
-        what = f"the column {found.among[0]!r}" if found.among else found.unread
-        raise Refused(f"its tensors have among them what verl puts nowhere near: {what}")
+    if found.unread:
+        raise Refused(f"its tensors are not built here: {found.unread.name}")
+    if found.among:
+        raise Refused(f"the column {found.among[0]!r:.60} lies among its tensors, where verl puts none")
     maker = Maker()
     batch = None if found.format == "new_batch" else TensorDict(tensors_of(found), batch_size=[found.rows])
     columns = {name: named("column", name, maker.value, column) for name, column in found.columns.items()}

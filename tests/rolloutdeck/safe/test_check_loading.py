@@ -137,7 +137,7 @@ def test_batches_of_every_shape_that_real_verl_writes_are_loadable_and_load(tmp_
     script = SCRIPT.with_name("write_batches.py")
     subprocess.run([trainer, str(script), str(tmp_path)], check=True, capture_output=True, timeout=240)
     files = sorted(tmp_path.iterdir())
-    assert len(files) == 10
+    assert len(files) == 11
     assert {path.name: safe.check(path).reasons for path in files} == {path.name: () for path in files}
     found = loaded(tmp_path, *(path for path in files if "numpy" not in path.name), python=trainer)
     assert [one for one in found if one["error"] or one["ran"]] == []

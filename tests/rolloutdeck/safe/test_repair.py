@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections import OrderedDict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from rolloutdeck.safe import standins
 from rolloutdeck.safe.batch import open_batch
 from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.layouts import proto
 from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
@@ -95,6 +97,14 @@ def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path
             one.column(name) for name in one.columns if name != "uid"
         ]
         assert other.meta == one.meta == {"m": 0.5, "b": True}
+
+
+def test_an_ordered_dict_is_written_as_one(pickled: Any, tmp_path: Path) -> None:
+    repair(pickled(None, {"uid": objects("a")}, {"o": OrderedDict(b=1, a=2)}), tmp_path / "out", ["uid"])
+    with Source.open(tmp_path / "out") as source:
+        state = proto(source).state
+    assert state is not None and state[2]["o"] == OrderedDict(b=1, a=2)
+    assert type(state[2]["o"]) is OrderedDict
 
 
 def test_what_is_shared_is_written_once(pickled: Any, tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def protos(folder: Path) -> None:
     batch(but="fortran").save_to_disk(folder / "every_type.dp")
     DataProto.from_dict(tensors={"one": torch.ones(1, 1)}).save_to_disk(folder / "one.dp")
     DataProto(batch=TensorDict({}, batch_size=[4])).save_to_disk(folder / "no_fields.dp")
+    noted = TensorDict({"prompts": torch.ones(2, 3), "note": NonTensorData("kept", batch_size=[2])}, batch_size=[2])
+    DataProto(batch=noted).save_to_disk(folder / "noted.dp")
     DataProto(batch=None, non_tensor_batch={"a": numpy.arange(4)}).save_to_disk(folder / "no_batch.dp")
     os.environ[NUMPY] = "numpy"
     batch().save_to_disk(folder / "numpy.dp")

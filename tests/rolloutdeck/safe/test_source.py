@@ -1,0 +1,58 @@
+"""Bytes that are read into memory which somebody else has, from a file or from memory, and never beyond their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.opcodes import Span
+from rolloutdeck.safe.source import Source
+from rolloutdeck.safe.standins import Piece, fill
+
+DATA = bytes(range(200))
+
+
+def in_memory(path: Path) -> Source:
+    return Source.of(DATA)
+
+
+def in_a_file(path: Path) -> Source:
+    path.write_bytes(DATA)
+    return Source.open(path)
+
+
+@pytest.mark.parametrize("made", [in_memory, in_a_file])
+def test_a_part_is_copied_into_a_buffer_and_nothing_beyond_it(made: Callable[[Path], Source], tmp_path: Path) -> None:
+    with made(tmp_path / "file") as source:
+        piece = Piece(source.window(10, 100), Span(20, 50))
+        buffer = bytearray(7)
+        fill(memoryview(buffer)[2:6], piece, 46)
+        assert bytes(buffer) == b"\0\0" + DATA[76:80] + b"\0"
+        for at, length in [(47, 4), (-1, 4), (0, 51)]:
+            with pytest.raises(Refused):
+                fill(memoryview(bytearray(length)), piece, at)
+
+
+def test_bytes_that_are_no_piece_are_copied_the_same_way() -> None:
+    buffer = bytearray(3)
+    fill(memoryview(buffer), DATA, 5)
+    assert bytes(buffer) == DATA[5:8]
+    with pytest.raises(Refused):
+        fill(memoryview(buffer), DATA, 198)
+
+
+@pytest.mark.parametrize("made", [in_memory, in_a_file])
+def test_a_buffer_is_never_filled_from_beyond_a_window(made: Callable[[Path], Source], tmp_path: Path) -> None:
+    with made(tmp_path / "file") as source, pytest.raises(Refused):
+        source.window(0, 100).read_into(98, memoryview(bytearray(3)))
+
+
+def test_a_file_that_became_shorter_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with in_a_file(path) as source:
+        path.write_bytes(DATA[:50])
+        with pytest.raises(Refused, match="became shorter"):
+            source.read_into(0, memoryview(bytearray(200)))

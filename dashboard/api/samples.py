@@ -37,8 +37,8 @@ WHERE = {
 }
 
 
-def found(request: Request, query: dict[str, str]) -> search.Found:
-    """What the parameters ask for; `run` is needed. Raises BadInput, Http404."""
+def place(request: Request, query: dict[str, str]) -> dict[str, Any]:
+    """Where the parameters ask, as `search.find` takes it; `run` is needed. Raises BadInput, Http404."""
     if not query.get("run"):
         raise BadInput("`run` is missing: samples are asked for within one run.", "run")
     step = query.get("step", "")
@@ -47,15 +47,19 @@ def found(request: Request, query: dict[str, str]) -> search.Found:
     if step == "latest":
         steps = run.steps.current().filter(split=split or "train")
         step = str(steps.order_by("-step").values_list("step", flat=True).first() or 0)
-    return search.find(
-        run,
-        split=split,
-        step=None if step == "all" else number(step, "step"),
-        step_kind=one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
-        attempt="" if query.get("attempt") == "current" else text(query.get("attempt"), "attempt", most=120),
-        q=query.get("q", ""),
-        ordering=query.get("ordering") or "score",
-    )
+    return {
+        "run": run,
+        "split": split,
+        "step": None if step == "all" else number(step, "step"),
+        "step_kind": one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
+        "attempt": "" if query.get("attempt") == "current" else text(query.get("attempt"), "attempt", most=120),
+    }
+
+
+def found(request: Request, query: dict[str, str]) -> search.Found:
+    """What the parameters ask for. Raises BadInput, Http404."""
+    where = place(request, query)
+    return search.find(**where, q=query.get("q", ""), ordering=query.get("ordering") or "score")
 
 
 @dataclass

@@ -7,6 +7,7 @@ from django.urls import path, re_path
 from dashboard.api import (
     artifacts,
     compare,
+    completions,
     docs,
     errors,
     flags,
@@ -44,7 +45,8 @@ urlpatterns = [
     path("v1/pins/", pins.Pins.as_view()),
     path("v1/pins/<int:pk>/", pins.OnePin.as_view()),
     path("v1/compare/", compare.Compare.as_view()),
-    path("v1/exports/samples/", samples.ExportedSamples.as_view()),
+    path("v1/completions/", completions.Completions.as_view(), name="completions"),
+    path("v1/exports/samples/", samples.ExportedSamples.as_view(), name="export-samples"),
     path("v1/projects/", projects.Projects.as_view()),
     path("v1/projects/<str:slug>/", projects.OneProject.as_view()),
     path("v1/projects/<str:slug>/members/", projects.Members.as_view()),

@@ -11,17 +11,18 @@ from rolloutdeck import wire
 from rollouts import terms
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
-SORTS = ("score", "len", "group", "adv", "source", "n")
+SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
 MAX_QUERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`split` empty means the run's first; `sort` is a column, `-` before it turns it round; `sel` a sample's id."""
+    """`split` empty means the run's first; `sort` is a column, `-` before it turns it round, and empty for the usual
+    order (the worst score of a step, the newest of all steps first); `sel` a sample's id."""
 
     split: str = ""
     q: str = ""
-    sort: str = "score"
+    sort: str = ""
     sel: str = ""
     view: str = "raw"
     attempt: str = ""
@@ -52,13 +53,25 @@ class Ask:
         """What stays when the step changes: all but the selected sample."""
         return self.link(sel="")
 
-    def turned(self, column: str) -> str:
+    def sorted_by(self, sort: str, usual: str) -> str:
+        """The link of another order."""
+        return self.link(sort="" if sort == usual else sort, sel="")
+
+    def turned(self, column: str, usual: str = "score") -> str:
         """The link of a column's header: sort by it, or turn its order round."""
-        return self.link(sort=f"-{column}" if self.sort == column else column, sel="")
+        return self.sorted_by(f"-{column}" if (self.sort or usual) == column else column, usual)
 
     def toggled(self, term: str) -> str:
         """The link of a chip: the query with `term` added, or without it."""
         return self.link(q=terms.of(self.q).toggled(term), sel="")
+
+    def brushed(self, term: str, *keys: str) -> str:
+        """The link of a part of a chart: `term` in place of what the query says of these numbers."""
+        return self.link(q=terms.of(self.rest(*keys)).plus(term), sel="")
+
+    def rest(self, *keys: str) -> str:
+        """The query without its terms about these numbers, ready for others to follow."""
+        return terms.of(terms.of(self.q).without_keys(*keys)).plus("")
 
     def has(self, term: str) -> bool:
         return terms.of(self.q).holds(term)

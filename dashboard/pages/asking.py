@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.pages import listing, strip
+from dashboard.pages import chips, figures, listing, scatter, strip
 from dashboard.pages.ask import Ask
 from rollouts import search
 from rollouts.errors import BadInput
 from rollouts.models import Run, Step
 from rollouts.query import BadQuery, Query, Text
+from rollouts.scan import Patience
 
-# Term of the query language, and what its chip is called.
-CHIPS = (
-    ("score<=0", "Zero or less"),
-    ("is:truncated", "Truncated"),
-    ("no:marker", "No answer marker"),
-    ("is:repetition", "Repetition"),
-    ("is:language-mix", "Language mix"),
-    ("is:empty", "Empty"),
-    ("is:duplicate", "Duplicate"),
-    ("is:zerovar", "Zero-variance groups"),
-    ("is:flagged", "Flagged"),
-)
 MOST_ROWS = 2000
+PATIENCE = 0.3  # seconds of searching many steps before what was found so far is shown
 # What a page that has a good result does with an error: shows the sentence, keeps the rest.
 KEEP_LAST = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
 
@@ -41,22 +30,43 @@ class Page:
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What was found. `error` is the sentence to show for a query that could not be read."""
+    """What was found. `error` is the sentence to show for a query that could not be read, `every` what the same place
+    holds without a query. The run's version names the content, so figures of an unchanged step are computed once."""
 
     found: search.Found
-    key: tuple[int, datetime, int, int | None, str, str, str]
+    every: search.Found
+    key: tuple[object, ...]
+    ask: Ask
     error: SafeString | str = ""
 
     @property
     def total(self) -> int:
         return counted(self)
 
+    @property
+    def narrowed(self) -> bool:
+        return self.found.query.root is not None
+
+    @property
+    def horizon(self) -> int | None:
+        """Steps up to this one are still to be searched."""
+        return self.found.horizon
+
     def page(self, start: int, count: int) -> Page:
         rows = listing.rows(self.found.samples[start : start + count + 1])
         return Page(rows[:count], start + count if len(rows) > count else None)
 
-    def figures(self) -> listing.Figures:
+    def figures(self) -> figures.Figures:
         return drawn(self)
+
+    def frame(self) -> figures.Frame:
+        return framed(Place(self.every, self.key[:-3]))
+
+    def scatter(self) -> scatter.Scatter | None:
+        return scattered(self)
+
+    def facets(self) -> dict[str, int]:
+        return faceted(self)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -65,15 +75,38 @@ class Result:
         return isinstance(other, Result) and self.key == other.key
 
 
+@dataclass(slots=True, eq=False)
+class Place:
+    """A step or all steps, without a query."""
+
+    every: search.Found
+    key: tuple[object, ...]
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.key == other.key
+
+
 @lru_cache(maxsize=512)
 def counted(result: Result) -> int:
-    """The run's version names the content, so figures of an unchanged step are computed once."""
     return result.found.total
 
 
 @lru_cache(maxsize=512)
-def drawn(result: Result) -> listing.Figures:
-    return listing.figures(result.found.samples)
+def drawn(result: Result) -> figures.Figures:
+    return figures.of(result.found, result.frame())
+
+
+@lru_cache(maxsize=512)
+def framed(place: Place) -> figures.Frame:
+    return figures.frame(place.every.samples)
+
+
+@lru_cache(maxsize=128)
+def scattered(result: Result) -> scatter.Scatter | None:
+    return scatter.of(result.found, result.frame(), result.ask)
 
 
 @lru_cache(maxsize=512)
@@ -81,22 +114,38 @@ def faceted(result: Result) -> dict[str, int]:
     return result.found.facets()
 
 
-def find(run: Run, split: str, row: Step | None, ask: Ask) -> Result:
+def find(run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None) -> Result:
+    """`beyond` is the step that a search of all steps had come down to when it was last asked."""
     error: SafeString | str = ""
+    every = asked(run, split, row, ask, "")
+    found = every
     try:
-        found = asked(run, split, row, ask, ask.q)
+        if ask.q.strip():
+            found = asked(run, split, row, ask, ask.q, Patience(PATIENCE, beyond) if row is None else None)
     except BadInput as problem:
         error = said(ask.q, problem)
-        found = asked(run, split, row, ask, "")
     step = row.pk if row else None
-    key = (run.pk, run.created_at, run.version, step, split, ask.attempt, "" if error else ask.q)
-    return Result(found, key, error)
+    place = (run.pk, run.created_at, run.version, step, split, ask.attempt)
+    key = (*place, "" if error else ask.q, order(ask, row), found.horizon)
+    return Result(found, every, key, ask, error)
 
 
-def asked(run: Run, split: str, row: Step | None, ask: Ask, q: str) -> search.Found:
+def order(ask: Ask, row: Step | None) -> str:
+    return ask.sort or usual(row)
+
+
+def usual(row: Step | None) -> str:
+    """The worst of a step first; of all steps the newest."""
+    return "-step" if row is None else "score"
+
+
+def asked(run: Run, split: str, row: Step | None, ask: Ask, q: str, patience: Patience | None = None) -> search.Found:
+    """The whole answer, unless there is `patience`."""
     if row is None:
         kind = strip.kind_of(run, split)
-        return search.find(run, split=split, step_kind=kind, attempt=ask.attempt, q=q, ordering=ask.sort)
+        return search.find(
+            run, split=split, step_kind=kind, attempt=ask.attempt, q=q, ordering=order(ask, row), patience=patience
+        )
     return search.find(
         run,
         split=split,
@@ -104,7 +153,7 @@ def asked(run: Run, split: str, row: Step | None, ask: Ask, q: str) -> search.Fo
         step_kind=row.step_kind,
         attempt=row.attempt.key if row.superseded or ask.attempt else "",
         q=q,
-        ordering=ask.sort,
+        ordering=order(ask, row),
     )
 
 
@@ -128,33 +177,11 @@ def start_of(value: str) -> int:
     return int(value) if value.isdigit() and len(value) < 9 else 0
 
 
-@dataclass(slots=True)
-class Chip:
-    name: str
-    count: int | None
-    on: bool
-    link: str
+def beyond_of(value: str) -> int | None:
+    """`beyond=` of a search that goes on; anything odd begins anew."""
+    return int(value) if value.isascii() and value.removeprefix("-").isdigit() and len(value) < 19 else None
 
 
-def chips(ask: Ask, row: Step | None, result: Result) -> list[Chip]:
-    """Those that leave something, and those that are on."""
-    counts = faceted(result) if ask.q or row is None else recorded(row, result)
-    shown = [
-        Chip(name, counts.get(term), ask.has(term), ask.toggled(term) or "?")
-        for term, name in CHIPS
-        if counts.get(term) or ask.has(term)
-    ]
-    return shown
-
-
-def recorded(row: Step, result: Result) -> dict[str, int]:
-    """Counts that the step's row already holds."""
-    facets = {name: int(count) for name, count in row.facets.items()}
-    return {
-        "score<=0": result.figures().zero_or_less,
-        "is:truncated": (row.truncated or 0) + facets.get("trunc?", 0),
-        "no:marker": facets.pop("no-marker", 0),
-        "is:zerovar": row.zero_variance_groups,
-        "is:flagged": row.flags,
-        **{f"is:{name}": count for name, count in facets.items()},
-    }
+def offered(ask: Ask, row: Step | None, result: Result) -> list[chips.Chip]:
+    counts = chips.recorded(row, result.figures().zero_or_less) if row and not result.narrowed else result.facets()
+    return chips.shown(ask, counts)

@@ -27,11 +27,12 @@ BOARD = ("group",)
 HISTORY = ("prompt",)
 FEED = ("live",)
 COMPARE = ("compare",)
+FINDING = ("finding",)
 RUNS = ("runs",)
 OVERVIEW = ("run",)
 RUN = ("run", "step", "sample", "prompt", "group")
 # Where a link can be copied that is not a sample's.
-LINKED = ("run", "step", "sample", "prompt", "group", "compare", "runs", "live", "pins")
+LINKED = ("run", "step", "sample", "prompt", "group", "compare", "runs", "live", "pins", "findings", "finding")
 # Pages of a step, which can be the latest one, whichever that is.
 FOLLOWS = ("step", "group", "compare")
 
@@ -47,6 +48,11 @@ KEYS = (
         foot="select",
     ),
     Key("X", "select all rows from the last selected one to this one", STEP),
+    Key("q", "add this to a finding, with the selected text as its quote", READ, foot="finding"),
+    Key("Q", "copy run, step, score, the selected text and the link for a chat", READ),
+    Key("q", "add charts to a finding", ("run",), foot="finding"),
+    Key("Q", "copy the finding for a chat", FINDING),
+    Key("e", "the finding as one HTML file", FINDING),
     Key("p", "pin this step, or see its pin", READ, foot="pin"),
     Key("h l", "other response of the group", READ, foot="response"),
     Key("g", "group board: all responses side by side", READ, foot="group"),
@@ -69,6 +75,7 @@ KEYS = (
     Key("n", "show what has arrived", (*STEP, *FEED), foot="what is new"),
     Key("Space", "let the feed rest, or run on", FEED, foot="pause"),
     Key("/", "query", STEP, foot="query"),
+    Key("s", "sort menu", STEP),
     Key("/", "filter", ("runs", "run"), foot="filter"),
     Key("v", "lay another run over the charts", OVERVIEW, foot="overlay"),
     Key("l", "logarithmic axes, or linear ones", OVERVIEW, foot="log"),
@@ -86,6 +93,7 @@ KEYS = (
     Key("o l", "live", then=True),
     Key("o c", "compare", then=True),
     Key("o p", "pins", then=True),
+    Key("o f", "findings", then=True),
     Key("o e", "settings", then=True),
     Key("Ctrl+K", "go to a run, a step, a page; or do what this page can"),
     Key("Esc", "back; leave a field"),

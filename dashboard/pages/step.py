@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import asking, listing, opened, panels, pinning, reading, strip
+from dashboard.pages import asking, listing, opened, panels, pinning, reading, sorting, strip
 from dashboard.pages.ask import Ask
 from rollouts.models import Attempt, Run, Step
 
@@ -65,7 +65,7 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         return {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
         return pinning.box(run, row, role)
-    result = asking.find(run, split, row, ask)
+    result = asking.find(run, split, row, ask, asking.beyond_of(request.GET.get("beyond", "")))
     start = asking.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": asking.KEEP_LAST}
@@ -74,11 +74,17 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         result.page(start, listing.MORE) if more else result.page(0, max(listing.FIRST, min(start, asking.MOST_ROWS)))
     )
     columns = given_columns(request) if more else listing.columns(page.rows)
-    shown: dict[str, Any] = {"result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?"}
+    shown: dict[str, Any] = {
+        "result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?",
+        "usual": asking.usual(row), "order": asking.order(ask, row),
+    }  # fmt: skip
     if more:
         return shown
     if panel != "table":
-        shown |= {"figures": result.figures(), "before": before(row), "chips": asking.chips(ask, row, result)}
+        shown |= {
+            "figures": result.figures(), "scatter": result.scatter(), "before": before(row),
+            "chips": asking.offered(ask, row, result), "sorts": sorting.offered(ask, row, result),
+        }  # fmt: skip
     if panel == "result":
         shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
     if not panel:

@@ -79,8 +79,9 @@ def toggled(one: Any, ask: Ask) -> str:
 def sort_link(context: template.Context, name: str, shown_as: str) -> str:
     """A column's header: a link that sorts by it or turns its order round, with the arrow of the present order."""
     ask: Ask = context["ask"]
-    arrow = {name: " ↑", f"-{name}": " ↓"}.get(ask.sort, "")
-    return format_html('<a class="quiet" href="{}">{}{}</a>', ask.turned(name) or "?", shown_as, arrow)
+    arrow = {name: " ↑", f"-{name}": " ↓"}.get(context["order"], "")
+    link = ask.turned(name, context["usual"]) or "?"
+    return format_html('<a class="quiet" href="{}" data-ask>{}{}</a>', link, shown_as, arrow)
 
 
 @register.filter

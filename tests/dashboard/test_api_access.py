@@ -25,6 +25,7 @@ READS = [
     "samples/{sample}/tokens/",
     "flags/?run={run}",
     "exports/samples/?run={run}",
+    "completions/?run={run}&q=sc",
     "projects/math/",
 ]
 LISTS = ["runs/", "flags/", "projects/"]

@@ -113,6 +113,9 @@ BAD: list[tuple[str, str, Any]] = [
     ("GET", "samples/{sample}/history/?attempt=%00", None),
     ("DELETE", "samples/{sample}/", None),
     ("GET", "exports/samples/", None),
+    ("GET", "completions/", None),
+    ("GET", "completions/?run={run}&at=x", None),
+    ("GET", "completions/?run={run}&ordering=score", None),
     ("GET", "exports/samples/?run={run}&format=xml", None),
     ("GET", "exports/samples/?run={run}&q=score>>", None),
     ("GET", "flags/?step=x", None),
@@ -225,8 +228,10 @@ GETS = [
     "flags/",
     "samples/{sample}/tokens/",
     "exports/samples/",
+    "completions/",
 ]
 NAMES = [
+    "at",
     "page",
     "page_size",
     "status",
@@ -249,5 +254,5 @@ def test_no_query_makes_the_server_fail(ask: Ask, run: Run, path: str, query: di
     from urllib.parse import urlencode
 
     query = {key: value.encode("utf-8", "replace").decode() for key, value in query.items()}
-    known = {"run": run.uid} if path in ("samples/", "exports/samples/") else {}
+    known = {"run": run.uid} if path in ("samples/", "exports/samples/", "completions/") else {}
     assert ask("GET", f"{named(path, run)}?{urlencode({**known, **query})}").status_code < 500

@@ -1,0 +1,47 @@
+"""The chips of a step: properties of its samples that the query can ask for, and how many it would leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dashboard.pages.ask import Ask
+from rollouts.facets import CATALOG
+from rollouts.models import Step
+
+OTHERS = (("score<=0", "Zero or less", "score of 0 or below"), ("is:flagged", "Flagged", "marked by a person"))
+OFFERED = (OTHERS[0], *((one.term, one.title, one.about) for one in CATALOG), OTHERS[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    name: str
+    about: str
+    count: int
+    on: bool
+    link: str
+
+
+def shown(ask: Ask, counts: dict[str, int]) -> list[Chip]:
+    """Those that leave something, and those that are on."""
+    return [
+        Chip(name, about, counts.get(term, 0), ask.has(term), ask.toggled(term) or "?")
+        for term, name, about in OFFERED
+        if ask.has(term) or (counts.get(term) and not doubled(term, counts))
+    ]
+
+
+def doubled(term: str, counts: dict[str, int]) -> bool:
+    """Truncation is offered once where all of it was recorded, or all inferred."""
+    inferred, all_of_it = counts.get("is:trunc?", 0), counts.get("is:truncated", 0)
+    return term == "is:truncated" and inferred == all_of_it
+
+
+def recorded(row: Step, zero_or_less: int) -> dict[str, int]:
+    """Counts that the step's row already holds."""
+    facets = {name: int(count) for name, count in row.facets.items()}
+    own = {
+        "truncated": (row.truncated or 0) + facets.get("trunc?", 0),
+        "zerovar": row.zero_variance_groups,
+    }
+    counts = {one.term: own.get(one.name, facets.get(one.name, 0)) for one in CATALOG}
+    return {**counts, "score<=0": zero_or_less, "is:flagged": row.flags}

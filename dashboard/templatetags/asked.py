@@ -1,0 +1,63 @@
+"""Links of the step page that ask something else of the same place: charts, export, a search that goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django import template
+from django.urls import reverse
+
+from dashboard.pages.ask import Ask
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def ask_rest(context: template.Context, *keys: str) -> str:
+    """The query without what it says of these numbers, for a brush to write after."""
+    return str(context["ask"].rest(*keys))
+
+
+@register.simple_tag(takes_context=True)
+def ask_brushed(context: template.Context, *keys: str, term: str = "") -> str:
+    """The link that puts `term` in place of what the query says of these numbers."""
+    return str(context["ask"].brushed(term, *keys)) or "?"
+
+
+@register.filter
+def held(one: Any, ask: Ask) -> str:
+    """For `aria-pressed`: whether the query holds a bar's term."""
+    return "true" if ask.has(one.term) else "false"
+
+
+@register.simple_tag(takes_context=True)
+def beyond_link(context: template.Context) -> str:
+    """Where a search of many steps goes on."""
+    kept = context["ask"].link(sel="")
+    return f"{kept}{'&' if kept else '?'}beyond={context['result'].horizon}"
+
+
+@register.simple_tag(takes_context=True)
+def place_link(context: template.Context, name: str, **more: str) -> str:
+    """An address of the API that asks about this page's samples, all of them or those of its query."""
+    ask, row, run = context["ask"], context["row"], context["run"]
+    attempt = row.attempt.key if row and (row.superseded or ask.attempt) else ask.attempt
+    kind = row.step_kind if row else ""
+    asked = {
+        "run": run.uid, "split": context["split"], "step": row.step if row else "all", "step_kind": kind,
+        "attempt": attempt, **more,
+    }  # fmt: skip
+    return f"{reverse(name)}?{urlencode({key: value for key, value in asked.items() if value != ''})}"
+
+
+@register.simple_tag(takes_context=True)
+def export_link(context: template.Context, kind: str) -> str:
+    """The result of the query as a file, in the table's order."""
+    return place_link(context, "export-samples", q=context["result"].found.query.text, format=kind)
+
+
+@register.filter
+def exact(value: float) -> str:
+    """A number for a script."""
+    return repr(value)

@@ -1,0 +1,281 @@
+"""What may follow in the query box: names with their type and range, values with the samples they would leave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from django.db.models import Count, Max, Min
+
+from rollouts import keys, search
+from rollouts.conditions import COLUMNS
+from rollouts.errors import BadInput
+from rollouts.facets import CATALOG
+from rollouts.grammar import ASCII
+from rollouts.keys import Key
+from rollouts.models import Flag, Run
+from rollouts.nodes import MISSING, NAMES, NUMBERS, PROPERTIES, WHOLE
+from rollouts.query import parse
+
+MOST: Final = 14
+MOST_COUNTED: Final = 200_000  # samples over which values are still counted while somebody types
+COMPARED: Final = re.compile(r'(extra\."(?:\\.|[^"\\])*"|[^\W\d][\w./\-]*)([<>=!≤≥≠]+)(.*)', re.DOTALL)
+NAMED: Final = re.compile(r"([A-Za-z_][\w.]*):(.*)", re.DOTALL)
+ABOUT: Final = {
+    "score": "reward of the whole response", "len": "length in characters", "tokens": "length in tokens",
+    "adv": "mean advantage", "n": "place in its group", "step": "step of the run",
+    "split": "train or eval", "group": "responses to one prompt", "prompt": "key of a prompt",
+    "source": "data source, part of its name", "reason": "of a flag",
+}  # fmt: skip
+PROPERTY: Final = {one.term: one.about for one in CATALOG} | {
+    "is:flagged": "marked by a person", "is:correct": "by the project's rule", "is:wrong": "by the project's rule",
+    "is:final": "the last sample of its trajectory", "is:intermediate": "a later sample ends its trajectory",
+    "is:tokens": "its token ids were recorded", "is:pinned": "its step is pinned", "is:reused": "its step was replayed",
+    "no:score": "was not scored", "no:text": "only its tokens were recorded",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`text` takes the place of the typed term; `whole` when it ends it. `count` is how many samples it would leave."""
+
+    text: str
+    kind: str
+    detail: str = ""
+    count: int | None = None
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """`choices` for the characters from `start` to `end` of the query."""
+
+    start: int
+    end: int
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where is asked: everything there, and what the other terms of the query leave of it."""
+
+    every: search.Found
+    rest: search.Found
+    counting: bool
+
+    def left(self, terms: Iterable[str]) -> list[int | None]:
+        """How many samples each term, answered by columns, would leave; None where counting would take too long."""
+        asked = list(terms)
+        if not self.counting:
+            return [None] * len(asked)
+        tests = {f"n{at}": Count("pk", filter=self.rest.asks(term)) for at, term in enumerate(asked)}
+        counts = self.rest.samples.order_by().aggregate(**tests) if tests else {}
+        return [counts[f"n{at}"] for at in range(len(asked))]
+
+    def values(self, column: str, most: int = MOST) -> list[tuple[Any, int]]:
+        """[(value, samples)], the most frequent first."""
+        there = self.rest.samples.order_by().exclude(**{column: "" if column in ("group", "data_source") else None})
+        rows = there.values(column).annotate(count=Count("pk")).order_by("-count", column)[:most]
+        return [(row[column], row["count"]) for row in rows]
+
+
+def complete(run: Run, q: str, at: int | None = None, **where: Any) -> Completion:
+    """What may stand at character `at` of `q`, its end unless told. `where` as for `search.find`. Raises BadInput."""
+    at = len(q) if at is None else max(0, min(at, len(q)))
+    start, end = term_at(q, at)
+    typed = q[start:at].translate(ASCII)
+    place = placed(run, f"{q[:start].rstrip().removesuffix('-')} {q[end:]}", where)
+    found = choices(place, typed)
+    return Completion(start, end, tuple(found[:MOST]))
+
+
+def placed(run: Run, rest: str, where: dict[str, Any]) -> Place:
+    every = search.find(run, **where)
+    counting = every.total <= MOST_COUNTED
+    try:
+        parse(rest)
+        left = search.find(run, **where, q=rest) if counting and rest.strip() else every
+    except BadInput:  # the rest is not whole either: count over everything
+        left = every
+    return Place(every, left, counting)
+
+
+def term_at(q: str, at: int) -> tuple[int, int]:
+    """The span of the term that is typed at `at`, without the sign that negates it."""
+    start, quoted = 0, ""
+    for place, character in enumerate(q[:at]):
+        if quoted:
+            quoted = "" if character in quoted else quoted
+        elif character in '"＂':
+            quoted = character
+        elif character in "“”":
+            quoted = "“”"
+        elif character.isspace() or character in "()（）":
+            start = place + 1
+    if q[start:at].startswith(("-", "－")):
+        start += 1
+    end = at
+    while not quoted and end < len(q) and not q[end].isspace() and q[end] not in "()（）":
+        end += 1
+    return start, end
+
+
+def choices(place: Place, typed: str) -> list[Choice]:
+    if matched := COMPARED.fullmatch(typed):
+        return compared(place, *matched.groups())
+    if matched := NAMED.fullmatch(typed):
+        return named(place, *matched.groups())
+    if typed[:1] in ('"', "“", "”", "＂", "「", "『", "/"):
+        return []
+    return words(place, typed)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def words(place: Place, typed: str) -> list[Choice]:
+    """Names that begin with what was typed, then those that hold it; of a name typed in full what may follow."""
+    own = keys.of(place.every.scope)
+    if typed in NUMBERS or typed in own:
+        return values(place, typed, own.get(typed), "=", "")
+    offered = [*numbers(place), *names(place), *(of_key(key) for key in own.values()), *properties(typed)]
+    wanted = typed.casefold()
+    begin = [one for one in offered if one.text.casefold().startswith(wanted)]
+    hold = [one for one in offered if one not in begin and wanted and wanted in one.text.casefold()]
+    return begin + hold
+
+
+def numbers(place: Place) -> list[Choice]:
+    """Those that were recorded here, with their range."""
+    ends = {
+        f"{end}_{name}": kind(column) for name, column in COLUMNS.items() for end, kind in (("low", Min), ("high", Max))
+    }
+    told = place.every.samples.order_by().aggregate(**ends)
+    return [
+        Choice(name, "number", f"{ABOUT[name]}, {spanned(told[f'low_{name}'], told[f'high_{name}'])}", whole=False)
+        for name in NUMBERS
+        if told[f"low_{name}"] is not None and not (name == "step" and place.every.scope.one is not None)
+    ]
+
+
+def names(place: Place) -> list[Choice]:
+    one_step = place.every.scope.one is not None
+    shown = [name for name in NAMES if not (name == "split" and one_step)]
+    found = [Choice(f"{name}:", "name", ABOUT[name], whole=False) for name in shown]
+    return [*found, Choice("is:", "name", "a property", whole=False), Choice("no:", "name", "what lacks", whole=False)]
+
+
+def properties(typed: str) -> list[Choice]:
+    """`trunc` leads to `is:truncated`."""
+    wanted = typed.casefold()
+    found = [term for term in PROPERTY if len(typed) > 1 and term.partition(":")[2].startswith(wanted)]
+    return [Choice(term, "property", PROPERTY[term]) for term in found]
+
+
+def of_key(key: Key) -> Choice:
+    detail = f"number, {spanned(key.low, key.high)}" if key.numeric else f"text, {key.different} different"
+    return Choice(keys.asked_as(key.name), "key", f"logged {detail}", key.count, whole=False)
+
+
+def spanned(low: float | None, high: float | None) -> str:
+    return short(low) if low == high else f"{short(low)} to {short(high)}"
+
+
+def short(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}".replace("-", "−")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def compared(place: Place, name: str, sign: str, typed: str) -> list[Choice]:
+    own = keys.of(place.every.scope)
+    key = own.get(keys.name_of(name)) if name not in NUMBERS else None
+    return values(place, name, key, sign, typed) if name in NUMBERS or key else []
+
+
+def values(place: Place, name: str, key: Key | None, sign: str, typed: str) -> list[Choice]:
+    """`score<0.5`: for the values that occur most, or that part the samples, how many a comparison leaves."""
+    if key is not None:
+        return of_logged(place, key, sign, typed)
+    often = place.values(COLUMNS[name], 9)
+    listed = len(often) <= 8
+    found = sorted(value for value, _ in often) if listed else parting(place, COLUMNS[name])
+    signs = [sign] if typed or sign != "=" else ["="] if listed else ["<", ">="]
+    texts = [f"{name}{one}{written(value, name)}" for one in signs for value in found]
+    texts = [text for text in dict.fromkeys(texts) if typed in text and readable(text)]
+    counts = place.left(texts)
+    return [Choice(text, "value", "", count) for text, count in zip(texts, counts, strict=True)]
+
+
+def parting(place: Place, column: str) -> list[float]:
+    """The values below which a tenth, half and nine tenths of the samples lie."""
+    there = place.rest.samples.exclude(**{column: None}).order_by(column)
+    count = there.count() if place.counting else 0
+    return [there.values_list(column, flat=True)[int(share * (count - 1))] for share in (0.1, 0.5, 0.9) if count]
+
+
+def written(value: float, name: str) -> str:
+    return str(int(value)) if name in WHOLE else f"{value:.6g}"
+
+
+def readable(term: str) -> bool:
+    try:
+        parse(term)
+    except BadInput:
+        return False
+    return True
+
+
+def of_logged(place: Place, key: Key, sign: str, typed: str) -> list[Choice]:
+    """Values of a logged key and how often they occur."""
+    name = keys.asked_as(key.name)
+    often = keys.values(place.every.scope, key, MOST)
+    shown = [(f"{name}{sign}{value}", count if sign == "=" else None) for value, count in often]
+    return [Choice(text, "value", "", count) for text, count in shown if typed in text and readable(text)]
+
+
+def named(place: Place, name: str, typed: str) -> list[Choice]:
+    typed = typed.strip('"“”').casefold()
+    ways: dict[str, Callable[[], list[Choice]]] = {
+        "is": lambda: of_properties(place, "is", PROPERTIES),
+        "no": lambda: of_properties(place, "no", MISSING),
+        "split": lambda: of_terms(place, "split", ("train", "eval")),
+        "source": lambda: of_column(place, "source", "data_source"),
+        "group": lambda: of_column(place, "group", "group"),
+        "reason": lambda: reasons(place),
+    }
+    if name in NUMBERS:
+        return [replace(one, text=one.text.replace("=", ":", 1)) for one in values(place, name, None, "=", typed)]
+    found = ways[name]() if name in ways else []
+    return [one for one in found if typed in one.text.partition(":")[2].casefold()]
+
+
+def of_properties(place: Place, name: str, known: tuple[str, ...]) -> list[Choice]:
+    """Those that leave something first."""
+    terms = [f"{name}:{word}" for word in known]
+    counts = place.left(terms)
+    found = [Choice(term, "property", PROPERTY.get(term, ""), count) for term, count in zip(terms, counts, strict=True)]
+    return sorted(found, key=lambda one: one.count == 0)
+
+
+def of_terms(place: Place, name: str, words: Iterable[str]) -> list[Choice]:
+    terms = [f"{name}:{word}" for word in words]
+    return [Choice(term, "value", "", count) for term, count in zip(terms, place.left(terms), strict=True)]
+
+
+def of_column(place: Place, name: str, column: str) -> list[Choice]:
+    return [Choice(f"{name}:{keys.quoted(value)}", "value", "", count) for value, count in place.values(column, 200)]
+
+
+def reasons(place: Place) -> list[Choice]:
+    """The project's, with the flags that have them."""
+    run = place.every.scope.run
+    rows = Flag.objects.filter(run=run, withdrawn_at=None).values("reason").annotate(count=Count("pk"))
+    counts = {row["reason"]: row["count"] for row in rows.order_by()}
+    return [
+        Choice(f"reason:{one['key']}", "value", f"{one['name']}, flags in this run", counts.get(one["key"], 0))
+        for one in run.project.reasons
+    ]

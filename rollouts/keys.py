@@ -1,0 +1,151 @@
+"""The keys that a run logged of its own, as the newest bodies tell: type, range, and the values that occur."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from rollouts import scan, storage
+from rollouts.nodes import NAMES, NUMBERS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rollouts.conditions import Scope
+    from rollouts.scan import Part
+
+MOST_FILES: Final = 8  # of the newest steps
+MOST_VALUES: Final = 200
+TAKEN: Final = (*NUMBERS, *NAMES, "is", "no", "or", "and")
+OPEN_WORD: Final = re.compile(r"[^\W\d][\w./\-]*")
+WORD: Final = re.compile(r"[\w./\-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`count` is how many of the samples looked at have it; `low` and `high` of a number, `different` texts else."""
+
+    name: str
+    numeric: bool
+    count: int
+    low: float | None = None
+    high: float | None = None
+    different: int = 0
+
+
+def of(scope: Scope) -> dict[str, Key]:
+    """By name, of the newest files of the scope; none where they cannot be read."""
+    found: dict[str, Key] = {}
+    for part in newest(scope):
+        for key in of_file(part, stamp(part)):
+            found[key.name] = joined(found[key.name], key) if key.name in found else key
+    return dict(sorted(found.items()))
+
+
+def joined(one: Key, two: Key) -> Key:
+    ends = [end for end in (one.low, two.low, one.high, two.high) if end is not None]
+    low, high = (min(ends), max(ends)) if ends else (None, None)
+    different = max(one.different, two.different)
+    return Key(one.name, one.numeric and two.numeric, one.count + two.count, low, high, different)
+
+
+def newest(scope: Scope) -> list[Part]:
+    return [part for part in scan.parts(scope)[:MOST_FILES] if storage.body_path(part.path).exists()]
+
+
+def stamp(part: Part) -> int:
+    """Changes with the file; 0 where it has gone meanwhile."""
+    path = storage.body_path(part.path)
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@lru_cache(maxsize=256)
+def of_file(part: Part, stamp: int) -> tuple[Key, ...]:
+    """`stamp` names the content: a file never changes, but folding makes another one of the same name."""
+    import polars as pl
+
+    try:
+        rows, columns = opened(part)
+        own = [name for name in columns if name.startswith(("num.", "str.")) and name.partition(".")[2]]
+        told = rows.select(
+            [pl.col(name).is_not_null().sum().alias(f"count {name}") for name in own]
+            + [pl.col(name).min().alias(f"low {name}") for name in own if name.startswith("num.")]
+            + [pl.col(name).max().alias(f"high {name}") for name in own if name.startswith("num.")]
+            + [
+                pl.col(name).drop_nulls().n_unique().alias(f"different {name}")
+                for name in own
+                if name.startswith("str.")
+            ]
+        ).collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError):
+        return ()
+    row: dict[str, Any] = told.row(0, named=True) if own else {}
+    return tuple(key for name in own if (key := told_of(name, row)).count)
+
+
+def told_of(name: str, row: dict[str, Any]) -> Key:
+    kind, _, own = name.partition(".")
+    ends = row.get(f"low {name}"), row.get(f"high {name}")
+    return Key(own, kind == "num", row[f"count {name}"], *ends, different=row.get(f"different {name}", 0))
+
+
+def opened(part: Part) -> tuple[pl.LazyFrame, list[str]]:
+    import polars as pl
+
+    path = storage.body_path(part.path)
+    rows = pl.scan_parquet(path)
+    pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]
+    return pl.concat(pieces), list(pl.read_parquet_schema(path))
+
+
+def values(scope: Scope, key: Key, most: int) -> list[tuple[str, int]]:
+    """[(value as the query writes it, samples)] of the newest files, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for part in newest(scope):
+        counts.update(dict(values_of(part, stamp(part), key.name, key.numeric)))
+    return counts.most_common(most)
+
+
+@lru_cache(maxsize=256)
+def values_of(part: Part, stamp: int, name: str, numeric: bool) -> tuple[tuple[str, int], ...]:
+    import polars as pl
+
+    column = f"{'num' if numeric else 'str'}.{name}"
+    try:
+        rows, columns = opened(part)
+        if column not in columns:
+            return ()
+        one = pl.col(column)
+        counted = rows.filter(one.is_not_null()).group_by(one).len().sort("len", descending=True).head(MOST_VALUES)
+        found = counted.collect().rows()
+    except (pl.exceptions.PolarsError, OSError):
+        return ()
+    return tuple((f"{value:.6g}" if numeric else quoted(value), count) for value, count in found)
+
+
+# --- how the query writes them ----------------------------------------------------------------------------------------
+
+
+def asked_as(name: str) -> str:
+    """A key as the query language asks for it, `name_of` the other way round."""
+    if OPEN_WORD.fullmatch(name) and name not in TAKEN:
+        return name
+    return f"extra.{name}" if WORD.fullmatch(name) else f"extra.{in_quotes(name)}"
+
+
+def name_of(asked: str) -> str:
+    from rollouts.query import unquoted
+
+    return unquoted(asked[6:]) if asked.startswith("extra.") else asked
+
+
+def quoted(text: str) -> str:
+    """A value, in quotes where it needs them."""
+    return text if WORD.fullmatch(text) else in_quotes(text)
+
+
+def in_quotes(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

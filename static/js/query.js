@@ -1,0 +1,173 @@
+// The query box: completion as a combobox, links of charts and chips that ask without leaving the page, menus, brushes.
+import { onEscape } from "./keys.js";
+import { address } from "./panel.js";
+
+const form = document.getElementById("query");
+const box = document.getElementById("q");
+const list = document.getElementById("q-choices");
+const WAIT = 90, MENUS = ".menu[open]"; // ms after the last key before choices are asked for
+let choices = [], active = -1, span = [0, 0], asking, waiting;
+
+// --- asking -----------------------------------------------------------------------------------------------------------
+
+// A state that a person chose becomes one that Back returns from; while they type it is replaced.
+function go(href) {
+  close();
+  history.replaceState({ htmx: true }, "");
+  history.pushState({ htmx: true }, "", address({ sel: "", start: "" }, new URL(href, location.href).href));
+  settleForm();
+  window.htmx.trigger(form, "htmx:abort");
+  window.htmx.ajax("GET", location.href, { source: "#result", target: "#result", swap: "morph:innerHTML" });
+}
+
+// What the form sends besides the query follows the address.
+function settleForm() {
+  const now = new URLSearchParams(location.search);
+  box.value = now.get("q") ?? "";
+  const sort = form.querySelector("[name=sort]");
+  sort.value = now.get("sort") ?? "";
+  sort.disabled = !sort.value;
+}
+
+export const write = (q) => go(address({ q }));
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("#result a[data-ask]");
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  link.closest(".menu")?.removeAttribute("open");
+  go(link.getAttribute("href"));
+});
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest?.("[data-stop]")) document.getElementById("searching")?.remove();
+  for (const menu of document.querySelectorAll(MENUS)) if (!menu.contains(event.target)) menu.open = false;
+});
+
+onEscape(() => {
+  const menu = document.querySelector(MENUS);
+  if (!menu) return false;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+  return true;
+});
+
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (!["result", "q-error"].includes(event.target.id)) return;
+  const wrong = document.getElementById("q-error").textContent.trim();
+  box.setAttribute("aria-invalid", String(Boolean(wrong)));
+  const goesOn = event.detail.requestConfig?.elt.id === "searching";
+  if (event.target.id === "result" && !goesOn) document.getElementById("table").scrollTop = 0;
+});
+
+// --- completion -------------------------------------------------------------------------------------------------------
+
+const open = () => !list.hidden;
+
+function close() {
+  clearTimeout(waiting);
+  asking?.abort();
+  list.hidden = true;
+  active = -1;
+  box.setAttribute("aria-expanded", "false");
+  box.removeAttribute("aria-activedescendant");
+}
+
+function soon() {
+  clearTimeout(waiting);
+  waiting = setTimeout(complete, WAIT);
+}
+
+async function complete() {
+  asking?.abort();
+  asking = new AbortController();
+  const at = box.selectionStart;
+  const url = new URL(form.dataset.choices, location.href);
+  url.searchParams.set("q", box.value);
+  url.searchParams.set("at", [...box.value.slice(0, at)].length);
+  try {
+    const answer = await fetch(url, { signal: asking.signal, credentials: "same-origin" });
+    if (!answer.ok) return close();
+    draw(await answer.json());
+  } catch {
+    // Another key was faster, or the server does not answer: the box works without.
+  }
+}
+
+// The server counts characters, a text field counts UTF-16 units.
+const unit = (count) => [...box.value].slice(0, count).join("").length;
+
+function draw(found) {
+  choices = found.choices;
+  span = [unit(found.start), unit(found.end)];
+  if (!choices.length || document.activeElement !== box) return close();
+  active = -1;
+  list.replaceChildren(...choices.map(option), hint());
+  list.hidden = false;
+  box.setAttribute("aria-expanded", "true");
+  box.removeAttribute("aria-activedescendant");
+}
+
+function option(choice, at) {
+  const line = Object.assign(document.createElement("li"), { id: `q-choice-${at}`, role: "option" });
+  line.setAttribute("role", "option");
+  line.setAttribute("aria-selected", "false");
+  const counted = choice.count == null ? "" : choice.count.toLocaleString("en");
+  for (const text of [choice.text, choice.detail, counted]) {
+    line.append(Object.assign(document.createElement("span"), { textContent: text }));
+  }
+  line.addEventListener("pointerdown", (event) => (event.preventDefault(), take(at)));
+  return line;
+}
+
+function hint() {
+  const line = Object.assign(document.createElement("li"), { className: "hint", textContent: "↓ ↑ choose · Tab takes · Esc closes" });
+  line.setAttribute("aria-hidden", "true");
+  return line;
+}
+
+function choose(by) {
+  const count = choices.length;
+  list.children[active]?.setAttribute("aria-selected", "false");
+  active = active < 0 && by < 0 ? count - 1 : (active + by + count) % count;
+  list.children[active].setAttribute("aria-selected", "true");
+  list.children[active].scrollIntoView({ block: "nearest" });
+  box.setAttribute("aria-activedescendant", `q-choice-${active}`);
+}
+
+// Takes a choice; one that ends a term runs the query, one that begins a term asks what may follow.
+function take(at) {
+  const { text, whole } = choices[at];
+  const rest = box.value.slice(span[1]);
+  const gap = whole && !/^[\s)）]/.test(rest) ? " " : "";
+  box.setRangeText(text + gap, span[0], span[1], "end");
+  close();
+  if (whole) box.dispatchEvent(new Event("input", { bubbles: true }));
+  clearTimeout(waiting);
+  if (!whole) complete();
+}
+
+box.addEventListener("input", (event) => {
+  if (!event.isComposing) soon();
+});
+box.addEventListener("compositionend", soon);
+box.addEventListener("blur", close);
+
+box.addEventListener("keydown", (event) => {
+  if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const down = event.key === "ArrowDown", up = event.key === "ArrowUp";
+  if (!open()) {
+    if (down) complete();
+    else return;
+  } else if (down || up) choose(down ? 1 : -1);
+  else if (event.key === "Escape") close();
+  else if ((event.key === "Enter" && active >= 0) || (event.key === "Tab" && !event.shiftKey)) take(Math.max(active, 0));
+  else {
+    if (event.key === "Enter") close();
+    return;
+  }
+  event.preventDefault();
+  event.stopPropagation();
+});
+
+if (document.querySelector("#result")) import("./brush.js");

@@ -1,0 +1,127 @@
+"""The step page's charts, counts, menus and search: what they show is what the query leaves."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Project, Run
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    indexed(run, lines(*generations(2)), 2)
+    return run
+
+
+def generations(step: int, count: int = 8) -> list[dict[str, Any]]:
+    """Scores from 0 to 1."""
+    return [
+        generation(f"What is {n // 2}+1?", f"Step {step} says\n#### {n}", n / max(1, count - 1), group=str(n // 2))
+        for n in range(count)
+    ]
+
+
+def panel(client: Client, url: str, name: str = "result") -> str:
+    answer = client.get(url, headers={"HX-Request": "true", "HX-Target": name})
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def links(page: str, selector: str) -> list[tuple[str, str]]:
+    """[(address, text)] of the links that a pattern of their surroundings finds."""
+    return [(html.unescape(link), text) for link, text in re.findall(selector, page)]
+
+
+def written(answer: Any) -> list[bytes]:
+    """The lines of a streamed file."""
+
+    async def gathered() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return async_to_sync(gathered)().splitlines()
+
+
+CELL = r'<td class="num"><a href="([^"]*)"[^>]*>([\d,]+)</a>'
+
+
+def test_charts_counts_and_export_reflect_the_query(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = panel(client, f"/runs/{run.uid}/steps/2/?q=score<0.5")
+    assert re.findall(r'class="count">(\d+)<', page) == ["0", "1", "3", "0", "0"]
+    assert "4 samples, score against length" in page
+    assert re.search(r'<b>0\.214</b> <span class="muted"[^>]*>of 0\.500', page)
+    address = html.unescape(re.findall(r'href="([^"]*/exports/samples/[^"]*)"', page)[0])
+    assert len(written(client.get(address))) == 4
+
+
+def test_a_bar_adds_its_term_and_takes_it_away_again(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    url = f"/runs/{run.uid}/steps/2/"
+    bars = r'<a class="bin quiet" href="([^"]*)" aria-pressed="(\w+)"'
+    assert links(panel(client, f"{url}?q=says or no"), bars)[2] == ("?q=%28says+or+no%29+score>0+score<0.5", "false")
+    assert links(panel(client, f"{url}?q=says score>0 score<0.5"), bars)[2] == ("?q=says", "true")
+
+
+def test_the_scatter_is_a_table_too_whose_cells_ask(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    cells = links(panel(client, f"/runs/{run.uid}/steps/2/?q=says"), CELL)
+    assert sum(int(count) for _, count in cells) == 8
+    for link, count in cells:
+        assert f'data-total="{count}"' in panel(client, f"/runs/{run.uid}/steps/2/{link}"), link
+
+
+def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(*generations(3, 2100)), 3)
+    client.force_login(mate)
+    page = panel(client, f"/runs/{run.uid}/steps/3/")
+    assert "2,100 samples, score against length" in page
+    assert "large dots are many" in page
+    assert page.count("h.1") < 2000
+    assert sum(int(count.replace(",", "")) for _, count in links(page, CELL)) == 2100
+
+
+def test_scores_beyond_one_are_shown_in_round_bins(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project, "points")
+    indexed(run, lines(*(generation(response="x" * n, score=float(n * 7)) for n in range(10))), 1)
+    client.force_login(mate)
+    page = panel(client, f"/runs/{run.uid}/steps/1/")
+    assert re.findall(r'data-above="([^"]*)"', page)[:2] == ["score&gt;=0", "score&gt;=10"]
+    assert [int(count) for count in re.findall(r'class="count">(\d+)<', page)] == [2, 1, 2, 1, 2, 1, 1]
+
+
+def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
+    run: Run, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.pages.asking.PATIENCE", 0.0)
+    for step in range(3, 22):
+        indexed(run, lines(*generations(step, 1)), step)
+    client.force_login(mate)
+    url = f"/runs/{run.uid}/steps/all/?q=says"
+    page = client.get(url).content.decode()
+    assert "searched 8 of 20 steps, 8 found" in page
+    assert re.findall(r'<td class="num">(\d+)</td>', page)[0] == "21"
+    on = html.unescape(re.findall(r'hx-get="([^"]*beyond=[^"]*)"', page)[0])
+    assert "searched 16 of 20 steps, 16 found" in panel(client, on)
+    last = panel(client, f"{url}&beyond=5")
+    assert "searched" not in last
+    assert 'data-total="27"' in last
+
+
+def test_the_table_is_sorted_by_a_menu_in_words(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = panel(client, f"/runs/{run.uid}/steps/2/")
+    assert "sort: score, lowest first" in page
+    assert 'href="?sort=-len"' in page
+    assert "newest first" not in page
+    assert "sort: length, longest first" in panel(client, f"/runs/{run.uid}/steps/2/?sort=-len")
+    assert "sort: step, newest first" in panel(client, f"/runs/{run.uid}/steps/all/")

@@ -1,0 +1,116 @@
+"""What the query box offers, over really indexed samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rollouts import completion, search
+from rollouts.models import Project, Run
+from rollouts.query import BadQuery, parse
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+ROWS = [
+    generation(response="a #### 1", score=1.0, acc=True, lang="en", data_source="openai/gsm8k", group="1"),
+    generation(response="b", score=0.0, acc=False, lang="zh", data_source="MATH level 5", group="1"),
+    generation(response="c c", score=-0.5, acc=False, lang="zh", data_source="openai/gsm8k", **{"a key": 3}),
+    generation(response="", score=-0.5, lang='say "x"', n_tools=2),
+]
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    indexed(run, lines(*ROWS), 1)
+    return run
+
+
+def offered(run: Run, q: str, at: int | None = None, **where: Any) -> dict[str, int | None]:
+    found = completion.complete(run, q, at, **{"step": 1, **where})
+    return {choice.text: choice.count for choice in found.choices}
+
+
+def detail(run: Run, q: str) -> dict[str, str]:
+    return {choice.text: choice.detail for choice in completion.complete(run, q, step=1).choices}
+
+
+def test_an_empty_box_offers_the_numbers_that_were_recorded_with_their_range(run: Run) -> None:
+    told = detail(run, "")
+    assert told["score"] == "reward of the whole response, −0.5 to 1"
+    assert told["len"].endswith("0 to 8")
+    assert "tokens" not in told and "adv" not in told
+
+
+def test_keys_of_the_run_are_offered_with_their_type(run: Run) -> None:
+    assert detail(run, "lan")["lang"] == "logged text, 3 different"
+    assert detail(run, "ac") == {"acc": "logged number, 0 to 1"}
+    assert detail(run, "n_t") == {"n_tools": "logged number, 2"}
+    assert list(detail(run, "key")) == ['extra."a key"']
+
+
+def test_a_property_is_found_without_its_prefix(run: Run) -> None:
+    assert list(detail(run, "trunc")) == ["is:truncated", "is:trunc?"]
+
+
+def test_a_property_is_offered_with_the_samples_it_leaves_of_the_rest(run: Run) -> None:
+    assert offered(run, "is:em") == {"is:empty": 1}
+    assert offered(run, "score=1 is:em") == {"is:empty": 0}
+    assert offered(run, "no:ma") == {"no:marker": 0}
+    assert next(iter(offered(run, "is:"))) == "is:correct"
+
+
+def test_what_follows_the_caret_counts_as_the_rest(run: Run) -> None:
+    assert offered(run, "is:em score=1", 5) == {"is:empty": 0}
+
+
+def test_values_are_offered_with_what_a_comparison_leaves(run: Run) -> None:
+    assert offered(run, "score<") == {"score<-0.5": 0, "score<0": 2, "score<1": 3}
+    assert offered(run, "score") == {"score=-0.5": 2, "score=0": 1, "score=1": 1}
+    assert offered(run, "source:gs") == {"source:openai/gsm8k": 2}
+    assert offered(run, "source:math") == {'source:"MATH level 5"': 1}
+    assert offered(run, "lang=") == {"lang=zh": 2, "lang=en": 1, 'lang="say \\"x\\""': 1}
+
+
+def test_full_width_signs_are_completed_like_their_twins(run: Run) -> None:
+    assert offered(run, "is：em") == {"is:empty": 1}
+    assert offered(run, "score＜") == offered(run, "score<")
+
+
+def test_a_negated_term_is_completed_behind_its_sign(run: Run) -> None:
+    found = completion.complete(run, "score=1 -is:em", step=1)
+    assert (found.start, found.end) == (9, 14)
+
+
+def test_nothing_is_offered_inside_quotes(run: Run) -> None:
+    assert offered(run, '"sco') == offered(run, '"a b sc') == {}
+
+
+def test_many_values_are_offered_by_the_parts_they_cut(run: Run) -> None:
+    indexed(run, lines(*(generation(response="x" * n, score=n / 40) for n in range(41))), 2)
+    assert offered(run, "len", step=2) == {
+        "len<4": 4, "len<20": 20, "len<36": 36, "len>=4": 37, "len>=20": 21, "len>=36": 5,
+    }  # fmt: skip
+
+
+def test_every_whole_choice_can_be_asked_and_leaves_what_it_says(run: Run) -> None:
+    for q in ("is:", "no:", "score<", "score>=", "len", "source:", "group:", "lang=", "acc=", "split:", "n_tools="):
+        for text, count in offered(run, q).items():
+            found = search.find(run, step=1, q=text).total
+            assert count is None or found == count, (text, found, count)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(alphabet='score<>=:is -("“「/0.\\é余', max_size=12), st.integers(-2, 14))
+def test_any_text_is_completed_with_terms_that_can_be_read(run: Run, q: str, at: int) -> None:
+    found = completion.complete(run, q, at, step=1)
+    assert 0 <= found.start <= found.end <= len(q)
+    for choice in found.choices:
+        if choice.whole:
+            try:
+                parse(choice.text)
+            except BadQuery as error:
+                raise AssertionError(choice) from error

@@ -20,7 +20,12 @@ from rollouts.bodies import Body
 from rollouts.models import Run, Sample
 from rollouts.prompts import At, Line
 
-PANELS = {"strip": "parts/strip.html", "alive": "parts/alive.html", "lines": "prompt/lines.html"}
+PANELS = {
+    "strip": "parts/strip.html",
+    "alive": "parts/alive.html",
+    "history": "prompt/history.html",
+    "lines": "prompt/lines.html",
+}
 VIEWS = ("both", "diff")
 
 
@@ -153,14 +158,14 @@ def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
 def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, split: str) -> dict[str, Any]:
     """The answers of the step, the two that are read, and the steps around it."""
     found = prompts.answers(line, key, split, here.step)
-    read = answer_of(request, look.sel, key) if look.sel else found[0]
+    read = answer_of(request, look.sel, key) if look.sel else prompts.best(found) or found[0]
     beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
     texts = bodies.read([one for one in (read, beside) if one is not None])
     at = line.steps.index(here)
     return {
         "rows": listing.rows(found),
         "more": here.count - len(found),
-        "read": Side(read, texts[read.pk], "" if look.sel else "lowest score of its step"),
+        "read": Side(read, texts[read.pk], "" if look.sel else "best of its step"),
         "beside": Side(beside, texts[beside.pk], why) if beside else None,
         "earlier": line.steps[at - 1] if at else None,
         "later": line.steps[at + 1] if at + 1 < len(line.steps) else None,

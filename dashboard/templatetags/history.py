@@ -30,14 +30,16 @@ def facts(line: Line) -> SafeString:
     if line.regressed:
         lost = format_html('<span class="tag bad">REGRESSED</span><span>last solved at step <b>{}</b></span>', last)
         return lost + told
-    held = next((one.step for one in reversed(line.judged) if not one.solved), None)
-    since = "at every step" if held is None else f"again since step {next_after(line, held)}"
-    return format_html('<span class="tag good">SOLVED</span><span>{}</span>', since) + told
+    return format_html('<span class="tag good">SOLVED</span><span>{}</span>', since(line)) + told
 
 
-def next_after(line: Line, step: int) -> int:
-    """The solved step that follows one that was not, which is never the last."""
-    return next(one.step for one in line.judged if one.step > step)
+def since(line: Line) -> str:
+    """From which step on every step was solved, of a prompt that the last one solves."""
+    lost = next((one.step for one in reversed(line.judged) if not one.solved), None)
+    if lost is None:
+        return "at every step"
+    first = next(one.step for one in line.judged if one.step > lost)
+    return f"since step {first}" if first == line.solved[0].step else f"again since step {first}"
 
 
 @register.simple_tag(takes_context=True)

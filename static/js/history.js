@@ -1,20 +1,49 @@
-// Two answers to one prompt, and what differs between them, word by word.
+// One prompt over steps: another step or answer comes without losing the place, and two answers are compared word by word.
+import { say } from "./frame.js";
+import { ask, place } from "./panel.js";
 import { differences, draw } from "./words.js";
 
-async function show() {
-  const into = document.querySelector("[data-diff]");
-  const [there, here] = ["beside", "read"].map((name) => document.querySelector(`[data-text="${name}"]`)?.textContent);
+const page = document.getElementById("history");
+let loading;
+
+async function compare() {
+  const into = page.querySelector("[data-diff]");
+  const [there, here] = ["beside", "read"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
   if (!into || there == null || here == null) return;
-  const said = document.querySelector("[data-diff-said]");
+  const said = page.querySelector("[data-diff-said]");
   said.textContent = "comparing …";
   try {
     const parts = await differences(there, here);
     draw(into, parts);
     said.textContent = parts.some((part) => part.side !== "both") ? "" : "the two are the same";
-    document.querySelector("[data-history]").classList.add("compared");
+    page.classList.add("compared");
   } catch {
+    page.classList.remove("compared");
     said.textContent = "This browser could not compare them; they stand side by side.";
   }
 }
 
-show();
+async function load() {
+  loading?.abort();
+  loading = new AbortController();
+  try {
+    const html = await ask(page, location.href, { signal: loading.signal });
+    if (html === null) return;
+    place(page, html);
+    compare();
+  } catch (error) {
+    if (error.name !== "AbortError") say("The answers could not be read; the server does not answer.");
+  }
+}
+
+page.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  const own = link?.getAttribute("href")?.startsWith("?") && !link.hasAttribute("data-leave");
+  if (!own || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  history.pushState(null, "", link.getAttribute("href"));
+  load();
+});
+addEventListener("popstate", load);
+
+compare();

@@ -1,0 +1,48 @@
+"""The live feed in a browser: cards come by themselves, and wait while somebody reads."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.training import Training, generations
+from tests.browser.visit import Visit, overflow
+
+
+def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/live/?name={training.name}")
+    cards, bar = page.locator("#arrivals article"), page.locator("[data-feed-new]")
+    expect(cards).to_have_count(1)
+    training.push(2, generations(2, 4))
+    expect(cards).to_have_count(2)
+    expect(cards.first).to_contain_text("train step 2")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Paused")).to_be_visible()
+    assert "paused=1" in page.url
+    training.push(3, generations(3, 4))
+    expect(bar).to_have_text("n 1 new")
+    training.push(4, generations(4, 4))
+    expect(bar).to_have_text("n 2 new")
+    expect(cards).to_have_count(2)
+    page.keyboard.press("n")
+    expect(cards).to_have_count(4)
+    expect(bar).to_be_hidden()
+    training.push(5, generations(5, 4))
+    expect(bar).to_have_text("n 1 new")
+    page.keyboard.press("Space")
+    expect(cards).to_have_count(5)
+    expect(cards.first).to_contain_text("train step 5")
+    assert "paused" not in page.url
+    page.set_viewport_size({"width": 800, "height": 900})
+    assert overflow(page) <= 0
+
+
+def test_a_card_that_somebody_points_at_stays_where_it_is(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/live/?name={training.name}")
+    page.locator("#arrivals article").hover()
+    training.push(1, generations(1, 6), source="more")
+    expect(page.locator("#arrivals article")).to_contain_text("samples 7")
+    training.push(2, generations(2, 4))
+    expect(page.locator("[data-feed-new]")).to_have_text("n 1 new")
+    expect(page.locator("#arrivals article")).to_have_count(1)

@@ -1,0 +1,43 @@
+"""One prompt over steps in a browser: to another step by key, without losing the place, and the word diff."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.browser.training import Training
+from tests.browser.visit import Visit, overflow
+
+
+def answer(step: int, right: bool) -> list[dict[str, Any]]:
+    text = f"<img src=x onerror=alert(1)> At step {step} we add.\n#### {4 if right else 5}"
+    return [{"prompt": "What is 2 + 2?", "response": text, "score": float(right), "acc": int(right), "group": "a"}]
+
+
+def test_keys_walk_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, training: Training) -> None:
+    for step, right in [(1, False), (2, True), (3, False)]:
+        training.pushed(step, 1, answer(step, right))
+    key = visit.site.product.get(f"samples/{training.samples(1)[0]['id']}/")["prompt_key"]
+    page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
+    page.evaluate("window.notReloaded = true")
+    expect(page.locator("#lines .facts")).to_contain_text("REGRESSED")
+    expect(page.locator("[data-text=read]")).to_contain_text("At step 3 we add.")
+    page.keyboard.press("d")
+    expect(page.locator("[data-diff] del")).to_contain_text(["2", "4"])
+    expect(page.locator("[data-diff] ins")).to_contain_text(["3", "5"])
+    expect(page.locator("[data-diff]")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(page.locator("[data-text=read]")).to_be_hidden()
+    page.keyboard.press("[")
+    expect(page.locator("#lines .facts")).to_be_visible()
+    expect(page.locator("[data-diff] ins")).to_contain_text(["2", "4"])
+    assert page.url.endswith("?at=2&view=diff")
+    page.go_back()
+    expect(page.locator("[data-diff] ins")).to_contain_text(["3", "5"])
+    page.keyboard.press("d")
+    expect(page.locator("[data-text=read]")).to_contain_text("At step 3 we add.")
+    training.push(4, answer(4, True))
+    expect(page.locator("#lines .facts")).to_contain_text("again since step 4")
+    assert page.evaluate("window.notReloaded")
+    page.set_viewport_size({"width": 800, "height": 900})
+    assert overflow(page) <= 0

@@ -102,7 +102,8 @@ def drawn(found: tuple[Shown, ...], every: int) -> Heat:
     rows = list(told(list(place)))
     judged = any(row[3] for row in rows)
     cells: dict[str, dict[int, float]] = defaultdict(dict)
-    sources, newest = {}, {}
+    sources: dict[str, str] = {}
+    newest: dict[str, tuple[int, str]] = {}
     for key, step, score, known, right, source, sample in rows:
         value = (right / known if known else None) if judged else score
         if value is not None:

@@ -185,7 +185,7 @@ def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Wh
         rows = [*last.values_list(*columns), *holding.filter(run__in=several).order_by("pk").values_list(*columns)]
         by_run: dict[int, list[Row]] = defaultdict(list)
         for run, *row in rows:
-            by_run[run].append(tuple(row))  # type: ignore[arg-type]
+            by_run[run].append(tuple(row))
         for run, found in by_run.items():
             out += [
                 ((run, of, kind, attempt), points) for (attempt, kind, of), points in points_of(found, {name}).items()
@@ -194,7 +194,7 @@ def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Wh
 
 
 def names_of(runs: Sequence[Run], *, rows: int = 3) -> list[str]:
-    """Names of metrics of many runs, sorted, in a few queries: the packed ones, those of the newest `rows`, those of samples."""
+    """Names of metrics of many runs, sorted: packed ones, those of the newest `rows`, those of samples."""
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
     found = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
     waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=rows)

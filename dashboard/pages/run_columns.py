@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -221,9 +222,10 @@ def lines(
 
 def ordered(found: Sequence[Line], by: Column, *, down: bool) -> list[Line]:
     """Numbers apart from words, what has no value last; equal ones stay in their order."""
-    values = {id(line): rank(by.value(line)) for line in found}
-    known = sorted((line for line in found if values[id(line)]), key=lambda line: values[id(line)], reverse=down)
-    return [*known, *(line for line in found if not values[id(line)])]
+    ranked = [(rank(by.value(line)), line) for line in found]
+    known = [(place, line) for place, line in ranked if place is not None]
+    known.sort(key=itemgetter(0), reverse=down)
+    return [line for _, line in known] + [line for place, line in ranked if place is None]
 
 
 def rank(value: Any) -> tuple[int, float, str] | None:

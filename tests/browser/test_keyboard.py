@@ -1,0 +1,141 @@
+"""By keyboard alone: the palette, keys one after the other, other layouts, keys at rest, links for a team mate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_group import group
+from tests.browser.training import Training, generations
+from tests.browser.visit import Visit, rows, selected
+
+
+@pytest.fixture
+def pressed(visit: Visit, training: Training) -> Page:
+    """A page that shows step 2 of 2."""
+    for step in (1, 2):
+        training.pushed(step, 6)
+    return visit.go(f"/runs/{training.uid}/steps/2/")
+
+
+def press_as(page: Page, **event: Any) -> None:
+    """A key as another keyboard or an input method reports it."""
+    page.evaluate(
+        "told => document.body.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, cancelable: true, ...told}))",
+        event,
+    )
+
+
+def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, training: Training) -> None:
+    training.pushed(1, 6, [*group("a", [0.0, 0.5, 1.0]), *group("b", [0.1, 0.6, 0.9])])
+    page = visit.go("/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(training.name)
+    expect(page.locator("#palette [aria-selected]", has_text=training.name)).to_be_visible()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{training.uid}/")
+    page.keyboard.press("o")
+    expect(page.locator("#going")).to_contain_text("Samples")
+    page.keyboard.press("s")
+    page.wait_for_url("**/steps/latest/")
+    first, second = rows(page)[:2]
+    page.keyboard.press("j")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    page.keyboard.press("k")
+    expect(page.locator(f"#sample article[data-id='{first}']")).to_be_visible()
+    page.keyboard.press("f")
+    page.keyboard.press("1")
+    expect(page.locator(f"#rows tr[data-id='{first}'] .tag.flag")).to_be_visible()
+    page.keyboard.press("g")
+    expect(page.locator(".board-column")).to_have_count(3)
+    page.keyboard.press("d")
+    expect(page.locator(".board-column del, .board-column ins").first).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(page.locator("#rows")).to_be_visible()
+    page.keyboard.press("o")
+    page.keyboard.press("r")
+    expect(page.locator("#runs")).to_be_visible()
+
+
+def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, training: Training) -> None:
+    page = pressed
+    page.get_by_role("button", name="Go to").click()
+    page.keyboard.type("1")
+    expect(page.locator("#palette [aria-selected]")).to_contain_text("step 1")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{training.uid}/steps/1/**")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("read as json")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("nothing is called so")
+    expect(page.locator("#palette-said")).to_contain_text("Nothing here is called")
+    page.locator("#palette-box").fill("keyboard")
+    expect(page.locator("#palette [aria-selected]")).to_contain_text("Keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator("#help")).to_be_visible()
+
+
+def test_keys_answer_by_their_place_where_a_layout_has_no_latin_letters(pressed: Page) -> None:
+    page, every = pressed, rows(pressed)
+    press_as(page, key="о", code="KeyJ")  # a Russian keyboard's o
+    expect(page.locator(f"#rows tr[data-id='{every[1]}']")).to_have_attribute("aria-selected", "true")
+    press_as(page, key=",", code="Slash", shiftKey=True)
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    press_as(page, key="j", code="KeyC")  # Dvorak: what is typed counts
+    expect(page.locator(f"#rows tr[data-id='{every[2]}']")).to_have_attribute("aria-selected", "true")
+    press_as(page, key="j", code="KeyJ", isComposing=True)
+    press_as(page, key="Process", code="KeyJ", keyCode=229)
+    press_as(page, key="k", code="KeyK")
+    expect(page.locator(f"#rows tr[data-id='{every[1]}']")).to_have_attribute("aria-selected", "true")
+
+
+def test_single_keys_rest_when_they_are_switched_off(pressed: Page, visit: Visit) -> None:
+    page, address = pressed, pressed.url.removeprefix(visit.site.url)
+    visit.go("/settings/#keys")
+    page.locator("#keys button[value=off]").click()
+    expect(page.locator("#keys button[value=off]")).to_have_attribute("aria-pressed", "true")
+    visit.go(address)
+    before = selected(page)
+    page.keyboard.press("j")
+    page.keyboard.press("o")
+    page.keyboard.press("Control+k")  # answers still, and after the others
+    expect(page.locator("#palette")).to_be_visible()
+    assert selected(page) == before and page.locator("#going").count() == 0
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Next sample of the list").click()
+    expect(page.locator("#rows tr").nth(1)).to_have_attribute("aria-selected", "true")
+
+
+def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
+    visit: Visit, training: Training, person: Callable[..., Visit], mate: Any
+) -> None:
+    visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for step in (1, 2):
+        training.pushed(step, 8, generations(step, 8))
+    page = visit.go(f"/runs/{training.uid}/steps/latest/?q=score<0.7&sort=-score")
+    page.keyboard.press("j")
+    page.keyboard.press("i")
+    expect(page.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
+    page.wait_for_url("**sel=**view=json**")
+    seen, chosen = rows(page), selected(page)
+    page.keyboard.press("y")
+    expect(page.locator(".toast")).to_contain_text("Link copied")
+    link = str(page.evaluate("navigator.clipboard.readText()"))
+    assert "/steps/2/" in link
+    page.keyboard.press("Y")
+    expect(page.locator(".toast")).to_contain_text("latest step")
+    assert "/steps/latest/" in str(page.evaluate("navigator.clipboard.readText()"))
+    training.pushed(3, 8, generations(3, 8))
+    theirs = person(mate).go(link.removeprefix(visit.site.url))
+    assert (rows(theirs), selected(theirs)) == (seen, chosen) and len(seen) > 2
+    expect(theirs.locator("[data-view=json]")).to_have_attribute("aria-current", "true")

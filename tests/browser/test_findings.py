@@ -1,0 +1,70 @@
+"""A finding made by keyboard from what was selected, and the file of it opened from a disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.training import Training
+from tests.browser.visit import Visit, rows
+
+SELECT = """() => {
+  const text = document.querySelector("#sample .response");
+  const walk = document.createTreeWalker(text, NodeFilter.SHOW_TEXT);
+  const first = walk.nextNode();
+  getSelection().setBaseAndExtent(first, 0, first, 4);
+}"""
+
+
+def select(page: Page) -> str:
+    """Selects the first characters of the response; gives them."""
+    page.evaluate(SELECT)
+    return str(page.evaluate("getSelection().toString()"))
+
+
+def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothing(
+    visit: Visit, training: Training, browser: Browser, tmp_path: Path
+) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/?q=score<2")
+    one = rows(page)[1]
+    page.keyboard.press("j")
+    expect(page.locator(f"#sample article[data-id='{one}']")).to_be_visible()
+    quote = select(page)
+    page.keyboard.press("q")
+    box = page.locator("#adding")
+    expect(box.locator("blockquote")).to_have_text(quote)
+    expect(box.get_by_label("Its title")).to_be_focused()
+    page.keyboard.type(f"Seen in {training.uid}")
+    box.get_by_label("what the query finds now").check()
+    page.keyboard.press("Control+Enter")
+    expect(box).to_be_hidden()
+    visit.go("/findings/").get_by_role("link", name=f"Seen in {training.uid}").click()
+    expect(page.locator(".exhibit blockquote")).to_have_text(quote)
+    expect(page.locator(".exhibit")).to_have_count(2)
+    with page.expect_download() as download:
+        page.keyboard.press("e")
+    file = tmp_path / "finding.html"
+    download.value.save_as(file)
+    asked: list[str] = []
+    alone = browser.new_context()
+    alone.on("request", lambda request: asked.append(request.url))
+    opened = alone.new_page()
+    opened.goto(file.as_uri())
+    expect(opened.locator("blockquote")).to_have_text(quote)
+    assert asked == [file.as_uri()]
+    alone.close()
+
+
+def test_a_block_for_a_chat_is_copied_with_the_selected_quote(visit: Visit, training: Training) -> None:
+    visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    training.pushed(1, 2)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    one = rows(page)[0]
+    quote = select(page)
+    page.keyboard.press("Shift+Q")
+    expect(page.locator(".toast")).to_have_text("Copied with the quote")
+    copied = str(page.evaluate("navigator.clipboard.readText()")).split("\n")
+    assert copied[1:] == [f"> {quote}", f"{visit.site.url}/samples/{one}/"]
+    assert "train step 1 · score" in copied[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
@@ -16,7 +16,7 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import flags
+from rollouts import flags, marking
 from rollouts.errors import BadInput
 from rollouts.models import Flag
 from rollouts.words import number, one_of, text, yes
@@ -40,6 +40,7 @@ class Flags(APIView):
         },
         "POST": {
             "sample": "Its id.",
+            "samples": "Or the ids of many, all of one run.",
             "label": "bad (default), good or unsure.",
             "reason": "A key of the project's reasons, or empty.",
             "text": "Anything.",
@@ -71,8 +72,13 @@ class Flags(APIView):
         return pages.get_paginated_response([shown.flag(row) for row in page])
 
     def post(self, request: Request) -> Response:
-        """Flag `sample` with `label` (bad, good, unsure), a `reason` of the project and `text`; again replaces them."""
+        """Flag `sample` with `label` (bad, good, unsure), a `reason` of the project and `text`; again replaces them.
+
+        With `samples` many in one act: all or none; the answer counts them.
+        """
         data = told(request, self)
+        if "samples" in data:
+            return many(request, data)
         sample = access.sample_or_404(request, text(data.get("sample"), "sample", most=60))
         access.require_role(request, sample.step.run.project, access.ROLE_FOR["annotate"])
         label, reason = data.get("label", "bad"), text(data.get("reason"), "reason", most=40)
@@ -115,6 +121,24 @@ class OneFlag(APIView):
                 flags.raise_flag(flag.sample, access.person(request), label=label, reason=flag.reason, text=words)
             )
         )
+
+
+def many(request: Request, data: dict[str, Any]) -> Response:
+    """Flags the samples of one run. Raises BadInput, Http404."""
+    ids = data["samples"]
+    if not isinstance(ids, list) or not ids or "sample" in data:
+        raise BadInput("`samples` must be a list of ids, and then there is no `sample`.", "samples")
+    run = access.sample_or_404(request, text(ids[0], "samples", most=60)).step.run
+    access.require_role(request, run.project, access.ROLE_FOR["annotate"])
+    act = marking.mark(
+        run,
+        [text(one, "samples", most=60) for one in ids],
+        access.person(request),
+        label=data.get("label", "bad"),
+        reason=text(data.get("reason"), "reason", most=40),
+        text=data.get("text", ""),
+    )
+    return Response({"samples": len(set(ids)), "changed": len(act.before["was"])})
 
 
 def flag_or_404(request: Request, pk: int) -> Flag:

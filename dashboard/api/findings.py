@@ -1,0 +1,271 @@
+"""Findings: a title, a note, and exhibits that hold what they show."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import Q, QuerySet
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.schema import Takes
+from dashboard.api.shown import address
+from rolloutdeck import wire
+from rollouts import exhibits, findings
+from rollouts.errors import BadInput
+from rollouts.models import Exhibit, Finding, Run
+from rollouts.words import number, one_of, text, yes
+
+MAY_WRITE = access.ROLE_FOR["annotate"]
+MOST_TEXT = 100_000  # characters of a quote, before it is looked for
+MOST_RUNS = 8
+
+
+class Findings(APIView):
+    """Findings."""
+
+    scopes = {"POST": "annotate"}
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "project": "A slug.",
+            "name": "Words of its title or note.",
+            "removed": "true: those that were removed.",
+        },
+        "POST": {"project": "A slug.", "title": "What was seen, in a line.", "note": "Markdown."},
+    }
+
+    def get(self, request: Request) -> Response:
+        """Findings you may see, those with the latest news first."""
+        query = asked(request, self)
+        rows = visible(request).filter(removed_at__isnull=not yes(query.get("removed", "false"), "removed"))
+        if "project" in query:
+            rows = rows.filter(project=access.project_or_404(request, query["project"]))
+        if name := query.get("name"):
+            rows = rows.filter(Q(title__icontains=name) | Q(note__icontains=name))
+        pages = Pages()
+        page = pages.paginate_queryset(rows.order_by("-updated_at", "-pk"), request, self) or []
+        return pages.get_paginated_response([shown(row) for row in page])
+
+    def post(self, request: Request) -> Response:
+        """Begin a finding in `project`."""
+        data = told(request, self)
+        project = access.project_or_404(request, text(data.get("project"), "project", most=80))
+        access.require_role(request, project, MAY_WRITE)
+        row = findings.begin(project, access.person(request), title=data.get("title"), note=data.get("note"))
+        return Response(whole(row), status=201)
+
+
+class OneFinding(APIView):
+    """One finding."""
+
+    scopes = {"PATCH": "annotate", "DELETE": "annotate"}
+    takes: ClassVar[Takes] = {
+        "PATCH": {
+            "title": "A line.",
+            "note": "Markdown.",
+            "version": "The version that you read; 412 when somebody has changed it since.",
+            "removed": "false: restore it.",
+        }
+    }
+
+    def get(self, request: Request, pk: int) -> Response:
+        """A finding with all that its exhibits hold."""
+        return Response(whole(finding_or_404(request, pk)))
+
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change `title` or `note`; `removed: false` restores a finding that was removed."""
+        data = told(request, self)
+        row, by = writable(request, pk), access.person(request)
+        if "removed" in data and not yes(data["removed"], "removed"):
+            row = findings.restore(row, by)
+        version = number(data.get("version"), "version")
+        return Response(
+            whole(findings.change(row, by, title=data.get("title"), note=data.get("note"), version=version))
+        )
+
+    def delete(self, request: Request, pk: int) -> Response:
+        """Remove a finding; it can be restored."""
+        asked(request, self)
+        findings.remove(writable(request, pk), access.person(request))
+        return Response(status=204)
+
+
+class Exhibits(APIView):
+    """What a finding shows."""
+
+    scopes = {"POST": "annotate"}
+    takes: ClassVar[Takes] = {
+        "POST": {
+            "sample": "Its id, to show it.",
+            "quotes": "With it: texts that it has, or ranges {field: response or prompt, start, end} in characters.",
+            "run": "Its id, to show a query of it or its charts.",
+            "q": "A query; what it finds now is held.",
+            "split": "train or eval; both unless told.",
+            "step": "A number; all steps unless told.",
+            "step_kind": "What the number counts.",
+            "attempt": "`current` (default), `all`, or one attempt's key.",
+            "ordering": "As that of samples/.",
+            "names": "Metrics, to show their curves in one chart.",
+            "runs": "Ids of further runs in that chart.",
+            "words": "What it shows, Markdown.",
+        }
+    }
+
+    def post(self, request: Request, pk: int) -> Response:
+        """Show a `sample`, the query `q` of a `run`, or the curves `names` of a `run`, as they are now."""
+        data = told(request, self)
+        row = writable(request, pk)
+        if sum(name in data for name in ("sample", "q", "names")) != 1:
+            raise BadInput("Say one of `sample`, `q` (with `run`) and `names` (with `run`).", "sample")
+        show = show_sample if "sample" in data else show_query if "q" in data else show_charts
+        return Response(exhibit(show(request, row, data)), status=201)
+
+
+class OneExhibit(APIView):
+    """One exhibit."""
+
+    scopes = {"PATCH": "annotate", "DELETE": "annotate"}
+    takes: ClassVar[Takes] = {"PATCH": {"words": "What it shows, Markdown.", "move": "Places down; up where negative."}}
+
+    def patch(self, request: Request, pk: int, exhibit_pk: int) -> Response:
+        """Change the `words` beside it, or `move` it."""
+        data = told(request, self)
+        row, by = exhibit_or_404(request, pk, exhibit_pk), access.person(request)
+        if "words" in data:
+            row = findings.say(row, by, data["words"])
+        if move := number(data.get("move"), "move", least=-findings.MOST_EXHIBITS, most=findings.MOST_EXHIBITS):
+            findings.move(row, by, move)
+            row.refresh_from_db()
+        return Response(exhibit(row))
+
+    def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
+        """Take it out of the finding."""
+        asked(request, self)
+        findings.take_out(exhibit_or_404(request, pk, exhibit_pk), access.person(request))
+        return Response(status=204)
+
+
+def visible(request: Request) -> QuerySet[Finding]:
+    rows = Finding.objects.filter(project__in=access.visible_projects(request))
+    return rows.select_related("project", "user")
+
+
+def finding_or_404(request: Request, pk: int) -> Finding:
+    row: Finding | None = visible(request).filter(pk=pk).first() if pk < 2**63 else None
+    if row is None:
+        raise Http404(f"There is no finding {pk} that you may see.")
+    return row
+
+
+def writable(request: Request, pk: int) -> Finding:
+    row = finding_or_404(request, pk)
+    access.require_role(request, row.project, MAY_WRITE)
+    return row
+
+
+def exhibit_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
+    finding = writable(request, pk)
+    row = finding.exhibits.select_related("finding__project", "user").filter(pk=min(exhibit_pk, 2**63 - 1)).first()
+    if row is None:
+        raise Http404(f"This finding has no exhibit {exhibit_pk}.")
+    return row
+
+
+def show_sample(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+    sample = access.sample_or_404(request, text(data["sample"], "sample", most=60))
+    same_project(row, sample.step.run)
+    body = exhibits.body_of(sample)
+    asked_for = data.get("quotes") or []
+    if not isinstance(asked_for, list) or len(asked_for) > findings.MOST_QUOTES:
+        raise BadInput(f"`quotes` must be a list of at most {findings.MOST_QUOTES} texts or ranges.", "quotes")
+    quotes = [quote(body, one) for one in asked_for]
+    return findings.show_sample(row, sample, access.person(request), quotes=quotes, words=data.get("words"))
+
+
+def quote(body: Any, one: Any) -> exhibits.Quote:
+    """Raises BadInput."""
+    if isinstance(one, str) and len(one) <= MOST_TEXT:
+        return exhibits.quote_of(body, one)
+    if not isinstance(one, dict) or set(one) != {"field", "start", "end"}:
+        raise BadInput("A quote is a text of the sample, or {field, start, end}.", "quotes")
+    start, end = (number(one[name], f"quotes.{name}") or 0 for name in ("start", "end"))
+    return exhibits.quote_at(body, str(one["field"]), start, end)
+
+
+def show_query(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+    return findings.show_query(
+        row,
+        run_of(request, row, data),
+        access.person(request),
+        split=one_of(data.get("split"), "split", wire.SPLITS, default=""),
+        step=number(data.get("step"), "step"),
+        step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
+        attempt="" if data.get("attempt") == "current" else text(data.get("attempt"), "attempt", most=120),
+        q=text(data["q"], "q", most=8000),
+        ordering=text(data.get("ordering"), "ordering", most=40) or "score",
+        words=data.get("words"),
+    )
+
+
+def show_charts(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+    names, uids = strings(data["names"], "names", 300), strings(data.get("runs") or [], "runs", 64)
+    first = run_of(request, row, data)
+    others = [access.run_or_404(request, uid) for uid in uids[: MOST_RUNS - 1] if uid != first.uid]
+    for other in others:
+        same_project(row, other)
+    attempt = text(data.get("attempt"), "attempt", most=120) or "current"
+    by = access.person(request)
+    return findings.show_charts(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
+
+
+def run_of(request: Request, row: Finding, data: dict[str, Any]) -> Run:
+    run = access.run_or_404(request, text(data.get("run"), "run", most=64))
+    same_project(row, run)
+    return run
+
+
+def same_project(row: Finding, run: Run) -> None:
+    if run.project_id != row.project_id:
+        raise BadInput(f"The finding belongs to {row.project.slug}, {run.name} does not.", "run")
+
+
+def strings(value: Any, field: str, most: int) -> list[str]:
+    if not isinstance(value, list):
+        raise BadInput(f"`{field}` must be a list of strings.", field)
+    return [text(one, field, most=most) for one in value]
+
+
+def shown(row: Finding) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "project": row.project.slug,
+        "title": row.title,
+        "note": row.note,
+        "user": row.user.get_username(),
+        "version": row.version,
+        "url": address(f"/findings/{row.pk}/"),
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "removed_at": row.removed_at,
+    }
+
+
+def whole(row: Finding) -> dict[str, Any]:
+    return {**shown(row), "exhibits": [exhibit(one) for one in row.exhibits.select_related("user")]}
+
+
+def exhibit(row: Exhibit) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "kind": row.kind,
+        "words": row.words,
+        "user": row.user.get_username(),
+        "created_at": row.created_at,
+        "held": row.shown,
+    }

@@ -1,0 +1,119 @@
+"""Findings and flags on many samples, as scripts make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import findings, series
+from rollouts.models import Finding, Flag, Project, Run
+from rollouts.records import Point
+from tests import make
+from tests.dashboard.ask import Ask, filled, one_sample
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = filled(project)
+    series.append(run, make.attempt(run), [Point(step, {"loss": float(step)}) for step in range(3)])
+    return run
+
+
+@pytest.fixture
+def ask(mate: User) -> Ask:
+    return Ask.with_token(mate, "read", "annotate")
+
+
+@pytest.fixture
+def finding(project: Project, mate: User) -> Finding:
+    return findings.begin(project, mate, title="Loops")
+
+
+def test_a_finding_is_begun_filled_changed_removed_and_restored(ask: Ask, run: Run) -> None:
+    begun = ask("POST", "findings/", {"project": "math", "title": "Loops", "note": "late"})
+    assert begun.status_code == 201
+    here = f"findings/{begun.json()['id']}/"
+    one = one_sample(run)
+    exhibits: list[dict[str, Any]] = [
+        {"sample": one.pk, "quotes": ["It is", {"field": "prompt", "start": 0, "end": 4}], "words": "see"},
+        {"run": run.uid, "q": "score>0", "step": 1},
+        {"run": run.uid, "names": ["loss"]},
+    ]
+    assert [ask("POST", f"{here}exhibits/", data).status_code for data in exhibits] == [201] * 3
+    sample, query, chart = ask("GET", here).json()["exhibits"]
+    assert [quote["text"] for quote in sample["held"]["quotes"]] == ["It is", "What"]
+    assert (query["held"]["total"], chart["held"]["curves"][0]["values"]) == (3, [0.0, 1.0, 2.0])
+    assert ask("PATCH", f"{here}exhibits/{chart['id']}/", {"move": -2, "words": "flat"}).json()["words"] == "flat"
+    assert ask("DELETE", f"{here}exhibits/{query['id']}/").status_code == 204
+    assert [one["kind"] for one in ask("GET", here).json()["exhibits"]] == ["chart", "sample"]
+    assert ask("PATCH", here, {"note": "early", "version": 1}).json()["version"] == 2
+    assert ask("PATCH", here, {"note": "mine", "version": 1}).status_code == 412
+    assert ask("DELETE", here).status_code == 204
+    assert [ask("GET", f"findings/?removed={word}").json()["count"] for word in ("false", "true")] == [0, 1]
+    assert ask("PATCH", here, {"removed": False}).json()["removed_at"] is None
+    assert ask("GET", "findings/?project=math&name=EARL").json()["results"][0]["title"] == "Loops"
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        ({}, 400),
+        ({"sample": "nowhere"}, 404),
+        ({"sample": 7}, 400),
+        ({"q": "score<", "run": "uid-grpo"}, 400),
+        ({"q": "", "run": "uid-grpo", "ordering": "beauty"}, 400),
+        ({"q": "", "run": "uid-other"}, 404),
+        ({"names": "loss", "run": "uid-grpo"}, 400),
+        ({"names": ["none"], "run": "uid-grpo"}, 404),
+        ({"names": [], "run": "uid-grpo"}, 400),
+        ({"names": ["loss"], "run": "uid-grpo", "runs": [1]}, 400),
+        ({"names": ["loss"], "run": "uid-grpo", "words": 5}, 400),
+        ({"colour": "red"}, 400),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(
+    ask: Ask, run: Run, finding: Finding, data: dict[str, Any], status: int
+) -> None:
+    assert ask("POST", f"findings/{finding.pk}/exhibits/", data).status_code == status
+    assert finding.exhibits.count() == 0
+
+
+@pytest.mark.parametrize(
+    "quotes", ["text", ["nowhere said"], [{"field": "response"}], [{"field": "x", "start": 0, "end": 1}], [5]]
+)
+def test_a_quote_must_be_in_the_sample(ask: Ask, run: Run, finding: Finding, quotes: Any) -> None:
+    data = {"sample": one_sample(run).pk, "quotes": quotes}
+    assert ask("POST", f"findings/{finding.pk}/exhibits/", data).status_code == 400
+
+
+def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
+    run: Run, project: Project, mate: User, stranger: User, finding: Finding
+) -> None:
+    exhibit = findings.show_query(finding, run, mate)
+    here = f"findings/{finding.pk}/"
+    writes = [
+        ("POST", "findings/", {"project": "math", "title": "x"}),
+        ("PATCH", here, {"title": "x"}),
+        ("DELETE", here, None),
+        ("POST", f"{here}exhibits/", {"run": run.uid, "q": ""}),
+        ("PATCH", f"{here}exhibits/{exhibit.pk}/", {"words": "x"}),
+        ("DELETE", f"{here}exhibits/{exhibit.pk}/", None),
+    ]
+    viewer = Ask.with_token(make.member(project, "vera", "viewer"), "read", "annotate")
+    reader, nobody = Ask.with_token(mate, "read"), Ask.with_token(stranger, "read", "annotate")
+    for who, sees, does in ((viewer, 200, 403), (reader, 200, 403), (nobody, 404, 404)):
+        assert who("GET", here).status_code == sees
+        for method, path, data in writes:
+            assert who(method, path, data).status_code == does, (method, path)
+
+
+def test_many_samples_are_flagged_all_or_none(ask: Ask, run: Run) -> None:
+    ids = [row["id"] for row in ask("GET", f"samples/?run={run.uid}").json()["results"]]
+    told = ask("POST", "flags/", {"samples": ids, "reason": "other"})
+    assert (told.status_code, told.json()) == (200, {"samples": 8, "changed": 8})
+    assert ask("POST", "flags/", {"samples": ids, "reason": "other"}).json()["changed"] == 0
+    for wrong, status in (([ids[0], "nowhere"], 404), ([], 400), ("x", 400), ([5], 400)):
+        assert ask("POST", "flags/", {"samples": wrong}).status_code == status
+    assert Flag.objects.filter(withdrawn_at=None).count() == 8

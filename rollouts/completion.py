@@ -27,7 +27,7 @@ ABOUT: Final = {
     "score": "reward of the whole response", "len": "length in characters", "tokens": "length in tokens",
     "adv": "mean advantage", "n": "place in its group", "step": "step of the run",
     "split": "train or eval", "group": "responses to one prompt", "prompt": "key of a prompt",
-    "source": "data source, part of its name", "reason": "of a flag",
+    "source": "data source, part of its name", "reason": "of a flag", "is": "a property", "no": "what is missing",
 }  # fmt: skip
 PROPERTY: Final = {one.term: one.about for one in CATALOG} | {
     "is:flagged": "marked by a person", "is:correct": "by the project's rule", "is:wrong": "by the project's rule",
@@ -140,7 +140,8 @@ def words(place: Place, typed: str) -> list[Choice]:
     own = keys.of(place.every.scope)
     if typed in NUMBERS or typed in own:
         return values(place, typed, own.get(typed), "=", "")
-    offered = [*numbers(place), *names(place), *(of_key(key) for key in own.values()), *properties(typed)]
+    first, last = names(place)
+    offered = [*numbers(place), *first, *(of_key(key) for key in own.values()), *last, *properties(typed)]
     wanted = typed.casefold()
     begin = [one for one in offered if one.text.casefold().startswith(wanted)]
     hold = [one for one in offered if one not in begin and wanted and wanted in one.text.casefold()]
@@ -160,11 +161,13 @@ def numbers(place: Place) -> list[Choice]:
     ]
 
 
-def names(place: Place) -> list[Choice]:
-    one_step = place.every.scope.one is not None
-    shown = [name for name in NAMES if not (name == "split" and one_step)]
+def names(place: Place) -> tuple[list[Choice], list[Choice]]:
+    """Those that are asked often, and the others."""
+    shown = ["is", "no", "source", *(name for name in NAMES if name != "source")]
+    if place.every.scope.one is not None:
+        shown.remove("split")
     found = [Choice(f"{name}:", "name", ABOUT[name], whole=False) for name in shown]
-    return [*found, Choice("is:", "name", "a property", whole=False), Choice("no:", "name", "what lacks", whole=False)]
+    return found[:3], found[3:]
 
 
 def properties(typed: str) -> list[Choice]:

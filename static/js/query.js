@@ -170,4 +170,4 @@ box.addEventListener("keydown", (event) => {
   event.stopPropagation();
 });
 
-if (document.querySelector("#result")) import("./brush.js");
+import("./brush.js").then(() => form.toggleAttribute("data-scripted", true));

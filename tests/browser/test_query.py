@@ -1,0 +1,76 @@
+"""The query box and the charts that write it, by keyboard and by mouse."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.training import Training, generations
+from tests.browser.visit import Visit
+
+COUNT = 20
+
+
+def opened(visit: Visit, training: Training) -> Page:
+    """A step of 20 samples with scores from 0 to 0.95, each longer than the one before."""
+    made = generations(1, COUNT)
+    for n, row in enumerate(made):
+        row["response"] = f"answer {n} " + "x" * (20 + 10 * n)
+    training.pushed(1, COUNT, made)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    expect(page.locator("[data-scripted]")).to_be_attached()
+    return page
+
+
+def drag(page: Page, over: Locator, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """From one place to another, both as shares of the element's box."""
+    box = over.bounding_box()
+    assert box
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    page.mouse.move(*places[1], steps=4)
+    page.mouse.up()
+
+
+def test_a_brush_over_a_chart_writes_the_query_and_back_takes_it_away(visit: Visit, training: Training) -> None:
+    page = opened(visit, training)
+    drag(page, page.locator("svg.points"), (0.02, 0.55), (0.99, 0.99))
+    expect(page.locator("#q")).to_have_value(re.compile(r"^score:\.\.0\.\d+ len:\d+\.\.\d+$"))
+    expect(page.locator("#found")).not_to_have_attribute("data-total", str(COUNT))
+    expect(page.locator("svg.points .region")).to_be_attached()
+    page.get_by_role("link", name="clear", exact=True).click()
+    expect(page.locator("#found")).to_have_attribute("data-total", str(COUNT))
+    drag(page, page.locator(".bins"), (0.5, 0.5), (0.7, 0.5))
+    expect(page.locator("#q")).to_have_value("score>0 score<1")
+    expect(page.locator("#found")).to_have_attribute("data-total", str(COUNT - 1))
+    expect(page.locator("#rows tr[data-id]")).to_have_count(COUNT - 1)
+    page.go_back()
+    expect(page.locator("#q")).to_have_value("")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(COUNT)
+
+
+def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit: Visit, training: Training) -> None:
+    page = opened(visit, training)
+    box, choices = page.get_by_role("combobox", name="Query"), page.locator("#q-choices").get_by_role("option")
+    page.keyboard.press("/")
+    page.keyboard.type("sco")
+    expect(choices.first).to_have_text(re.compile(r"^score.*0 to 0\.95"))
+    expect(box).to_have_attribute("aria-expanded", "true")
+    page.keyboard.press("Tab")
+    expect(box).to_have_value("score")
+    page.keyboard.type("<0.1")
+    expect(page.locator("#found")).to_have_attribute("data-total", "2")
+    page.keyboard.type(" is:wro")
+    expect(choices).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    expect(box).to_have_attribute("aria-activedescendant", "q-choice-0")
+    page.keyboard.press("Enter")
+    expect(box).to_have_value("score<0.1 is:wrong ")
+    expect(choices).to_have_count(0)
+    expect(page.locator("#found")).to_have_attribute("data-total", "1")
+    page.keyboard.type(")")
+    expect(page.locator("#q-error u")).to_have_text(")")
+    expect(box).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(1)

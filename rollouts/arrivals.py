@@ -66,10 +66,11 @@ def newest(runs: QuerySet[Run], *, split: str = "", before: int | None = None, m
         steps = steps.filter(Q(created_at__lt=last.created_at) | Q(created_at=last.created_at, pk__lt=last.pk))
     same = {name: OuterRef(name) for name in ("run", "split", "step_kind")}
     earlier = Step.objects.current().filter(step__lt=OuterRef("step"), samples__gt=0, **same).order_by("-step")
-    told = steps.annotate(earlier=Subquery(earlier.values("pk")[:1])).select_related("run__project")
-    found = list(told.order_by("-created_at", "-pk")[:most])
-    others = Step.objects.in_bulk([one.earlier for one in found if one.earlier])
-    return [Arrival(one, others.get(one.earlier), worst(one.pk, one.created_at, one.version)) for one in found]
+    told = steps.annotate(earlier=Subquery(earlier.values("pk")[:1])).order_by("-created_at", "-pk")
+    pairs = list(told.values_list("pk", "earlier")[:most])
+    known = Step.objects.select_related("run__project").in_bulk({pk for pair in pairs for pk in pair if pk})
+    found = [(known[pk], known.get(before)) for pk, before in pairs]
+    return [Arrival(one, before, worst(one.pk, one.created_at, one.version)) for one, before in found]
 
 
 @lru_cache(maxsize=KEPT)

@@ -18,7 +18,7 @@ class At(NamedTuple):
     """The answers of one step, each trajectory by its last sample: `right` of `judged` are correct."""
 
     step: int
-    count: int
+    answers: int
     mean: float | None
     right: int
     judged: int
@@ -78,7 +78,7 @@ def asked(run: Run, prompt_key: str, split: str) -> SampleQuerySet:
 def gathered(samples: SampleQuerySet) -> list[Line]:
     where = ("step__run", "step__step_kind", "step__superseded", "step__attempt", "step__step")
     told = samples.order_by().values_list(*where).annotate(
-        count=Count("pk"), mean=Avg("score"), right=Count("pk", filter=Q(correct=True)), judged=Count("correct")
+        answers=Count("pk"), mean=Avg("score"), right=Count("pk", filter=Q(correct=True)), judged=Count("correct")
     )  # fmt: skip
     steps: dict[tuple[int, str, int | None], list[At]] = {}
     for run, kind, old, attempt, *figures in told.order_by("step__step"):

@@ -164,7 +164,7 @@ def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, sp
     at = line.steps.index(here)
     return {
         "rows": listing.rows(found),
-        "more": here.count - len(found),
+        "more": here.answers - len(found),
         "read": Side(read, texts[read.pk], "" if look.sel else "best of its step"),
         "beside": Side(beside, texts[beside.pk], why) if beside else None,
         "earlier": line.steps[at - 1] if at else None,

@@ -94,9 +94,9 @@ def row(line: Line, scale: Scale, own: bool, here: At | None, look: Look, key: s
 
 def bar(steps: list[At], slot: int, scale: Scale, link: str, here: At | None) -> Bar:
     scored = [one for one in steps if one.mean is not None]
-    total = sum(one.count for one in scored)
-    mean = sum((one.mean or 0.0) * one.count for one in scored) / total if total else None
-    right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("right", "judged", "count"))
+    total = sum(one.answers for one in scored)
+    mean = sum((one.mean or 0.0) * one.answers for one in scored) / total if total else None
+    right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("right", "judged", "answers"))
     width = 100 / scale.slots
     first, last = steps[0].step, steps[-1].step
     title = f"step {last}" if first == last else f"steps {first} to {last}"

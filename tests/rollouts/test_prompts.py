@@ -45,7 +45,7 @@ def test_it_says_at_which_steps_the_prompt_was_solved(run: Run) -> None:
     for step, accs in [(1, [0, 0]), (2, [0, 1]), (4, [1, 1])]:
         asked(run, step, list(accs))
     line = own(run)
-    assert [(one.step, one.count, one.mean, one.right) for one in line.steps] == [
+    assert [(one.step, one.answers, one.mean, one.right) for one in line.steps] == [
         (1, 2, 0.0, 0), (2, 2, 0.5, 1), (4, 2, 1.0, 2),
     ]  # fmt: skip
     assert [one.step for one in line.solved] == [2, 4] and not line.regressed
@@ -88,8 +88,8 @@ def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
     turns = [{"prompt": "2+2?", "response": str(n), "trajectory": "t", "turn": n, "score": n} for n in range(3)]
     indexed(run, lines(*turns), format="native")
     asked(run, 1, [1], split="eval")
-    assert [(one.count, one.mean) for one in own(run).steps] == [(1, 2.0)]
-    assert [line.steps[0].count for line in told(run, "eval").lines] == [1]
+    assert [(one.answers, one.mean) for one in own(run).steps] == [(1, 2.0)]
+    assert [line.steps[0].answers for line in told(run, "eval").lines] == [1]
 
 
 def test_different_ground_truths_of_one_text_are_told(run: Run) -> None:

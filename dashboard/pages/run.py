@@ -7,8 +7,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import orjson
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -104,6 +107,26 @@ def dropped(one: Run) -> list[tuple[str, int]]:
         for reason, count in by_reason.items() if isinstance(by_reason, dict) else ():
             counts[reason] = counts.get(reason, 0) + int(count)
     return sorted(counts.items())
+
+
+@login_required
+@require_safe
+def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
+    """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
+    one = access.run_or_404(request, uid)
+    split = Ask.of(request.GET).split or strip.first_split(one)
+    wanted = int(step) if step.isascii() and step.isdigit() and len(step) < 19 else 0
+    there = one.steps.filter(split=split, step_kind=strip.kind_of(one, split), superseded=False, samples__gt=0)
+    ends = [
+        there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),
+        there.filter(step__gte=wanted).order_by("step").values_list("step", flat=True).first(),
+    ]
+    found = [end for end in ends if end is not None]
+    if not found:
+        messages.error(request, f"No generation of a {split} step has been recorded in this run.")
+        return redirect("run", uid=one.uid)
+    closest = min(found, key=lambda end: abs(end - wanted))
+    return redirect(reverse("step", args=[one.uid, closest]) + Ask(split=request.GET.get("split", "") and split).link())
 
 
 @login_required

@@ -33,6 +33,7 @@ urlpatterns = [
     path("", runs.runs, name="runs"),
     path("runs/<str:uid>/", run.run, name="run"),
     path("runs/<str:uid>/charts.json", run.charts, name="charts"),
+    path("runs/<str:uid>/nearest/<str:step>/", run.nearest, name="nearest"),
     path("runs/<str:uid>/steps/<str:step>/", step.step, name="step"),
     path("runs/<str:uid>/groups/<str:step>/<path:group>/", group.group, name="group"),
     path("runs/<str:uid>/prompts/<str:key>/", prompt.prompt, name="prompt"),

@@ -111,11 +111,11 @@ export class Drawing {
     if (!this.plot || !this.lines.length) return;
     const at = this.plot.cursor.idx;
     const parts = this.lines.map((line, n) => {
-      const values = this.plot.data[this.first + n];
-      const value = at == null ? values.findLast((one) => one != null) : values[this.plot.cursor.idxs?.[this.first + n] ?? at];
+      const values = this.plot.data[1 + n]; // raw ones, where there are smoothed ones too
+      const value = at == null ? values.findLast((one) => one != null) : values[this.plot.cursor.idxs?.[1 + n] ?? at];
       return Object.assign(document.createElement("i"), { className: this.lines.length > 1 ? `c${this.number(line)}` : "", textContent: short(value) });
     });
-    const x = at == null ? "" : this.page.axis === "step" ? `${this.plot.data[0][at]}:` : `${moment(this.plot.posToVal(this.plot.cursor.left, "x"))}:`;
+    const x = at == null ? "" : this.page.axis === "step" ? `${this.plot.data[0][at]}: ` : `${moment(this.plot.posToVal(this.plot.cursor.left, "x"))}: `;
     this.value.replaceChildren(x, ...parts.slice(0, TOLD), parts.length > TOLD ? " …" : "");
     if (at == null) this.box.setAttribute("aria-label", `${this.chart.title}: ${parts.map((part) => part.textContent).join(", ")}. Arrows move along the steps, Enter opens one.`);
   }

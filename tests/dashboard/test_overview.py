@@ -92,6 +92,21 @@ def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Cl
     assert [told[name][0]["values"] for name in charts.FAN] == [[1, 2], [5, 10], [9, 18]]
 
 
+def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Project, at: Client) -> None:
+    run = make.run(project)
+    assert at.get(f"/runs/{run.uid}/nearest/5/").headers["Location"] == f"/runs/{run.uid}/"
+    for step in (10, 20):
+        indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
+    indexed(run, lines({"prompt": "p", "response": "e", "score": 1}), 12, split="eval", source="eval/12")
+    run.refresh_from_db()
+    for asked, found in (("1", "10"), ("14", "10"), ("16", "20"), ("99", "20"), ("%00", "10"), ("9" * 40, "10")):
+        assert at.get(f"/runs/{run.uid}/nearest/{asked}/").headers["Location"] == f"/runs/{run.uid}/steps/{found}/", (
+            asked
+        )
+    evaluated = at.get(f"/runs/{run.uid}/nearest/99/?split=eval").headers["Location"]
+    assert evaluated == f"/runs/{run.uid}/steps/12/?split=eval"
+
+
 ASKED = "system\nBe brief.\nuser\n<b>Why {}?\nassistant\n"
 
 

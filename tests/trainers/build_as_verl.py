@@ -61,7 +61,7 @@ def compare(one: Any, other: Any, where: str) -> None:
         compare_tensors(one, other, where)
     else:
         same = one.tobytes() == other.tobytes() if isinstance(one, np.generic) else one == other
-        assert same or one != one, where
+        assert same or (one != one and other != other), where
 
 
 def compare_tensors(one: torch.Tensor, other: torch.Tensor, where: str) -> None:

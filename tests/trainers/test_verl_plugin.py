@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rollouts import series
 from rollouts.models import Project, Sample
+from rollouts.records import Point
 from tests import make
 from tests.rolloutdeck.receiver import Receiver
 from tests.rollouts.pushing import indexed
@@ -251,6 +253,66 @@ def test_the_trainer_of_fully_async_tells_data_source_and_ground_truth_that_only
     assert [row["group"] for row in rows[::2]] == [f"uid_sample_0_{feed}" for feed in (2, 3, 4, 5)]
 
 
-def test_fully_async_logs_its_metrics_by_parameter_version(fully_async: Training) -> None:
-    assert {point["step_kind"] for point in fully_async.deck.points()} == {"policy_version"}
-    assert {point["step"] for point in fully_async.deck.points()} == {5}
+def axes(training: Training) -> dict[str, set[tuple[str, int]]]:
+    """Of our own metrics, and of verl's: on which axis, and where."""
+    found: dict[str, set[tuple[str, int]]] = {"ours": set(), "theirs": set()}
+    for point in training.deck.points():
+        ours = any(name.startswith("rolloutdeck/") for name in point["values"])
+        found["ours" if ours else "theirs"].add((point["step_kind"], point["step"]))
+    return found
+
+
+def test_fully_async_logs_its_metrics_by_parameter_version_and_counts_generations_at_the_trained_step(
+    fully_async: Training,
+) -> None:
+    assert axes(fully_async) == {"ours": {("global_step", 1)}, "theirs": {("policy_version", 5)}}
+    last = [point["values"] for point in fully_async.deck.points() if "rolloutdeck/generated" in point["values"]][-1]
+    assert (last["rolloutdeck/generated"], last["rolloutdeck/trained"]) == (8, 8)  # of both batches of the step
+
+
+@pytest.mark.django_db
+def test_a_trained_step_of_fully_async_says_how_many_were_generated_and_has_their_tokens(
+    fully_async: Training, project: Project
+) -> None:
+    run = make.run(project)
+    series.append(run, make.attempt(run, "job"), [
+        Point(point["step"], point["values"], step_kind=point["step_kind"]) for point in fully_async.deck.points()
+    ])  # fmt: skip
+    names = ("attempt", "split", "step_kind", "source", "format", "producer")
+    for _, query, body in fully_async.deck.dumps:
+        indexed(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
+    step = run.steps.get(split="train")
+    assert (step.samples, step.generated, step.facets.get("tokens")) == (8, 8, 8)
+
+
+@pytest.fixture(scope="module")
+def one_step_off(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return train("one_step_off.py", "", folder=tmp_path_factory.mktemp("one_step_off"))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_every_batch_of_one_step_off_arrives_at_the_step_that_trains_on_it(one_step_off: Training, step: int) -> None:
+    rows, wrote = one_step_off.rows("train", step), one_step_off.wrote(f"rollout/{step}.jsonl")
+    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(wrote, "input", "output", "score", "gts")
+    assert {row["data_source"] for row in rows} == {"arith/train"}
+    (seen,) = [each for each in one_step_off.json("seen.json") if each["step"] == step]
+    for place, row in enumerate(rows):
+        length = sum(seen["response_mask"][place])
+        assert row["group"] == seen["uid"][place]
+        assert row["response_ids"] == seen["responses"][place][:length]
+        assert row["logprobs"] == seen["old_log_probs"][place][:length]
+        assert row["advantages"] == seen["advantages"][place][:length]
+    values = one_step_off.values(step)
+    assert (values["rolloutdeck/generated"], values["rolloutdeck/trained"]) == (4, 4)
+
+
+def test_validations_of_one_step_off_arrive_and_the_run_ends(one_step_off: Training) -> None:
+    assert [len(one_step_off.rows("eval", step)) for step in (0, 1, 2)] == [3, 0, 3]
+    assert {row["data_source"] for row in one_step_off.rows("eval", 2)} == {"arith/test"}
+    assert one_step_off.outcomes() == ["finished"]
+
+
+def test_a_one_step_off_training_that_crashes_ends_as_failed(tmp_path: Path) -> None:
+    training = train("one_step_off.py", "crash", folder=tmp_path, may_fail="yes")
+    assert "CUDA error" in training.done.stderr
+    assert training.outcomes() == ["failed"]

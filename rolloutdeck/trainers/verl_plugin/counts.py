@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,16 @@ from rolloutdeck.trainers.verl_plugin.session import Session
 
 
 def log(session: Session, trainer: Any, generated: int, left_out: Mapping[str, int]) -> None:
-    """Logs the counts beside the step's metrics, and the seconds for which the training waited for us."""
-    asynchronous = session.is_fully_async
-    step = int(trainer.current_param_version if asynchronous else trainer.global_steps)
+    """Logs the counts at the step that was trained, and the seconds for which the training waited for us.
+
+    In fully async too, where verl's own metrics are on another axis: the counts are of the batch, and batches that are
+    trained at one step add up.
+    """
+    step = int(trainer.global_steps)
+    before, made, gone = session.counted
+    if before == step:
+        generated, left_out = generated + made, Counter(left_out) + Counter(gone)
+    session.counted = (step, generated, left_out)
     found = {f"rolloutdeck/left_out/{reason}": count for reason, count in left_out.items() if count}
     seconds, session.seconds = session.seconds, 0.0
     session.run.log(
@@ -22,5 +30,4 @@ def log(session: Session, trainer: Any, generated: int, left_out: Mapping[str, i
             "timing_s/rolloutdeck": seconds,
         },
         step=step,
-        step_kind="policy_version" if asynchronous else "global_step",
     )

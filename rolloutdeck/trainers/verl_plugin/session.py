@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,15 @@ class Session:
     """One run in one process: `run`, which token fields to keep, and a thread that makes rows out of batches.
 
     `producer` is "" except where several processes of a run generate. `seconds` is how long the training waited for
-    us since it was last told. `dumps`: verl dumps steps that can be pinned.
+    us since it was last told. `counted`: (step, generations made, left out) of the last trained step. `dumps`: verl
+    dumps steps that can be pinned.
     """
 
     def __init__(self, run: Run, config: Any) -> None:
         self.run, self.config, self.pid = run, config, os.getpid()
         self.selection = Selection.read(Settings.read().tokens, run.uid)
         self.seconds = 0.0
+        self.counted: tuple[int, int, Mapping[str, int]] = (-1, 0, {})
         self.dumps = False
         self._tokenizers: dict[int, Any] = {}
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(MOST_WAITING)

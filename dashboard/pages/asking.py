@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.pages import chips, figures, listing, scatter, strip
 from dashboard.pages.ask import Ask
+from dashboard.pages.figures import Figures, Frame
 from rollouts import search
 from rollouts.errors import BadInput
 from rollouts.models import Run, Step
@@ -56,10 +57,10 @@ class Result:
         rows = listing.rows(self.found.samples[start : start + count + 1])
         return Page(rows[:count], start + count if len(rows) > count else None)
 
-    def figures(self) -> figures.Figures:
+    def figures(self) -> Figures:
         return drawn(self)
 
-    def frame(self) -> figures.Frame:
+    def frame(self) -> Frame:
         return framed(Place(self.every, self.key[:-3]))
 
     def scatter(self) -> scatter.Scatter | None:
@@ -95,12 +96,12 @@ def counted(result: Result) -> int:
 
 
 @lru_cache(maxsize=512)
-def drawn(result: Result) -> figures.Figures:
+def drawn(result: Result) -> Figures:
     return figures.of(result.found, result.frame())
 
 
 @lru_cache(maxsize=512)
-def framed(place: Place) -> figures.Frame:
+def framed(place: Place) -> Frame:
     return figures.frame(place.every.samples)
 
 

@@ -71,10 +71,16 @@ def bar(one: Bar, link: str, here: bool) -> str:
     title = one.steps
     title += "" if one.score is None else f" · mean {text.num(one.score)}"
     title += f" · {one.flags} flagged" if one.flags else ""
+    title += f" · {one.reused} replayed" if one.reused else ""
     place = f'x="{one.x}%" width="{one.width}%"'
     kind, below = ("bar here" if here else "bar"), ("flags" if one.flags else "base")
     return (
         f'<a href="{link}"><title>{title}</title><rect class="hit" {place} height="100%"/>'
         f'<svg {place} height="30"><rect class="{kind}" width="94%" y="{one.y}%" height="{one.height}%"/></svg>'
-        f'<svg {place} y="31" height="2"><rect class="{below}" width="94%" height="2"/></svg></a>'
+        f'<svg {place} y="31" height="5"><rect class="{below}" width="94%" height="2"/>{reused(one)}</svg></a>'
     )
+
+
+def reused(one: Bar) -> str:
+    """The mark of a bar whose steps replayed another's generations."""
+    return '<rect class="reuse" width="94%" y="2.5" height="2"/>' if one.reused else ""

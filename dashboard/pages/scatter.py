@@ -89,7 +89,7 @@ def of(found: Found, spans: Frame, ask: Ask) -> Scatter | None:
 
 def rounded_up(longest: int) -> int:
     """The end of the length's axis: the first of 1, 1.2, 1.5, 2, 2.5, … times a power of ten that holds it."""
-    size = 10 ** floor(log10(max(longest, 10)))
+    size: int = 10 ** floor(log10(max(longest, 10)))
     return next(ceil(size * by) for by in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * by >= longest)
 
 

@@ -44,8 +44,12 @@ def offered(ask: Ask, row: Step | None, result: asking.Result) -> list[Way]:
 
 def there(name: str, result: asking.Result) -> bool:
     """Whether any sample has what would be sorted by."""
-    if name == "tokens":
-        return result.frame().in_tokens
-    if name == "adv":
-        return result.frame().advantages
-    return name != "source" or len(result.figures().sources) > 1
+    match name:
+        case "tokens":
+            return bool(result.frame().in_tokens)
+        case "adv":
+            return bool(result.frame().advantages)
+        case "source":
+            return len(result.figures().sources) > 1
+        case _:
+            return True

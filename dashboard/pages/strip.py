@@ -1,4 +1,4 @@
-"""The step strip of every run page: score as height, flags as marks, any number of steps in at most `BARS` bars."""
+"""The step strip of every run page: score as height, flags and replays as marks, any number of steps in `BARS` bars."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from django.db.models import Avg, Count, F, IntegerField, Max, Min, Sum, Value
+from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
 from django.db.models.functions import Cast
 
 from rolloutdeck import wire
-from rollouts.models import Attempt, Run, Step
+from rollouts.models import Attempt, Replay, Run, Step
 
 BARS = 120
 KEPT = 256
@@ -18,7 +18,8 @@ KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One step, or neighbouring ones put together. `x width height y` are per cent of the strip."""
+    """One step, or neighbouring ones put together; `reused` counts those that replayed another's generations. `x width
+    height y` are per cent of the strip."""
 
     first: int
     last: int
@@ -27,6 +28,7 @@ class Bar:
     x: float
     width: float
     height: float
+    reused: int = 0
 
     @property
     def y(self) -> float:
@@ -85,25 +87,30 @@ def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int
     if not span["count"]:
         return Strip(split, (), 0, None, splits)
     place = Cast((F("step") - Value(span["low"])) * BARS / Value(span["high"] - span["low"] + 1), IntegerField())
+    same = {name: OuterRef(name) for name in ("run", "attempt", "step_kind", "step")}
+    hit = Exists(Replay.objects.filter(outcome="hit", **same)) if split == "train" else Value(False)
     buckets = (
-        steps.annotate(bucket=F("step") if span["count"] <= BARS else place)
+        steps.annotate(bucket=F("step") if span["count"] <= BARS else place, hit=hit)
         .values("bucket")
-        .annotate(first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"))
+        .annotate(
+            first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"),
+            reused=Count("pk", filter=Q(hit=True)),
+        )
         .order_by("bucket")
-    )
-    rows = [(row["first"], row["last"], row["score"], row["marks"]) for row in buckets]
+    )  # fmt: skip
+    rows = [(row["first"], row["last"], row["score"], row["marks"], row["reused"]) for row in buckets]
     return Strip(split, tuple(drawn(rows)), span["count"], span["high"], splits)
 
 
-def drawn(rows: list[tuple[int, int, float | None, int]]) -> list[Bar]:
+def drawn(rows: list[tuple[int, int, float | None, int, int]]) -> list[Bar]:
     """Bars side by side, their heights from the lowest score (or 0) to the highest (or 0)."""
-    scores = [score for _, _, score, _ in rows if score is not None]
+    scores = [score for _, _, score, *_ in rows if score is not None]
     low, high = min([0.0, *scores]), max([0.0, *scores])
     span = high - low or 1.0
     width = 100 / len(rows)
     return [
-        Bar(first, last, score, flags or 0, round(at * width, 3), round(width, 3), height(score, low, span))
-        for at, (first, last, score, flags) in enumerate(rows)
+        Bar(first, last, score, flags or 0, round(at * width, 3), round(width, 3), height(score, low, span), reused)
+        for at, (first, last, score, flags, reused) in enumerate(rows)
     ]
 
 

@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Project, Run
+from rollouts.models import Project, Replay, Run
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 
@@ -125,3 +125,14 @@ def test_the_table_is_sorted_by_a_menu_in_words(run: Run, client: Client, mate: 
     assert "newest first" not in page
     assert "sort: length, longest first" in panel(client, f"/runs/{run.uid}/steps/2/?sort=-len")
     assert "sort: step, newest first" in panel(client, f"/runs/{run.uid}/steps/all/")
+
+
+def test_the_strip_marks_the_steps_that_were_replayed(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(*generations(3)), 3)
+    step = run.steps.get(step=3)
+    Replay.objects.create(run=run, attempt=step.attempt, step=3, outcome="hit")
+    Replay.objects.create(run=run, attempt=step.attempt, step=2, outcome="miss")
+    client.force_login(mate)
+    strip = panel(client, f"/runs/{run.uid}/steps/latest/", "strip")
+    assert strip.count('class="reuse"') == 1
+    assert "step 3 · mean 0.50 · 1 replayed" in strip

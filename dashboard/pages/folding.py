@@ -54,22 +54,27 @@ def loops(text: str, start: int, end: int) -> list[Fold]:
 
 
 def shortened(fold: Fold, length: int) -> Fold:
-    return Fold(fold.start, min(fold.end, max(fold.start, length - ENDING)), fold.times)
+    """The fold without what ends the text, by whole repetitions."""
+    over = fold.end - (length - ENDING)
+    if over <= 0:
+        return fold
+    each = (fold.end - fold.start) / (fold.times - 1)
+    return Fold(fold.start, max(fold.start, round(fold.end - each * -(-over // each))), fold.times)
 
 
 def repeats(pieces: Sequence[str], offset: int = 0) -> list[Fold]:
     """Folds of whole pieces, in order; `offset` is where the first begins in the text."""
-    ends = [offset, *(np.cumsum([len(one) for one in pieces]) + offset).tolist()]
-    return [
-        Fold(ends[first + period], ends[first + period * times], times)
-        for first, period, times in runs(numbered(pieces))
-    ]
+    found = runs(numbered(pieces))
+    ends = [offset, *(np.cumsum([len(one) for one in pieces]) + offset).tolist()] if found else []
+    return [Fold(ends[first + period], ends[first + period * times], times) for first, period, times in found]
 
 
 def numbered(pieces: Sequence[str]) -> np.ndarray:
-    """Equal pieces get equal numbers; space at their ends does not make them differ."""
+    """Equal pieces get equal numbers; space at their ends does not make them differ. Empty where too few are equal."""
     bare = list(map(str.rstrip, pieces))
     known = {piece: at for at, piece in enumerate(dict.fromkeys(bare))}
+    if len(known) > len(bare) - LEAST_TIMES + 1:
+        return np.empty(0, np.int64)
     return np.fromiter(map(known.__getitem__, bare), np.int64, len(bare))
 
 

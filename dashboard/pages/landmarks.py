@@ -26,10 +26,17 @@ class Landmark:
 
 def of(response: str, name: str) -> list[Landmark]:
     """In the order of the text, at most `MOST`; the answer, the last of those marked, is always among them."""
-    found = sorted({*turns(response), *marks(response)})
+    found = sorted({*turns(response), *marks(response)}, key=order)
     answer = last_answer(response)
     found = [*found[: MOST - 1], *([(answer, "answer", "answer")] if answer is not None else [])]
-    return [Landmark(at, kind, label, f"{name}{place}") for place, (at, kind, label) in enumerate(sorted(found))]
+    return [
+        Landmark(at, kind, label, f"{name}{place}") for place, (at, kind, label) in enumerate(sorted(found, key=order))
+    ]
+
+
+def order(place: tuple[int, str, str]) -> tuple[int, bool]:
+    at, kind, _ = place
+    return at, kind != "turn"
 
 
 def turns(response: str) -> Iterator[tuple[int, str, str]]:

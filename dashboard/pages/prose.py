@@ -42,7 +42,8 @@ class Prose:
 
 
 def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> Prose:
-    """`name` begins the ids of the landmarks, so that two texts of a page do not share one."""
+    """`name` begins the ids of the landmarks, so that two texts of a page do not share one. Of a text of more than
+    `LONG` characters the answers at its end are marked."""
     marks = list(islice(marks_of(written, words, answers), MOST_MARKS + 1))
     shown = marks[:MOST_MARKS]
     found = landmarks.of(written, name) if answers else []
@@ -53,9 +54,10 @@ def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name:
 
 def marks_of(written: str, words: Iterable[str], answers: bool) -> Iterator[Span]:
     wanted = [re.escape(word) for word in words if word]
+    start = 0 if wanted else max(0, len(written) - LONG)
     hits = [f"(?P<hit>{'|'.join(wanted)})"] if wanted else []
     pattern = "|".join([*hits, *([text.ANSWER.pattern] if answers else [])])
-    for found in re.finditer(pattern, written, re.IGNORECASE) if pattern else ():
+    for found in re.compile(pattern, re.IGNORECASE).finditer(written, start) if pattern else ():
         if found.end() > found.start():
             yield Span(*found.span(), "hit" if wanted and found.group("hit") else "answer")
 

@@ -80,7 +80,7 @@ def others(body: Any) -> list[recorded.Entry]:
     named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics")
     keys = recorded.keys_of(body)
     ours = {*type(body).__dataclass_fields__} - {*named}
-    found = [recorded.entry(name, recorded.as_text(value)) for name, value in keys.items() if name not in ours]
+    found = [recorded.entry(name, value) for name, value in keys.items() if name not in ours]
     return sorted(found, key=lambda one: len(one.text) > 80)
 
 

@@ -16,15 +16,16 @@ from rollouts import bodies
 
 INNER = ("seen_in", "textless", "extras")
 MOST_SHOWN = 4000  # characters of a value on the page; the download has all
+MOST_VALUES = 40  # of a list
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`text` is the value as it is copied, cut to what a page shows; `more` is how many characters were cut."""
+    """`text` is the value as it is copied, cut to what a page shows; `more` says how much was cut."""
 
     name: str
     text: str
-    more: int
+    more: str = ""
 
 
 def keys_of(body: Any) -> dict[str, Any]:
@@ -37,11 +38,18 @@ def keys_of(body: Any) -> dict[str, Any]:
 
 
 def entries(body: Any) -> list[Entry]:
-    return [entry(name, as_text(value)) for name, value in keys_of(body).items()]
+    return [entry(name, value) for name, value in keys_of(body).items()]
 
 
-def entry(name: str, text: str) -> Entry:
-    return Entry(name, text[:MOST_SHOWN], max(0, len(text) - MOST_SHOWN))
+def entry(name: str, value: Any) -> Entry:
+    if isinstance(value, list) and len(value) > MOST_VALUES:
+        return Entry(name, f"{cut(as_text(value[:MOST_VALUES]))[0]} …", f"{len(value) - MOST_VALUES:,} more values")
+    text, left = cut(as_text(value))
+    return Entry(name, text, f"{left:,} more characters" if left else "")
+
+
+def cut(text: str) -> tuple[str, int]:
+    return text[:MOST_SHOWN], max(0, len(text) - MOST_SHOWN)
 
 
 def as_text(value: Any) -> str:

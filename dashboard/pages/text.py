@@ -16,6 +16,7 @@ ACTING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202
 ANSWER = re.compile(
     r"####[^\n]*|\\boxed\{(?:[^{}\n]|\{[^{}\n]*\})*\}|\banswer[ \t]*[:：][ \t]*[^\s][^\n]{0,400}", re.IGNORECASE
 )
+HARMLESS = bytes([9, 10, 13, *range(32, 127)])
 MOST_MARKED = 200_000
 BLOCK = 20_000
 
@@ -52,6 +53,8 @@ def named(character: str) -> str:
 
 def plain(text: str) -> SafeString:
     """Hostile text as it is, escaped; characters that hide or turn text round are shown by name."""
+    if text.isascii() and not text.encode().translate(None, HARMLESS):
+        return mark_safe(escape(text))  # ten times as fast, and nearly all text of megabytes
     safe = escape(HALF.sub("\ufffd", text))
     return mark_safe(ACTING.sub(lambda found: named(found.group()), safe))
 

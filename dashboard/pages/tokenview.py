@@ -5,12 +5,13 @@ Log-probs in nats as sampled; `mismatch` is what the trainer computed for the sa
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.utils.html import escape
+import numpy as np
 
 from dashboard.pages import text
 from rollouts import decoding
@@ -22,7 +23,7 @@ UNLIKELY = math.log(0.1)  # nats; what `.` stops at
 ENTROPY = ("entropy", "entropys", "entropies", "token_entropy")
 TRAINED = ("old_logprobs", "old_log_probs", "train_logprobs", "actor_logprobs", "training_logprobs")
 
-Values = Sequence[Any]
+Values = np.ndarray[Any, Any]  # a float per token, NaN where nothing was recorded
 
 # Figure, what it is called, and the levels at which its background gets stronger; those of a signed one on both sides.
 LEVELS = {
@@ -58,7 +59,7 @@ class Window:
     here: int | None
     by: str
     columns: dict[str, Values]
-    ids: Values
+    ids: Sequence[int]
     texts: list[str] | None
     prompt: int = 0
     bars: list[Bar] = field(default_factory=list)
@@ -93,8 +94,9 @@ class Window:
     @property
     def unlikely_after(self) -> int | None:
         """The next unlikely token behind this window."""
-        values = self.columns.get("logprob", ())
-        return next((at for at in range(self.end, len(values)) if is_unlikely(values[at])), None)
+        values = self.columns.get("logprob")
+        places = np.flatnonzero(values[self.end :] < UNLIKELY) if values is not None else []
+        return self.end + int(places[0]) if len(places) else None
 
     @property
     def share(self) -> tuple[float, float]:
@@ -113,52 +115,47 @@ def of(body: Any, at: str, by: str, run: Run) -> Window:
     ids = body.response_ids[start:end]
     texts = decoding.pieces_of(run, ids)
     made = Window(start, end, count, here, by, columns, ids, texts, len(body.prompt_ids or ()))
-    values = columns.get(by, ())
-    known = [value for value in values if value is not None]
-    if known:
-        made.low, made.high = min(known), max(known)
+    values = columns.get(by)
+    if values is not None and not np.isnan(values).all():
+        made.low, made.high = float(np.nanmin(values)), float(np.nanmax(values))
         made.bars = bars(values, by, made.low, made.high)
     return made
 
 
 def recorded(body: Any, count: int) -> dict[str, Values]:
     """{figure: a value per token} of all that was recorded of each token, whatever key a trainer logged it under."""
-    lists = {name: values for name, values in body.extras.items() if is_per_token(values, count)}
+    lists = {name: values for name, given in body.extras.items() if (values := numbers(given, count)) is not None}
     trained = next((lists.pop(name) for name in TRAINED if name in lists), None)
+    sampled = numbers(fitted(body.logprobs, count), count)
     found = {
-        "logprob": body.logprobs,
+        "logprob": sampled,
         "entropy": next((lists.pop(name) for name in ENTROPY if name in lists), None),
-        "advantage": body.advantages,
-        "mismatch": difference(body.logprobs, trained),
-        "reference": body.ref_logprobs,
+        "advantage": numbers(fitted(body.advantages, count), count),
+        "mismatch": None if sampled is None or trained is None else sampled - trained,
+        "reference": numbers(fitted(body.ref_logprobs, count), count),
         "trained": trained,
-        "mask": body.response_mask,
+        "mask": numbers(fitted(body.response_mask, count), count),
         **lists,
     }
-    return {name: finite(values) for name, values in found.items() if values}
+    return {name: values for name, values in found.items() if values is not None}
 
 
-def is_per_token(values: Any, count: int) -> bool:
-    return (
-        isinstance(values, list)
-        and len(values) == count > 0
-        and all(value is None or isinstance(value, (int, float)) for value in values)
-    )
+def fitted(values: list[Any] | None, count: int) -> list[Any] | None:
+    """As many values as there are tokens; what is lacking at the end was not recorded."""
+    return [*values[:count], *[None] * (count - len(values))] if values else None
 
 
-def difference(sampled: Values | None, trained: Values | None) -> list[float | None] | None:
-    if not sampled or not trained:
+def numbers(values: Any, count: int) -> Values | None:
+    """A list of `count` numbers or nulls as an array; None for anything else. What is not finite is not recorded."""
+    if not isinstance(values, list) or len(values) != count or not count:
         return None
-    pairs = zip(sampled, trained, strict=False)
-    return [None if ours is None or theirs is None else ours - theirs for ours, theirs in pairs]
-
-
-def finite(values: Values) -> Values:
-    return [None if value is None or not math.isfinite(value) else value for value in values]
-
-
-def is_unlikely(value: float | None) -> bool:
-    return value is not None and value < UNLIKELY
+    if not {*map(type, values)} <= {int, float, bool, type(None)}:
+        return None
+    try:
+        made = np.array(values, np.float64)
+    except OverflowError:
+        return None
+    return np.where(np.isfinite(made), made, np.nan)
 
 
 def bars(values: Values, by: str, low: float, high: float) -> list[Bar]:
@@ -168,17 +165,17 @@ def bars(values: Values, by: str, low: float, high: float) -> list[Bar]:
     size = max(1, -(-len(values) // BARS))
     made = []
     for place in range(0, len(values), size):
-        known = [value for value in values[place : place + size] if value is not None]
-        far = max(known, key=abs) if known else 0.0
+        part = np.nan_to_num(values[place : place + size])
+        far = float(part[np.abs(part).argmax()])
         top = round(100 * (high - max(far, 0.0)) / span, 2)
         made.append(Bar(round(100 * place / len(values), 3), top, round(100 * abs(far) / span, 2), level(by, far)))
     return made
 
 
-def level(by: str, value: float | None) -> str:
+def level(by: str, value: float) -> str:
     """The class of a token's background: h1 to h4, p1 to p3 above nought, n1 to n3 below it, or m0 for one that is
     masked; empty for nothing to say."""
-    if value is None:
+    if math.isnan(value):
         return ""
     if by == "mask":
         return "" if value else "m0"
@@ -192,30 +189,36 @@ def level(by: str, value: float | None) -> str:
 
 
 def spans(window: Window) -> str:
-    """The window's tokens as HTML, escaped; each says what was recorded of it in `data-t`."""
-    return "".join(span(window, at) for at in range(window.start, window.end))
+    """The window's tokens as HTML, escaped: each a <b>, so that the n-th of them is the n-th token."""
+    values = window.columns[window.by][window.start : window.end].tolist() if window.columns else []
+    logprobs = window.columns.get("logprob")
+    low = (logprobs[window.start : window.end] < UNLIKELY).tolist() if logprobs is not None else []
+    shown = window.texts or [str(token) for token in window.ids]
+    return "".join(
+        span(
+            text.plain(token).replace("\n", "⏎\n"),
+            level(window.by, values[place]) if values else "",
+            bool(low and low[place]),
+            window.start + place == window.here,
+        )
+        for place, token in enumerate(shown)
+    )
 
 
-def span(window: Window, at: int) -> str:
-    place = at - window.start
-    values = window.columns.get(window.by, ())
-    kind = level(window.by, values[at] if at < len(values) else None)
-    logprobs = window.columns.get("logprob", ())
-    low = " data-low" if at < len(logprobs) and is_unlikely(logprobs[at]) else ""
-    here = ' aria-current="true"' if at == window.here else ""
-    shown = text.plain(window.texts[place]).replace("\n", "⏎\n") if window.texts else str(window.ids[place])
-    return f'<b class="{kind}" id="t{at}" data-t="{said(window, at)}"{low}{here}>{shown}</b>'
+def span(shown: str, kind: str, low: bool, here: bool) -> str:
+    names = " ".join([kind, "low"] if low else [kind]).strip()
+    marks = [f' class="{names}"'] if names else []
+    marks += [' aria-current="true"'] if here else []
+    return f"<b{''.join(marks)}>{shown}</b>"
 
 
-def said(window: Window, at: int) -> str:
-    """`#12 · id 345 · log-prob −0.1235 (p 0.88)`, escaped for an attribute."""
-    parts = [f"#{at:,}", f"id {window.ids[at - window.start]}"]
-    for name, values in window.columns.items():
-        value = values[at] if at < len(values) else None
-        if value is not None:
-            chance = f" (p {math.exp(min(value, 0.0)):.3g})" if name == "logprob" else ""
-            parts.append(f"{called(name)} {short(value)}{chance}")
-    return escape(" · ".join(parts))
+def told(window: Window) -> str:
+    """What was recorded of the window's tokens, as JSON for the page's script: {figure: a value or null per token}."""
+    columns = {called(name): values[window.start : window.end] for name, values in window.columns.items()}
+    rounded = {
+        name: [None if math.isnan(one) else round(one, 4) for one in part.tolist()] for name, part in columns.items()
+    }
+    return json.dumps({"id": window.ids, **rounded}, separators=(",", ":"))
 
 
 def called(name: str) -> str:
@@ -223,18 +226,19 @@ def called(name: str) -> str:
     return NAMES.get(name) or "".join(sign if sign.isprintable() else "\ufffd" for sign in name[:40])
 
 
-def short(value: Any) -> str:
-    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+def short(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.0f}" if value == round(value) else f"{value:.4f}"
 
 
 def rows(window: Window) -> list[dict[str, Any]]:
     """The same as a table."""
+    columns = [values[window.start : window.end].tolist() for values in window.columns.values()]
     return [
         {
-            "at": at,
-            "id": window.ids[at - window.start],
-            "text": window.texts[at - window.start] if window.texts else "",
-            "values": [short(values[at]) if at < len(values) else "" for values in window.columns.values()],
+            "at": window.start + place,
+            "id": token,
+            "text": window.texts[place] if window.texts else "",
+            "values": [short(values[place]) for values in columns],
         }
-        for at in range(window.start, window.end)
+        for place, token in enumerate(window.ids)
     ]

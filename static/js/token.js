@@ -3,40 +3,51 @@ import { say } from "./frame.js";
 import { show } from "./reader.js";
 import { next, reveal } from "./sample.js";
 
-const said = () => document.querySelector("[data-token-said]");
+const shown = () => document.querySelector("[data-tokens]");
+let values;
 
 // Comes to the token that the address names, once for each pane.
 export function dress(pane) {
-  const here = pane.querySelector("[data-tokens]:not([data-done]) [aria-current]");
-  pane.querySelector("[data-tokens]")?.setAttribute("data-done", "");
+  const tokens = pane.querySelector("[data-tokens]:not([data-done])");
+  if (!tokens) return;
+  tokens.dataset.done = "";
+  values = JSON.parse(tokens.dataset.values);
+  const here = tokens.querySelector("[aria-current]");
   if (here) reached(here);
 }
 
 function reached(token) {
-  document.querySelector("[data-tokens] .reached")?.classList.remove("reached");
+  shown().querySelector(".reached")?.classList.remove("reached");
   token.classList.add("reached");
   reveal(token);
   tell(token);
 }
 
+const first = () => Number(shown().dataset.tokens);
+
+// What was recorded of a token: its place among its siblings is its place in the window.
 function tell(token) {
-  said().textContent = token.dataset.t;
-  token.title = token.dataset.t;
+  const place = [...shown().children].indexOf(token);
+  const parts = Object.entries(values).flatMap(([name, all]) => (all[place] == null ? [] : [`${name} ${all[place]}${chance(name, all[place])}`]));
+  token.title = [`#${(first() + place).toLocaleString("en")}`, ...parts].join(" · ");
+  document.querySelector("[data-token-said]").textContent = token.title;
 }
 
+const chance = (name, value) => (name === "log-prob" ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
+
 function goTo(at) {
-  const token = document.getElementById(`t${at}`);
+  const token = shown()?.children[at - first()];
   if (token) reached(token);
   else show(null, { view: "tokens", at }, true);
 }
 
 document.addEventListener("pointerover", (event) => {
-  const token = event.target.closest?.("[data-tokens] [data-t]");
+  const token = event.target.closest?.("[data-tokens] > b");
   if (token) tell(token);
 });
 
 document.addEventListener("click", (event) => {
-  const token = event.target.closest("[data-tokens] [data-t]");
+  const token = event.target.closest("[data-tokens] > b");
   if (token) return reached(token);
   const chart = event.target.closest("[data-token-chart]");
   if (chart) {
@@ -45,7 +56,7 @@ document.addEventListener("click", (event) => {
   }
   const button = event.target.closest("[data-next-low]");
   if (!button) return;
-  const found = next("[data-tokens] [data-low]");
+  const found = next("[data-tokens] > .low");
   if (found) tell(found);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
   else say("No unlikely token follows");

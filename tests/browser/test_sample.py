@@ -1,0 +1,108 @@
+"""Reading one sample by keyboard: found words, word diffs, tokens, turns, copying."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.training import Training
+from tests.browser.visit import Visit
+
+LOOP = "Let me check again.\n" * 60
+COUNT = 5000
+
+
+def texts(all_of: Locator) -> str:
+    return "|".join(all_of.all_text_contents())
+
+
+def rows() -> list[dict[str, Any]]:
+    tools = (
+        'I ask.\n<tool_call>\n{"name": "python", "arguments": {"code": "print(4)"}}\n</tool_call>\nuser\n'
+        "<tool_response>\n4\n</tool_response>\nassistant\nIt is 4.\n#### 4"
+    )
+    common = {"prompt": "user\nWhat is 2+2?\nassistant\n", "group": "a"}
+    logprobs = [-0.1] * COUNT
+    logprobs[100] = logprobs[4500] = -7.0
+    return [
+        {**common, "index": 0, "score": 1.0, "response": tools},
+        {**common, "index": 1, "score": 0.5, "response": tools.replace("It is 4", "It was 5")},
+        {
+            **common, "index": 2, "score": 0.25, "response": f"Once.\n{LOOP}It ends <b>here</b>.\n" + "x y z " * 40,
+            "response_ids": list(range(COUNT)), "logprobs": logprobs,
+        },
+    ]  # fmt: skip
+
+
+def opened(visit: Visit, training: Training, index: int) -> Page:
+    """The step's page with one of the `rows` beside the table."""
+    training.pushed(1, 3, rows())
+    scores = {row["score"]: row["id"] for row in training.samples(1)}
+    page = visit.go(f"/runs/{training.uid}/steps/1/?sel={scores[rows()[index]['score']]}")
+    expect(page.locator("#sample .text.response")).to_be_visible()
+    return page
+
+
+def test_a_response_is_compared_read_as_turns_and_linked(visit: Visit, training: Training) -> None:
+    page = opened(visit, training, 1)
+    page.keyboard.press("d")
+    changes = page.locator("[data-diff-out]")
+    expect(changes).to_be_visible()
+    assert texts(changes.locator("del")) == "is|4"
+    assert texts(changes.locator("ins")) == "was|5"
+    page.keyboard.press(".")
+    expect(changes.locator(".reached")).to_have_text("is")
+    page.keyboard.press("v")
+    expect(page.locator("[data-vs][aria-current]")).to_contain_text("worst of group")
+    shared = page.url
+    assert "view=diff" in shared
+    assert "vs=worst" in shared
+    visit.go("/")
+    visit.page.goto(shared)
+    expect(page.locator("[data-vs][aria-current]")).to_contain_text("worst of group")
+    page.keyboard.press("T")
+    call = page.locator(".call")
+    expect(call).to_contain_text("print(4)")
+    expect(call.locator("> :last-child")).to_contain_text("4")
+    page.keyboard.press("r")
+    expect(page.locator("#sample .text.response .answer")).to_have_text("#### 4")
+    assert "view=" not in page.url
+    assert "vs=" not in page.url
+
+
+def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, training: Training) -> None:
+    page = opened(visit, training, 2)
+    fold = page.locator("#sample .response .fold").first
+    expect(fold.locator("summary")).to_contain_text("× 60")
+    page.keyboard.press("F")
+    page.keyboard.type("check again")
+    found = page.locator("form[data-find] output")
+    expect(found).to_have_text("1 of 60")
+    page.keyboard.press("Enter")
+    expect(found).to_have_text("2 of 60")
+    expect(fold).to_have_attribute("open", "")
+    assert page.evaluate("CSS.highlights.get('find').size") == 60
+    page.keyboard.press("Escape")
+    expect(page.locator("form[data-find]")).to_be_hidden()
+    page.keyboard.press("t")
+    tokens = page.locator("[data-tokens] > b")
+    expect(tokens).to_have_count(4096)
+    expect(page.locator("[data-tokens][data-done]")).to_be_visible()
+    page.keyboard.press(".")
+    expect(page.locator("[data-token-said]")).to_contain_text("#100 · id 100 · log-prob -7")
+    page.keyboard.press(".")
+    expect(page.locator("[data-tokens] > [aria-current]")).to_have_text("4500")
+    expect(tokens).to_have_count(COUNT - 4096)
+    assert "at=4500" in page.url
+    page.locator("[data-token-chart]").click(position={"x": 1, "y": 5})
+    expect(page.locator("[data-tokens] > b").first).to_have_text("0")
+
+
+def test_what_is_copied_is_what_was_written(visit: Visit, training: Training) -> None:
+    visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = opened(visit, training, 2)
+    page.get_by_role("button", name="Copy response", exact=True).click()
+    expect(page.locator(".toast")).to_have_text("Copied")
+    assert json.dumps(page.evaluate("navigator.clipboard.readText()")) == json.dumps(rows()[2]["response"])

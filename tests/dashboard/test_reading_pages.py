@@ -1,0 +1,188 @@
+"""The sample's page: every way to read a response, what it is compared with, and every key to copy and download."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from dashboard.pages import tokenview
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+COUNT = 9000  # tokens: more than two windows
+
+
+def row(step: int, index: int, score: float, **more: Any) -> dict[str, Any]:
+    said = f"Step {step}, number {index}.\n#### {index}"
+    return {"prompt": "What is 1+1?", "response": said, "score": score, "group": "a", "index": index, **more}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    for step in (1, 2):
+        indexed(run, lines(*[row(step, n, n / 3) for n in range(4)]), step, format="native")
+    other = make.run(project, "other")
+    indexed(other, lines(row(1, 0, 1.0)), 1, format="native")
+    return run
+
+
+def sample_at(run: Run, step: int, index: int) -> Sample:
+    return Sample.objects.get(step__run=run, step__step=step, index=index)
+
+
+def page_of(client: Client, sample: Sample, query: str = "") -> str:
+    answer = client.get(f"/samples/{sample.pk}/{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_a_response_is_compared_with_the_best_of_its_group_first(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = page_of(client, sample_at(run, 2, 1), "?view=diff")
+    assert "best of group (n=3, score 1.00)" in page
+    assert "data-there>Step 2, number 3.\n#### 3<" in page
+    assert "data-here>Step 2, number 1.\n#### 1<" in page
+
+
+@pytest.mark.parametrize(
+    ("vs", "there"), [("worst", "Step 2, number 0."), ("earlier", "Step 1, number 1."), ("other", "Step 1, number 0.")]
+)
+def test_the_address_says_what_a_response_is_compared_with(
+    run: Run, client: Client, mate: User, vs: str, there: str
+) -> None:
+    client.force_login(mate)
+    name = Run.objects.get(name="other").uid if vs == "other" else vs
+    assert f"data-there>{there}" in page_of(client, sample_at(run, 2, 1), f"?view=diff&vs={name}")
+
+
+def test_v_goes_through_all_that_can_be_compared_and_comes_back(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    seen, vs = [], "best"
+    for _ in range(4):
+        page = page_of(client, sample_at(run, 2, 1), f"?view=diff&vs={vs}")
+        vs = page.partition('data-key="v"')[0].rpartition('data-vs="')[2].partition('"')[0]
+        seen.append(vs)
+    assert seen == ["worst", "earlier", Run.objects.get(name="other").uid, "best"]
+
+
+def test_a_run_of_another_project_is_never_compared_with(run: Run, client: Client, mate: User) -> None:
+    unseen = make.run(make.project("secret"), "nobody-may-see")
+    indexed(unseen, lines(row(1, 0, 1.0)), 1, format="native")
+    client.force_login(mate)
+    page = page_of(client, sample_at(run, 2, 1), f"?view=diff&vs={unseen.uid}")
+    assert "nobody-may-see step" not in page
+    assert "data-there>Step 2, number 3." in page
+
+
+def test_a_response_without_any_other_says_so(project: Project, client: Client, mate: User) -> None:
+    run = make.run(project)
+    indexed(run, lines(row(1, 0, 1.0)), 1, format="native")
+    client.force_login(mate)
+    assert "There is nothing to compare with" in page_of(client, sample_at(run, 1, 0), "?view=diff")
+
+
+def test_each_view_asks_few_things_of_the_database(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    client.force_login(mate)
+    for view in ("raw", "diff", "json"):
+        with django_assert_max_num_queries(30):
+            page_of(client, sample_at(run, 2, 1), f"?view={view}")
+
+
+@pytest.fixture
+def tokens(project: Project) -> Sample:
+    """A sample of `COUNT` tokens: token 8,000 is unlikely, the trainer's log-probs are 0.25 above those sampled."""
+    logprobs = [-0.5] * COUNT
+    logprobs[8000] = -9.0
+    run = make.run(project, "tokens")
+    more = {
+        "response_ids": list(range(COUNT)),
+        "logprobs": logprobs,
+        "old_logprobs": [value + 0.25 for value in logprobs],
+        "entropy": [1.5] * COUNT,
+        "advantages": [-1.0] * COUNT,
+        "response_mask": [1, 0] * (COUNT // 2),
+        "<i>own": [0.5] * COUNT,
+        "short": [1.0, 2.0],
+    }
+    indexed(run, lines(row(1, 0, 1.0, **more)), 1, format="native")
+    return sample_at(run, 1, 0)
+
+
+def test_tokens_come_in_windows_under_a_chart_of_all_of_them(tokens: Sample, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = page_of(client, tokens, "?view=tokens")
+    assert "Tokens 0 to 4,095 of 9,000" in page
+    assert 'data-token-chart="9000"' in page
+    assert 'data-low-after="8000"' in page
+    last = page_of(client, tokens, "?view=tokens&at=8000")
+    assert "Tokens 4,096 to 8,191 of 9,000" in last
+    assert '<b class="h4 low" aria-current="true">8000</b>' in last
+
+
+def test_every_list_with_a_value_per_token_is_a_figure(tokens: Sample, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = page_of(client, tokens, "?view=tokens&by=mismatch")
+    for label in ("log-prob", "entropy", "advantage", "mask", "rollout − train", "&lt;i&gt;own"):
+        assert f">{label}</a>" in page
+    assert ">short</a>" not in page
+    assert '<b class="h2">0</b>' in page  # 0.25 apart
+    assert "&quot;rollout − train&quot;:[-0.25," in page.replace("\\u2212", "−")
+
+
+def test_tokens_as_a_table_hold_the_same(tokens: Sample, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = page_of(client, tokens, "?view=tokens&as=table&at=8000")
+    assert page.count('<td class="num muted">') == tokenview.WINDOW
+    assert ">-9</td>" in page
+
+
+@pytest.mark.parametrize("query", ["at=x", "at=99999999999", "at=-1", "by=nothing", "at=²", "as=x", "vs=%00", "by=%00"])
+def test_an_odd_address_of_tokens_is_read_as_the_nearest(
+    tokens: Sample, client: Client, mate: User, query: str
+) -> None:
+    client.force_login(mate)
+    assert "of 9,000" in page_of(client, tokens, f"?view=tokens&{query}")
+    page_of(client, tokens, f"?view=diff&{query}")
+
+
+def test_a_value_that_is_no_number_is_not_a_figure() -> None:
+    assert tokenview.numbers([1.0, "2"], 2) is None
+    assert tokenview.numbers([10**400, 1], 2) is None
+    found = tokenview.numbers([None, float("inf"), True], 3)
+    assert found is not None
+    assert found[2] == 1
+    assert str(found[:2]) == "[nan nan]"
+
+
+def test_every_key_can_be_downloaded_as_it_was_written(tokens: Sample, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    answer = client.get(f"/samples/{tokens.pk}/file/", {"key": "response"})
+    assert answer.content.decode() == "Step 1, number 0.\n#### 0"
+    assert answer.headers["Content-Disposition"].startswith("attachment;")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert json.loads(client.get(f"/samples/{tokens.pk}/file/", {"key": "<i>own"}).content) == [0.5] * COUNT
+    whole = json.loads(client.get(f"/samples/{tokens.pk}/file/").content)
+    assert whole["response_ids"] == list(range(COUNT))
+    assert whole["short"] == [1.0, 2.0]
+    assert client.get(f"/samples/{tokens.pk}/file/", {"key": "nothing"}).status_code == 404
+
+
+def test_a_stranger_downloads_nothing(tokens: Sample, client: Client, stranger: User) -> None:
+    client.force_login(stranger)
+    assert client.get(f"/samples/{tokens.pk}/file/").status_code == 404
+
+
+def test_the_page_of_all_keys_shows_the_beginning_of_long_ones(tokens: Sample, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = page_of(client, tokens, "?view=json")
+    assert "8,960 more values in the download" in page
+    assert len(page) < 60_000

@@ -1,0 +1,103 @@
+"""Turns of a conversation: logged as messages, or flattened into text by the trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dashboard.pages import roles, turns
+from rollouts.records import Record
+
+PROMPT = "system\nBe brief.\nuser\nWhat is the root of 16?\nassistant\n"
+RESPONSE = (
+    "<think>\nI need a tool.\n</think>\nLet me see.\n"
+    '<tool_call>\n{"name": "python", "arguments": {"code": "import math\\nprint(math.sqrt(16))"}}\n</tool_call>\nuser\n'
+    "<tool_response>\n4.0\n</tool_response>\nassistant\n"
+    '<tool_call>\n{"name": "look", "arguments": {"at": 1, "by": 2}}\n</tool_call>\nuser\n'
+    "<tool_response>\nTraceback (most recent call last):\nNameError\n</tool_response>\nassistant\nIt is 4.\n#### 4"
+)
+
+
+def seen(prompt: str = "", response: str = "", **more: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+    found = turns.of(Record(prompt=prompt, response=response, **more))
+    return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in found]
+
+
+def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
+    assert seen(PROMPT, RESPONSE) == [
+        ("system", [("text", "Be brief.")]),
+        ("user", [("text", "What is the root of 16?")]),
+        (
+            "assistant",
+            [
+                ("reasoning", "I need a tool."),
+                ("text", "Let me see."),
+                ("call", "import math\nprint(math.sqrt(16))"),
+            ],
+        ),
+        ("assistant", [("call", '{\n  "at": 1,\n  "by": 2\n}')]),
+        ("assistant", [("text", "It is 4.\n#### 4")]),
+    ]
+
+
+def test_a_call_in_the_text_stands_beside_its_result_and_a_failure_is_told() -> None:
+    calls = [part for turn in turns.of(Record(prompt=PROMPT, response=RESPONSE)) for part in turn.parts if part.name]
+    assert [(call.name, call.result, call.failed) for call in calls] == [
+        ("python", "4.0", False),
+        ("look", "Traceback (most recent call last):\nNameError", True),
+    ]
+
+
+def test_calls_of_messages_are_paired_by_their_ids() -> None:
+    asked = [{"id": key, "function": {"name": f"f{key}", "arguments": '{"a": 1, "b": 2}'}} for key in ("1", "2")]
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "reasoning_content": "both", "tool_calls": asked},
+        {"role": "tool", "tool_call_id": "2", "content": "second"},
+        {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "Error: first"}]},
+        {"role": "tool", "content": "nobody asked"},
+        {"role": "assistant", "content": "done"},
+    ]
+    found = turns.of(Record(messages=messages))
+    assert [turn.role for turn in found] == ["user", "assistant", "tool", "assistant"]
+    thought, one, two = found[1].parts
+    assert (thought.kind, thought.text) == ("reasoning", "both")
+    assert (one.result, one.failed, two.result) == ("Error: first", True, "second")
+
+
+def test_reasoning_that_the_prompt_began_is_reasoning() -> None:
+    assert seen("user\nhi\nassistant\n<think>\n", "hm\n</think>\n5")[-1] == (
+        "assistant",
+        [("reasoning", "hm"), ("text", "5")],
+    )
+    assert seen("bare prompt", "hm\n</think>\n5")[0] == ("prompt", [("text", "bare prompt")])
+
+
+def test_reasoning_that_was_cut_off_is_reasoning_to_the_end() -> None:
+    assert seen(PROMPT, "<think>\non and on")[-1] == ("assistant", [("reasoning", "on and on")])
+
+
+@pytest.mark.parametrize("text", ["the\nuser\nsays so", "assistant\nof the boss", "a\nsystem\nb", "tool\nuser\nx"])
+def test_a_line_that_only_looks_like_a_role_is_text(text: str) -> None:
+    assert seen(PROMPT, text)[-1] == ("assistant", [("text", text)])
+
+
+def test_marks_of_a_template_are_roles_too() -> None:
+    prompt = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert seen(prompt, "yes<|im_end|>") == [
+        ("system", [("text", "Be brief.")]),
+        ("user", [("text", "hi")]),
+        ("assistant", [("text", "yes")]),
+    ]
+
+
+@pytest.mark.parametrize("broken", ["<tool_call>", "<tool_call>{", "<tool_call>[1]</tool_call>", "<think>", "</think>"])
+def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
+    assert turns.of(Record(prompt=PROMPT, response=f"before {broken} after"))
+    assert "after" in str(seen(PROMPT, f"before {broken} after"))
+
+
+def test_text_without_roles_has_none() -> None:
+    assert roles.split("What is 2+2?") == []
+    assert roles.split("") == []

@@ -67,7 +67,7 @@ def test_charts_counts_and_export_reflect_the_query(run: Run, client: Client, ma
 def test_a_bar_adds_its_term_and_takes_it_away_again(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     url = f"/runs/{run.uid}/steps/2/"
-    bars = r'<a class="bin quiet" href="([^"]*)" aria-pressed="(\w+)"'
+    bars = r'<a class="bin quiet" href="([^"]*)" aria-current="(\w+)"'
     assert links(panel(client, f"{url}?q=says or no"), bars)[2] == ("?q=%28says+or+no%29+score>0+score<0.5", "false")
     assert links(panel(client, f"{url}?q=says score>0 score<0.5"), bars)[2] == ("?q=says", "true")
 

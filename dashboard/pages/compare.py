@@ -145,7 +145,7 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
         "after": asked.link(only=only, start=following) if following < len(rows) else "",
         "settings": settings(found),
         "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
-        "row_link": asked.link(only=only) + "&sel=",
+        "row_link": asked.link(only=only, diff="1" if asked.diff else "") + "&sel=",
         "one_run": len({cell.run.pk for cell in found}) == 1,
         "rules": sorted({project.correct for project in projects.values()}),
         "unpaired_link": asked.link(only="unpaired", start=0),

@@ -1,0 +1,64 @@
+"""Comparing in a browser: prompts open below their row by key, as a word diff, in narrow windows, with three cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.browser.test_reading import HOSTILE
+from tests.browser.training import Training
+from tests.browser.visit import Visit, overflow
+
+
+def answers(step: int) -> list[dict[str, Any]]:
+    """Three prompts; what is said of each depends on the step."""
+    return [
+        {"prompt": f"ask {n}", "response": f"we say word {step} here\n#### {n + step}", "score": float((n + step) % 2)}
+        for n in range(3)
+    ]
+
+
+def test_prompts_open_by_key_and_show_what_differs(visit: Visit, training: Training) -> None:
+    for step in (1, 2, 3):
+        training.pushed(step, 3, answers(step))
+    page = visit.go("/compare/?of=" + ",".join(f"{training.uid}@{step}" for step in (1, 2, 3)) + "&split=train")
+    page.keyboard.press("j")
+    expect(page.locator("#pair .board-column")).to_have_count(3)
+    first = page.locator("#pair").get_attribute("data-pair")
+    page.keyboard.press("d")
+    expect(page.locator("#answer-B ins").first).to_have_text("2")
+    expect(page.locator("#answer-C del").first).to_have_text("1")
+    expect(page.locator("#answer-A ins")).to_have_count(0)
+    page.keyboard.press("j")
+    expect(page.locator("#pairs > [aria-current] + #texts")).to_be_visible()
+    expect(page.locator(f"#pair[data-pair='{first}']")).to_have_count(0)
+    expect(page.locator("#answer-B ins").first).to_have_text("2")
+    page.keyboard.press("k")
+    expect(page.locator(f"#pair[data-pair='{first}']")).to_be_visible()
+    page.set_viewport_size({"width": 800, "height": 800})
+    assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
+    page.reload()
+    expect(page.locator("#answer-C ins").first).to_have_text("3")
+    page.keyboard.press("Escape")
+    expect(page.locator("#pair")).to_have_count(0)
+
+
+def test_hostile_answers_stay_text_also_as_a_diff(visit: Visit, training: Training) -> None:
+    for step in (1, 2):
+        rows = [
+            {"prompt": f"ask {n}", "response": f"{text} {step}", "score": float(step)}
+            for n, text in enumerate(HOSTILE.values())
+            if len(text) < 100_000
+        ]
+        training.pushed(step, len(rows), rows)
+    page = visit.go(f"/compare/?of={training.uid}@1,{training.uid}@2&split=train&diff=1")
+    page.keyboard.press("j")
+    for _ in range(page.locator("#pairs > tr[data-href]").count() - 1):
+        expect(page.locator("#answer-B :is(ins, del)").first).to_be_visible()
+        here = page.locator("#pair").get_attribute("data-pair")
+        page.keyboard.press("j")
+        expect(page.locator(f"#pair[data-pair='{here}']")).to_have_count(0)
+    assert page.evaluate("window.__ran") is None
+    assert page.locator("iframe, object, main script, main img").count() == 0
+    assert overflow(page) <= 0

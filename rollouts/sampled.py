@@ -7,7 +7,7 @@ groups are what is counted. What a run does not record has no curve, nor has a f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
 from rolloutdeck import wire
-from rollouts.blocks import Points
+from rollouts.blocks import Points, Values
 from rollouts.facets import CATALOG, FACETS
 from rollouts.models import Run, Step
 from rollouts.steps import copies
@@ -26,6 +26,8 @@ from rollouts.steps import copies
 PREFIX: Final = "samples/"
 EVAL: Final = "eval/"
 KEPT: Final = 16  # runs in memory
+PLAIN: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean")  # drawn as they are
+NUMBERS: Final = (*PLAIN, "samples", "groups", "truncated", "zero_variance_groups")
 
 Where = tuple[str, str, int]  # name, step kind, attempt id
 Whose = tuple[int, str, str, int]  # run id and the same
@@ -102,37 +104,39 @@ def read(steps: QuerySet[Step]) -> list[Figures]:
 
 
 def tabled(rows: Iterable[Figures]) -> Table:
-    told: dict[Where, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+    axes: dict[tuple[str, str, int], list[Figures]] = defaultdict(list)
     for row in rows:
-        head = PREFIX + (EVAL if row.split == "eval" else "")
-        for name, value in shown(row).items():
-            if value is not None:
-                steps, values = told[head + name, row.step_kind, row.attempt]
-                steps.append(row.step)
-                values.append(value)
-    return {where: (np.array(steps, "<i8"), np.array(values, "<f8")) for where, (steps, values) in told.items()}
+        axes[row.split, row.step_kind, row.attempt].append(row)
+    found: Table = {}
+    for (split, kind, attempt), own in axes.items():
+        head = PREFIX + (EVAL if split == "eval" else "")
+        steps = np.array([row.step for row in own], "<i8")
+        for name, values in shown(own).items():
+            told = np.isfinite(values)
+            if told.any():
+                found[head + name, kind, attempt] = (steps[told], values[told])
+    return found
 
 
-def shown(row: Figures) -> dict[str, float | None]:
-    """Value by name, None for what the step does not record."""
-    counts = orjson.loads(row.counts)
-    told: dict[str, float | None] = {
-        "score/mean": row.score_mean,
-        "score/p10": row.score_p10,
-        "score/p50": row.score_p50,
-        "score/p90": row.score_p90,
-        "length/mean": row.length_mean,
-        "correct": share(counts.get("correct", 0), counts.get("judged", 0)),
-        "truncated": None if row.truncated is None else row.truncated / row.samples,
-        "zerovar": None if row.score_mean is None else share(row.zero_variance_groups, row.groups),
+def shown(rows: Sequence[Figures]) -> dict[str, Values]:
+    """Values by name, NaN where a step does not record them."""
+    column = dict(zip(Figures._fields, zip(*rows, strict=True), strict=True))
+    known = {name: np.array(column[name], "<f8") for name in NUMBERS}  # None becomes NaN
+    counts = [orjson.loads(text) for text in column["counts"]]
+    judged = np.array([one.get("judged", 0) for one in counts], "<f8")
+    told = {
+        **{name.replace("_", "/"): known[name] for name in PLAIN},
+        "correct": share(np.array([one.get("correct", 0) for one in counts], "<f8"), judged),
+        "truncated": share(known["truncated"], known["samples"]),
+        "zerovar": share(known["zero_variance_groups"], np.where(np.isnan(known["score_mean"]), 0, known["groups"])),
     }
     for facet in CATALOG:
         if facet.name not in told:
-            unjudged = facet.name.startswith("solve-") and "judged" not in counts
-            of = row.groups if facet.of == "groups" else row.samples
-            told[facet.name] = None if unjudged else share(counts.get(facet.name, 0), of)
+            whole = known["groups" if facet.of == "groups" else "samples"]
+            whole = np.where(judged > 0, whole, 0) if facet.name.startswith("solve-") else whole
+            told[facet.name] = share(np.array([one.get(facet.name, 0) for one in counts], "<f8"), whole)
     return told
 
 
-def share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def share(part: Values, whole: Values) -> Values:
+    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)

@@ -139,4 +139,5 @@ def shown(rows: Sequence[Figures]) -> dict[str, Values]:
 
 
 def share(part: Values, whole: Values) -> Values:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    shares: Values = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return shares

@@ -95,8 +95,10 @@ class Window:
     def unlikely_after(self) -> int | None:
         """The next unlikely token behind this window."""
         values = self.columns.get("logprob")
-        places = np.flatnonzero(values[self.end :] < UNLIKELY) if values is not None else []
-        return self.end + int(places[0]) if len(places) else None
+        if values is None:
+            return None
+        places = np.flatnonzero(values[self.end :] < UNLIKELY)
+        return self.end + int(places[0]) if places.size else None
 
     @property
     def share(self) -> tuple[float, float]:

@@ -262,12 +262,12 @@ def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Pla
         raise Unfit("the pin has nothing that can be replayed")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
     chosen = [(one, asking.members(one.role, one.files)) for one in entry.artifacts]
-    if leave:
-        _check_flagged(entry, asking)
     if entry.refused:
         refused = "; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse")
         raise Unfit(refused + (f", without its flagged rows ({shorter(asking)})" if leave and _flagged(entry) else ""))
     entry.check()
+    if leave:
+        _check_flagged(entry, asking)
     found = []
     for one, names in chosen:
         if leave and one.whole:

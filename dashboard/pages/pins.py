@@ -186,7 +186,11 @@ def refusal(row: Row, judge: Judged | None) -> str:
     """Why the run would not replay a pin; empty when it would."""
     if row.state.word in ("unsafe", "gone"):
         return f"its files are {row.state.word}"
-    if judge and (why := exclusion.refusal(judge.excluded, [one.pk for one in judge.artifacts])):
+    if (
+        judge
+        and row.state.word == "ready"
+        and (why := exclusion.refusal(judge.excluded, [one.pk for one in judge.artifacts]))
+    ):
         return why
     facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
     return f"another {', '.join(facts)}" if facts else ""

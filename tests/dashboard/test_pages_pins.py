@@ -15,10 +15,11 @@ from django.utils import timezone
 
 from rollouts import artifacts, pins, plans, replays, series, storage
 from rollouts.artifacts import Manifest
-from rollouts.models import Artifact, AuditEntry, Pin, Project, Run
+from rollouts.models import Artifact, AuditEntry, Flag, Pin, Project, Run, Sample
 from rollouts.records import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.skipped import V0, ready, worked
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
 FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt": 2, "model": "tiny"}
@@ -359,6 +360,24 @@ def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: P
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
     assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
     assert f"would be refused (its files are {state}), the run stops" in page
+
+
+def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
+    signed: Client, project: Project, keeper: User
+) -> None:
+    run = make.run(project, "source")
+    artifact = ready(run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4})
+    worked(run)
+    pin = pins.pin(run, artifact.step, keeper)[0]
+    asking = make.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
+    link = f"/pins/?run={asking.uid}&base=0&action=cache&pin={pin.pk}&target=1"
+    assert "REFUSE" not in body(signed, f"{link}&exclude_flagged=1")
+    sample = Sample.objects.filter(step__run=run, ordinal=5).get()
+    Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=keeper)
+    assert "REFUSE" not in body(signed, link)
+    page = body(signed, f"{link}&exclude_flagged=1")
+    assert "REFUSE 2" in page and drawn(page, "refused") == 1
+    assert re.search(r"prompts.*?>7<.*?>8<", page, re.DOTALL)
 
 
 def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Curves as a picture without script: one SVG of lines, for pages that must stay as they are and for files."""
+"""Curves as a picture without script: an SVG of lines, for pages that must stay as they are and for files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Picture:
     height: int = HEIGHT
 
 
-def of(curves: Sequence[Mapping[str, Any]], runs: int) -> Picture:
-    """The picture of curves {run, name, steps, values}; a run or metric is named only where there are several."""
+def of(curves: Sequence[Mapping[str, Any]]) -> Picture:
+    """The picture of one metric's curves {run, steps, values}, a line for each; a run keeps its colour."""
     steps = [step for curve in curves for step in curve["steps"]]
     values = [value for curve in curves for value in curve["values"] if value is not None]
     across = span(min(steps, default=0), max(steps, default=1), LEFT, WIDTH - RIGHT)
@@ -42,7 +42,7 @@ def of(curves: Sequence[Mapping[str, Any]], runs: int) -> Picture:
     names: dict[str, int] = {}
     lines: list[Line] = []
     for curve in curves:
-        name = f"{curve['run']['name']} · {curve['name']}" if runs > 1 else curve["name"]
+        name = curve["run"]["name"]
         colour = names.setdefault(name, len(names) % COLOURS + 1)
         line = Line(name, colour)
         for stretch in stretches(curve):
@@ -74,6 +74,10 @@ def span(low: float, high: float, start: float, end: float) -> Any:
     if high == low:
         return lambda value: (start + end) / 2
     return lambda value: start + (end - start) * (value - low) / (high - low)
+
+
+def short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 def ends(low: Any, high: Any, place: Any) -> list[tuple[float, Any]]:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import access
 from dashboard.pages import opened, panels, said, shown_finding
+from dashboard.pages.markdown import rendered
 from rollouts import findings
 from rollouts.errors import RolloutError
 from rollouts.models import Exhibit, Finding
@@ -77,7 +78,7 @@ def context(request: HttpRequest, row: Finding) -> dict[str, Any]:
     exhibits = shown_finding.shown(row)
     return {
         "finding": row,
-        "note": shown_finding.rendered(row.note),
+        "note": rendered(row.note),
         "exhibits": exhibits,
         "may_write": opened.may(row.project.role_of(request.user), "annotator") and row.removed_at is None,
         "may_restore": opened.may(row.project.role_of(request.user), "annotator"),
@@ -140,7 +141,7 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
 def exported(request: HttpRequest, pk: int) -> HttpResponse:
     """The finding as one HTML file without script, which asks for nothing."""
     row = finding_of(request, pk)
-    shown = {"finding": row, "note": shown_finding.rendered(row.note), "exhibits": shown_finding.shown(row)}
+    shown = {"finding": row, "note": rendered(row.note), "exhibits": shown_finding.shown(row)}
     address = shown_finding.absolute(request.path.removesuffix("export/"))
     response = render(
         request, "findings/export.html", {**shown, "file": True, "policy": FILE_POLICY, "address": address}

@@ -72,8 +72,11 @@ class Shown:
         return [(name, len(self.held[name]), whole) for name, whole in lengths.items() if whole > len(self.held[name])]
 
     @property
-    def picture(self) -> charted.Picture:
-        return charted.of(self.held["curves"], len(self.held["runs"]))
+    def pictures(self) -> list[tuple[str, charted.Picture]]:
+        """One for each metric, since metrics have no scale in common; the runs are its lines."""
+        curves = self.held["curves"]
+        drawn = {name: [curve for curve in curves if curve["name"] == name] for name in self.held["names"]}
+        return [(name, charted.of(found)) for name, found in drawn.items() if found]
 
     @property
     def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
@@ -177,9 +180,13 @@ def chat(one: Shown) -> str:
         said = "" if mean is None else f" · mean score {text.num(mean)}"
         lines = [f"{one.place} · {held['q'] or 'all samples'}", f"{held['total']:,} of {held['of']:,} samples{said}"]
     else:
-        last = [f"{line.name} {text.num(line.last, 3)}" for line in one.picture.lines if line.last is not None]
-        lines = [f"{one.place} · {', '.join(held['names'])}", *(f"last: {said}" for said in last)]
+        lines = [one.place, *(f"{name}: {last_of(picture)}" for name, picture in one.pictures)]
     return bare("\n".join([*lines, *([one.link] if one.link else [])]))
+
+
+def last_of(picture: charted.Picture) -> str:
+    """The last value of each run."""
+    return ", ".join(f"{line.name} {charted.short(line.last)}" for line in picture.lines if line.last is not None)
 
 
 def scored(score: float | None) -> str:

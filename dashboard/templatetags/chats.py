@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django import template
 
-from dashboard.pages import shown_finding
+from dashboard.pages import charted, shown_finding
 from rollouts.models import Sample
 
 register = template.Library()
 register.filter("bare", shown_finding.bare)
+register.filter("short", charted.short)
 
 
 @register.filter

@@ -52,12 +52,14 @@ def test_it_says_at_which_steps_the_prompt_was_solved(run: Run) -> None:
 
 
 def test_a_prompt_that_the_last_step_does_not_solve_any_more_has_regressed(run: Run) -> None:
-    for step, acc in [(1, 0), (2, 1), (3, 0)]:
+    for step, acc in [(1, 0), (2, 1), (3, 0), (4, 0)]:
         asked(run, step, [acc])
     line = own(run)
     assert line.regressed
-    compared = prompts.before(line, 3)
-    assert compared is not None and (compared[0].step, compared[1]) == (2, "the last step that solved it")
+    compared = [prompts.before(line, step) for step in (4, 2)]
+    assert [one and (one[0].step, one[1]) for one in compared] == [
+        (2, "the last step that solved it"), (1, "the step before"),
+    ]  # fmt: skip
 
 
 def test_what_nobody_judged_was_neither_solved_nor_lost(run: Run) -> None:

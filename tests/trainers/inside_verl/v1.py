@@ -1,4 +1,6 @@
-"""Real `PPOTrainerSync.fit()` of verl over a real TransferQueue; what the queue held at the end goes to argv[1].
+"""Real `fit()` of verl's V1 trainer over a real TransferQueue; what the queue held at each update goes to argv[1].
+
+It is the synchronous one, `colocate_async` or `separate_async`, as `trainer.v1.trainer_mode` says.
 
 argv[2] is a mood: `filter` lets verl drop groups whose rewards are all the same (every second prompt's are),
 `colocated` has a reward model score the batches after they were sampled, in `other` the model says something else. What
@@ -94,6 +96,11 @@ class Actor:
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
 
+    def save_model_to_cpu(self, number):
+        """`separate_async` computes log-probs of all updates of a step with the weights that it began with."""
+
+    restore_model_from_cpu = clear_cpu_model = save_model_to_cpu
+
     def update_actor(self, batch):
         names = ["responses", "response_mask", "old_log_probs", "advantages"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
@@ -123,6 +130,8 @@ def told():
         v1={
             "trainer_mode": "sync",
             "sync": {"parameter_sync_step": 1},
+            "colocate_async": {"parameter_sync_step": 1, "num_warmup_batches": 1},
+            "separate_async": {"parameter_sync_step": 2, "num_warmup_batches": 1},
             "sampler": {
                 "custom_sampler": None, "max_off_policy_threshold": 8, "max_off_policy_strategy": "drop",
                 "sampler_kwargs": {},
@@ -131,6 +140,7 @@ def told():
     )  # fmt: skip
     found.algorithm.filter_groups = {"enable": mood == "filter", "metric": "reward", "max_inflight_gen_batches": 1}
     found.reward = {"reward_model": {"enable": False, "enable_resource_pool": False}}
+    found.actor_rollout_ref.rollout.update({"nnodes": 1, "n_gpus_per_node": 1})
     found.actor_rollout_ref.actor.ppo_mini_batch_size = 3  # six rows: verl fills up a batch of four
     found.actor_rollout_ref.actor.update(
         {"ppo_epochs": 1, "data_loader_seed": 1, "shuffle": False, "calculate_entropy": False, "entropy_coeff": 0.0}
@@ -145,21 +155,33 @@ def batches(size):
     return [prompts(first, size, "train") for first in range(0, 24, size)]
 
 
-def main():
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+class Server:
+    """Stands in for what starts, stops and updates the engines."""
 
-    class Trainer(PPOTrainerSync):
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+def main():
+    from verl.trainer.ppo.v1 import trainer_separate_async
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
+
+    mode = (settings := told()).trainer.v1.trainer_mode
+
+    class Trainer(get_trainer_cls(mode)):
         """Without workers: only what needs a GPU is another."""
 
         def __init__(self, told):
             self.config, self.tokenizer, self.total_training_steps = told, TOKENIZER, 2
             self.use_critic = self.use_reference_policy = self.use_teacher_policy = self.ref_in_actor = False
-            self.trainer_mode, self.parameter_sync_step = "sync", 1
+            self.trainer_mode, self.parameter_sync_step = mode, told.trainer.v1[mode].parameter_sync_step
             self.local_trigger_step = self._restored_tq_prompt_count = self.global_steps = 0
             self.replay_buffer = self._build_replay_buffer()
             self.replay_buffer.poll_interval = 0.05
-            self.checkpoint_manager = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
+            self.checkpoint_manager = self.standalone_checkpoint_manager = Server()
+            self._enable_hybrid_replicas = False
+            self.hybrid_rollout_config = SimpleNamespace(enable_switch=False)
+            self.current_mode = trainer_separate_async.HybridEngineMode.TRAINER
             self.actor_rollout_wg = Actor()
             self.reward_loop_manager = (
                 RewardModel() if mood == "colocated" else SimpleNamespace(reward_loop_worker_handles=[1])
@@ -175,7 +197,7 @@ def main():
             pass
 
     assert issubclass(Trainer, PPOTrainer)
-    Trainer(told()).fit(Loops())
+    Trainer(settings).fit(Loops())
 
 
 ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)

@@ -49,6 +49,7 @@ async function refresh(panel) {
 
 function panelAddress(panel) {
   if (panel.dataset.url) return panel.dataset.url;
+  if ("exact" in panel.dataset) return address();
   const rows = panel.querySelectorAll("tr[data-id]").length;
   return address({ start: rows > 50 ? rows : "", sel: "" });
 }

@@ -1,0 +1,53 @@
+"""Every page as axe-core judges it, in both themes: nothing serious."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from tests.browser.test_group import group
+from tests.browser.training import PROJECT, Training
+from tests.browser.visit import Visit
+
+GRAVE = ("serious", "critical")
+
+
+def faults(page: Page) -> list[str]:
+    found: list[dict[str, Any]] = Axe().run(page).response["violations"]
+    grave = [fault for fault in found if fault["impact"] in GRAVE]
+    return [f"{page.url}: {fault['id']} {node['html'][:200]}" for fault in grave for node in fault["nodes"]]
+
+
+@pytest.mark.timeout(900)  # twenty pages, each looked through by axe-core
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_serious_issue(visit: Visit, training: Training, theme: Any) -> None:
+    odd = {"prompt": "ask", "response": "", "score": None, "data_source": "gsm8k", "ground_truth": "1"}
+    many = group("b", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 5)
+    for step in (1, 2):
+        training.pushed(step, 16, [*group("a", [0.0, 1.0, 0.5]), *many, odd])
+    run, page = f"/runs/{training.uid}", visit.page
+    page.emulate_media(color_scheme=theme)
+    sample = training.samples(2)[0]["id"]
+    compared = f"/compare/?of={training.uid}@1,{training.uid}@2&split=train"
+    found = []
+    for path in (
+        "/", f"{run}/", f"{run}/steps/latest/", f"{run}/steps/all/?q=is:wrong", f"{run}/groups/2/a/?whole=all",
+        f"{run}/groups/2/b/", f"/samples/{sample}/", f"/samples/{sample}/?view=json", compared, "/compare/", "/live/",
+        "/pins/", "/findings/", "/settings/", f"/settings/{PROJECT}/",
+    ):  # fmt: skip
+        visit.go(path)
+        page.wait_for_load_state("networkidle")
+        found += faults(page)
+    visit.go(compared)
+    page.keyboard.press("j")
+    page.locator("#pair").wait_for()
+    found += faults(page)
+    for key, dialog in (("?", "#help"), ("Control+k", "#palette")):
+        visit.go(f"{run}/steps/latest/")
+        page.keyboard.press(key)
+        page.locator(dialog).wait_for()
+        found += faults(page)
+    assert found == [], "\n".join(found)

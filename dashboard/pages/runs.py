@@ -108,6 +108,7 @@ def context(
     ranks = [access.RANK[role] for role in roles.values()]
     filtered = bool(asked.name or asked.project or asked.show)
     return {
+        "headers": {"HX-Replace-Url": reverse("runs") + asked.link()},
         "asked": asked,
         "columns": [(one, asked.turned(one.key), arrow(asked, one)) for one in columns],
         "name_column": (asked.turned("name"), arrow(asked, run_columns.NAME)),

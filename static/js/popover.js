@@ -18,3 +18,11 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("click", (event) => {
   for (const open of document.querySelectorAll("details.popover[open]")) if (!open.contains(event.target)) open.open = false;
 });
+
+// Enter in such a field takes the first of what it left, instead of sending a form.
+document.addEventListener("keydown", (event) => {
+  const among = event.target.dataset?.narrow;
+  if (!among || event.key !== "Enter" || event.isComposing) return;
+  event.preventDefault();
+  [...document.querySelectorAll(among)].find((one) => !one.hidden)?.querySelector("a, input")?.click();
+});

@@ -63,6 +63,9 @@ bar.addEventListener("click", (event) => {
   tell();
 });
 
+// Back to the list as it is now, whatever was typed into its filter meanwhile.
+bar.addEventListener("submit", () => (bar.elements.next.value = location.pathname + location.search));
+
 // Enter in the field of a tag adds it; a form's first button would compare.
 document.getElementById("tag")?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.isComposing) return;

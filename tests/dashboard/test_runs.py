@@ -106,6 +106,12 @@ def test_what_has_no_value_stands_last_in_either_order(runs: list[Run], project:
         assert names(body(at, f"/?sort={sort}"))[-1] == "bare"
 
 
+def test_a_filter_that_is_typed_stands_in_the_address(runs: list[Run], at: Client) -> None:
+    answer = at.get("/?name=tag:even&project=&group=&show=", headers={"HX-Request": "true", "HX-Target": "runs"})
+    assert answer.headers["HX-Replace-Url"] == "/?name=tag:even"
+    assert "<html" not in answer.content.decode()
+
+
 def test_groups_put_runs_of_one_value_together_with_their_mean_score(runs: list[Run], at: Client) -> None:
     page = body(at, f"/?group={LR}&sort=name")
     assert names(page) == ["run-000", "run-002", "run-004", "run-001", "run-003", "run-005"]

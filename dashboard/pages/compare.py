@@ -52,7 +52,7 @@ class Asked:
 
     def link(self, **changes: str | int) -> str:
         """This address with changes; another list of prompts has none open."""
-        state: dict[str, str | int] = {"of": self.of, "split": self.split, "only": self.only} | changes
+        state: dict[str, str | int] = {"of": self.of, "split": self.split, "only": self.only, **changes}
         pairs = [f"{name}={quote(str(value), safe='@,')}" for name, value in state.items() if value]
         return "?" + "&".join(pairs)
 

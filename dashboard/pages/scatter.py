@@ -21,7 +21,7 @@ from rollouts.search import Found
 MOST_POINTS = 2000
 WIDE, HIGH = 72, 26  # places across and up, where points are put together
 ACROSS, UP = 1000, 100  # the drawing's own units
-COLUMNS = 6
+COLUMNS = 5
 GOLDEN = 0.6180339887
 
 

@@ -16,7 +16,6 @@ function go(href) {
   history.replaceState({ htmx: true }, "");
   history.pushState({ htmx: true }, "", address({ sel: "", start: "" }, new URL(href, location.href).href));
   settleForm();
-  window.htmx.trigger(form, "htmx:abort");
   window.htmx.ajax("GET", location.href, { source: "#result", target: "#result", swap: "morph:innerHTML" });
 }
 
@@ -40,7 +39,9 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("click", (event) => {
-  if (event.target.closest?.("[data-stop]")) document.getElementById("searching")?.remove();
+  const stop = event.target.closest?.("[data-stop]");
+  stop?.closest("[data-searching]").setAttribute("data-stopped", "");
+  stop?.replaceWith("· stopped");
   for (const menu of document.querySelectorAll(MENUS)) if (!menu.contains(event.target)) menu.open = false;
 });
 
@@ -52,11 +53,20 @@ onEscape(() => {
   return true;
 });
 
+// An answer to what is no longer asked changes nothing.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { elt, requestConfig, xhr } = event.detail;
+  if (elt.id !== "result" || !xhr.responseURL) return;
+  const asked = new URL(xhr.responseURL).searchParams;
+  const late = (asked.get("q") ?? "") !== box.value || (asked.get("sort") ?? "") !== form.querySelector("[name=sort]").value;
+  if (late || requestConfig.elt.hasAttribute("data-stopped")) event.detail.shouldSwap = false;
+});
+
 document.addEventListener("htmx:afterSwap", (event) => {
   if (!["result", "q-error"].includes(event.target.id)) return;
   const wrong = document.getElementById("q-error").textContent.trim();
   box.setAttribute("aria-invalid", String(Boolean(wrong)));
-  const goesOn = event.detail.requestConfig?.elt.id === "searching";
+  const goesOn = event.detail.requestConfig?.elt.matches("[data-searching]");
   if (event.target.id === "result" && !goesOn) document.getElementById("table").scrollTop = 0;
 });
 

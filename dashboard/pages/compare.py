@@ -22,10 +22,11 @@ from rolloutdeck import wire
 from rollouts import compare as comparing
 from rollouts.cells import LETTERS, Cell
 from rollouts.errors import BadInput
-from rollouts.models import Run
+from rollouts.models import Run, Step
 
 PANELS = {"compare": "compare/result.html"}
 MOST_RUNS = 60
+MOST_PARTNERS = 8
 ROWS = 50
 NAMES = ("of", "split", "only", "start", "sel", "nth", "diff")
 
@@ -104,7 +105,25 @@ def picker(request: HttpRequest, found: Sequence[Cell], asked: Asked) -> dict[st
         fields = [("A", newest[0], ""), ("B", newest[1], "")]
     elif len(fields) < len(LETTERS):
         fields.append((LETTERS[len(fields)], None, ""))
-    return {"runs": runs, "fields": fields, "several": len({run.project_id for run in runs}) > 1}
+    several = len({run.project_id for run in runs}) > 1
+    return {"runs": runs, "fields": fields, "several": several, "partners": partners(found, runs, asked)}
+
+
+def partners(found: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> list[tuple[str, str, str]]:
+    """(run, step, link) of what one step is mostly compared with: the latest steps of the project's newest runs that
+    have its split, and the first step of its own run."""
+    if len(found) != 1:
+        return []
+    [cell] = found
+    here, split = f"{cell.run.uid}@{cell.asked}", cell.step.split
+    steps = Step.objects.filter(split=split, superseded=False)
+    others = [run for run in runs if run.project_id == cell.run.project_id and run != cell.run]
+    having = set(steps.filter(run__in=others).values_list("run_id", flat=True).distinct())
+    words = [(run, "latest") for run in others if run.pk in having][:MOST_PARTNERS]
+    first = steps.filter(run=cell.run).order_by("step").values_list("step", flat=True).first()
+    if first is not None and first != cell.step.step:
+        words.insert(0, (cell.run, str(first)))
+    return [(run.name, step, asked.link(of=f"{here},{run.uid}@{step}", split=split)) for run, step in words]
 
 
 def refused(runs: Sequence[Run], of: str) -> list[tuple[str, Run | None, str]]:

@@ -2,12 +2,8 @@
 import "./frame.js";
 import "./keys.js";
 import "./doorbell.js";
-import "./reader.js";
-import "./sample.js";
-import "./flags.js";
 import "./findings.js";
 import "./pins.js";
-import "./board.js";
 import "./go.js";
 import "./links.js";
 
@@ -17,3 +13,4 @@ if (document.querySelector("[data-charts]")) import("./charts.js");
 if (document.getElementById("q-choices")) import("./query.js");
 if (document.querySelector("[data-history]")) import("./history.js");
 if (document.querySelector("[data-feed-cards]")) import("./feed.js");
+if (document.getElementById("board")) import("./board.js");

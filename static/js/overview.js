@@ -1,6 +1,20 @@
 // The overview's links keep what the script has written into the address meanwhile; the map of prompts by arrow keys.
-import { address } from "./panel.js";
+import { say } from "./frame.js";
+import { address, ask, settled } from "./panel.js";
 import "./popover.js";
+
+document.getElementById("over")?.addEventListener("toggle", async (event) => {
+  const list = document.getElementById("overlay");
+  if (!event.target.open || list.dataset.read) return;
+  list.dataset.read = "true";
+  try {
+    list.innerHTML = (await ask(list, location.href)) ?? "";
+    settled(list);
+  } catch {
+    delete list.dataset.read;
+    say("The runs could not be read; the server does not answer.");
+  }
+});
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-set]");

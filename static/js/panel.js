@@ -27,7 +27,7 @@ export async function ask(panel, url, { signal, quiet = false } = {}) {
 // Morphs, so that focus, scroll, half-typed text and open boxes stay.
 export function place(panel, html) {
   window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: keep } });
-  window.htmx.process(panel);
+  window.htmx?.process(panel);
   settled(panel);
 }
 

@@ -32,7 +32,7 @@ const paneAddress = (id, extra = {}) => address({ q: parameter("q"), ...Object.f
 // Another sample, or the same in another way; `extra` names what changes of `READING`.
 export async function show(id, extra = {}, byPerson = true) {
   loading?.abort();
-  loading = new AbortController();
+  const { signal } = (loading = new AbortController());
   const same = !id || id === chosen;
   const url = paneAddress(id ?? chosen, extra);
   if (!same) {
@@ -44,8 +44,8 @@ export async function show(id, extra = {}, byPerson = true) {
     page?.classList.add("reading");
   }
   try {
-    const html = ready.get(url) ?? (await ask(pane, url, { signal: loading.signal }));
-    if (html == null) return;
+    const html = (await ready.get(url)) ?? (await ask(pane, url, { signal }));
+    if (html == null || signal.aborted) return;
     ready.delete(url);
     pane.innerHTML = html;
     window.htmx.process(pane);
@@ -65,16 +65,29 @@ function write(changes) {
   else writing = setTimeout(now, 100);
 }
 
-// The next row's text is there before its key is pressed.
+// The texts of the rows around are there, or on their way, before their key is pressed.
 function ahead() {
   if (!page) return;
-  const next = current()?.nextElementSibling?.dataset.id;
-  if (!next) return;
-  const url = paneAddress(next);
-  if (ready.has(url)) return;
-  ask(pane, url, { quiet: true }).then((html) => html && ready.set(url, html), () => {});
+  const row = current();
+  for (const near of [row?.nextElementSibling, row?.nextElementSibling?.nextElementSibling, row?.previousElementSibling]) {
+    if (!near?.dataset.id) continue;
+    const url = paneAddress(near.dataset.id);
+    if (!ready.has(url)) ready.set(url, ask(pane, url, { quiet: true }).catch(() => null));
+  }
   while (ready.size > AHEAD) ready.delete(ready.keys().next().value);
 }
+
+// Another query or order: what is read is the first of what was found, with its hits marked.
+const asked = () => parameter("q") + "\n" + parameter("sort");
+let answered = asked();
+
+document.addEventListener("htmx:afterSettle", (event) => {
+  if (!page || event.target.id !== "result" || asked() === answered) return;
+  answered = asked();
+  ready.clear();
+  const first = rows()[0]?.dataset.id;
+  if (first && !pane.contains(document.activeElement)) show(first, {}, false);
+});
 
 export function move(by) {
   const all = rows();
@@ -85,6 +98,8 @@ export function move(by) {
   if (all.length - at < 10) document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" }), row.scrollIntoView({ block: "nearest" });
   show(row.dataset.id);
 }
+
+setTimeout(ahead, 300); // after what the page itself needs
 
 // --- clicks -----------------------------------------------------------------------------------------------------------
 

@@ -290,3 +290,20 @@ def test_a_setting_that_is_another_than_the_firsts_stands_out(project: Project, 
     client.force_login(mate)
     shown = page(client, "of=" + ",".join(f"{run.uid}@1" for run in runs))
     assert shown.count("wrap-any other") == 1 and "1 setting differs" in shown
+
+
+def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
+    run: Run, project: Project, client: Client, mate: User
+) -> None:
+    other, trained = (make.run(project, name, uid=name) for name in ("other", "trained"))
+    evaluated(other, 7, right=bool)
+    evaluated(trained, 7, right=bool, split="train")
+    elsewhere = make.run(make.project("elsewhere"), "strange", uid="strange")
+    evaluated(elsewhere, 7, right=bool)
+    client.force_login(mate)
+    offered = re.findall(r'class="chip" href="([^"]*)"', page(client, f"of={run.uid}@2&split=eval"))
+    assert [html.unescape(link) for link in offered] == [
+        f"?of={run.uid}@2,{run.uid}@1&split=eval",
+        f"?of={run.uid}@2,other@latest&split=eval",
+    ]
+    assert "Both right" in page(client, html.unescape(offered[1])[1:])

@@ -96,7 +96,9 @@ def test_markdown_keeps_math_brackets_for_the_page() -> None:
     assert r"\[ x^2 \]" in views.rendered(r"\[ x^2 \]")
 
 
-def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(project: Project, client: Client, mate: User) -> None:
+def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
+    project: Project, client: Client, mate: User
+) -> None:
     run = make.run(project)
     indexed(run, lines(generation(response="#### 1 and on\n" * 150_000)))
     client.force_login(mate)

@@ -87,10 +87,10 @@ def test_each_token_has_its_text_where_the_tokenizer_is_known(run: Run, signed_i
 
 def test_the_token_view_shows_mask_log_probs_and_text(run: Run, signed_in: Client) -> None:
     sample = joined(run)
-    shown = page(signed_in, f"/samples/{sample.pk}/?view=tokens")
-    assert all(f">{name}</th>" in shown for name in ("id", "logprob", "mask")) and ">text</th>" not in shown
+    shown = page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
+    assert all(f">{name}</th>" in shown for name in ("id", "log-prob", "mask")) and ">text</th>" not in shown
     tokenizer(run)
-    assert ">text</th>" in page(signed_in, f"/samples/{sample.pk}/?view=tokens")
+    assert ">text</th>" in page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
 
 
 def test_a_step_says_how_many_of_its_samples_have_tokens(run: Run, signed_in: Client) -> None:

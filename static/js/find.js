@@ -10,12 +10,8 @@ let pane, text, hits, at;
 const bar = () => pane?.querySelector("form[data-find]");
 const field = () => bar().querySelector("input");
 
-export function open(where, words = getSelection().toString().slice(0, 200)) {
+export function open(where) {
   pane = where;
-  bar().hidden = false;
-  if (words) field().value = words;
-  field().focus();
-  field().select();
   look(0);
 }
 

@@ -30,9 +30,20 @@ export function next(selector) {
   return found;
 }
 
+// The field has the focus before its script is there: what is typed at once must not be taken for keys.
+function type() {
+  const words = getSelection().toString().slice(0, 200);
+  const form = pane.querySelector("form[data-find]");
+  const field = form.querySelector("input");
+  form.hidden = false;
+  if (words) field.value = words;
+  field.focus();
+  field.select();
+}
+
 const CLICKS = {
   "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
-  "[data-find-open]": () => find((bar) => bar.open(pane)),
+  "[data-find-open]": () => (type(), find((bar) => bar.open(pane))),
   "[data-next-change]": () => next(".diff :is(del, ins)") ?? say("That was the last change"),
   "[data-copy-from]": (button) => copied(button.dataset.copyFrom),
 };

@@ -118,7 +118,8 @@ def undo(run: Run, by: User) -> Undone:
 
 def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
     """The step of each sample, its row locked. Raises NotThere."""
-    steps = dict(Sample.objects.filter(pk__in=sample_ids, step__run=run).values_list("pk", "step"))
+    asked = [pk for pk in sample_ids if pk.isascii() and pk.isprintable()]  # PostgreSQL takes no NUL and no half pair
+    steps = dict(Sample.objects.filter(pk__in=asked, step__run=run).values_list("pk", "step"))
     if missing := [pk for pk in sample_ids if pk not in steps]:
         raise NotThere(f"There is no sample {missing[0][:60]} in {run.name}.", "samples")
     hold(set(steps.values()))

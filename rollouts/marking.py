@@ -1,14 +1,15 @@
 """Flagging as people do it at a table: one sample or thousands in one act, and the act undone by one key.
 
-Every act is a `Marking`, which holds what each flag was before and what the act left. Undoing puts back only what is
-still as the act left it: what somebody changed since stays.
+Every act is a `Marking`, which holds what each flag was before and what the act left. Undoing puts back only what
+nobody has touched since: also what was changed and changed back stays. A flag that is put back has its old time of
+change again, so that the act before it can be undone too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -27,6 +28,7 @@ MOST_AT_ONCE = 2000
 REMEMBERED = timedelta(days=1)  # how long an act can be undone
 
 State = list[Any]  # [label, text, withdrawn]
+Was = tuple[Flag, State | None, str | None]  # as the act left it; its state before, and when that was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +74,25 @@ def mark(
     ]
     after: State = [label, text, False]
     changed = [flag for flag in standing.values() if state(flag) != after]
-    before = {flag.pk: state(flag) for flag in changed}
+    before: list[Was] = [(flag, state(flag), written(flag)) for flag in changed]
     for flag in changed:
-        put(flag, after, None)
+        put(flag, after, timezone.now())
     made = Flag.objects.bulk_create(new)
     Flag.objects.bulk_update(changed, ["label", "text", "withdrawn_at", "updated_at"])
     told(run, {steps[flag.sample] for flag in [*made, *changed]})
     said = f"{named(run, label, reason)} on {samples_said(len(wanted))}"
-    return kept(run, by, said, [*((flag.pk, None) for flag in made), *before.items()], after)
+    return kept(run, by, said, [*((flag, None, None) for flag in made), *before], after)
 
 
 @transaction.atomic
 def take_back(flag: Flag, by: User) -> Marking:
     """`flags.withdraw`, so that it can be undone."""
-    before = state(flag)
+    hold({flag.step_id})
+    flag.refresh_from_db()
+    before, since = state(flag), written(flag)
     flag = flags.withdraw(flag, by)
     said = f"withdrawal of {named(flag.run, flag.label, flag.reason)}"
-    return kept(flag.run, by, said, [(flag.pk, before)] if state(flag) != before else [], state(flag))
+    return kept(flag.run, by, said, [(flag, before, since)] if state(flag) != before else [], state(flag))
 
 
 @transaction.atomic
@@ -100,13 +104,14 @@ def undo(run: Run, by: User) -> Undone:
     act = newest.order_by("-created_at", "-pk").first()
     if act is None:
         raise NotThere("There is nothing of yours to undo in this run; acts of the last day can be undone.")
-    past, left = dict(act.before["was"]), act.before["left"]
+    past, left = {pk: rest for pk, *rest in act.before["was"]}, act.before["left"]
     rows = Flag.objects.filter(pk__in=past).order_by("pk")
     hold(set(rows.values_list("step", flat=True)))
     now = timezone.now()
-    still = [flag for flag in rows if state(flag) == left]
+    still = [flag for flag in rows if state(flag) == left and written(flag) == past[flag.pk][0]]
     for flag in still:
-        put(flag, past[flag.pk] or [flag.label, flag.text, True], now)
+        _, before, since = past[flag.pk]
+        put(flag, before or [flag.label, flag.text, True], datetime.fromisoformat(since) if since else now)
     Flag.objects.bulk_update(still, ["label", "text", "withdrawn_at", "updated_at"])
     act.undone_at = now
     act.save(update_fields=["undone_at"])
@@ -135,10 +140,15 @@ def state(flag: Flag) -> State:
     return [flag.label, flag.text, flag.withdrawn_at is not None]
 
 
-def put(flag: Flag, wanted: State, now: datetime | None) -> None:
+def written(flag: Flag) -> str:
+    """When it was last changed, to the microsecond."""
+    return flag.updated_at.astimezone(UTC).isoformat()
+
+
+def put(flag: Flag, wanted: State, at: datetime) -> None:
     flag.label, flag.text = wanted[0], wanted[1]
-    flag.withdrawn_at = (now or timezone.now()) if wanted[2] else None
-    flag.updated_at = now or timezone.now()
+    flag.withdrawn_at = at if wanted[2] else None
+    flag.updated_at = at
 
 
 def told(run: Run, step_ids: set[int]) -> None:
@@ -152,10 +162,11 @@ def told(run: Run, step_ids: set[int]) -> None:
         live.changed(run)
 
 
-def kept(run: Run, by: User, said: str, was: list[tuple[int, State | None]], left: State) -> Marking:
+def kept(run: Run, by: User, said: str, was: list[Was], left: State) -> Marking:
     """Writes the act down, unless it changed nothing; acts that can no longer be undone are forgotten."""
     Marking.objects.filter(user=by, created_at__lt=timezone.now() - REMEMBERED).delete()
-    act = Marking(run=run, user=by, said=said[:200], before={"was": [list(one) for one in was], "left": left})
+    rows = [[flag.pk, written(flag), before, since] for flag, before, since in was]
+    act = Marking(run=run, user=by, said=said[:200], before={"was": rows, "left": left})
     if was:
         act.save()
     return act

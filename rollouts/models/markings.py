@@ -11,8 +11,9 @@ from rollouts.models.runs import Run
 class Marking(models.Model):
     """One person's act on the flags of one run's samples, few or many: what `undo` puts back.
 
-    `said` names it in words. `before` is {"was": [[flag id, its state, or null for a new one]], "left": the state in
-    which the act left them all}; a state is [label, text, withdrawn].
+    `said` names it in words. `before` is {"was": [[flag id, its `updated_at` as the act left it, its state before the
+    act, its `updated_at` then; both null for a new one]], "left": the state in which the act left them all}; a state
+    is [label, text, withdrawn].
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="markings")

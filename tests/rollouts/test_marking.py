@@ -102,6 +102,37 @@ def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
     assert counted(run) == [1, 0]
 
 
+def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Run, mate: User, owner: User) -> None:
+    first = samples(run)[0]
+    flag = flags.raise_flag(first, mate, text="why")
+    marking.take_back(flag, owner)
+    flags.raise_flag(first, mate, text="why")
+    flags.withdraw(flag, mate)
+    undone = marking.undo(run, owner)
+    assert (undone.flags, undone.kept) == (0, 1)
+    assert (flags.flags_of([first]), counted(run)) == ({}, [0, 0])
+
+
+def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, mate: User, owner: User) -> None:
+    first = samples(run)[0]
+    marking.mark(run, [first], mate)
+    marking.mark(run, [first], mate, text="looped")
+    marking.take_back(Flag.objects.get(), owner)
+    undone = [marking.undo(run, by) for by in (owner, mate, mate)]
+    assert [(one.flags, one.kept) for one in undone] == [(1, 0)] * 3
+    assert flags.flags_of([first]) == {}
+
+
+def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User, owner: User) -> None:
+    first = samples(run)[0]
+    seen = flags.raise_flag(first, mate)
+    flags.withdraw(Flag.objects.get(), mate)
+    assert marking.take_back(seen, owner).pk is None
+    with pytest.raises(NotThere):
+        marking.undo(run, owner)
+    assert flags.flags_of([first]) == {}
+
+
 def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long_ago(
     run: Run, project: Project, mate: User, owner: User
 ) -> None:

@@ -28,6 +28,7 @@ MOST_NOTE: Final = 50_000
 MOST_EXHIBITS: Final = 200
 MOST_QUOTES: Final = 100  # of one sample
 TOPIC: Final = "findings"
+GONE: Final = "This exhibit is gone; somebody took it out."
 
 
 def begin(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
@@ -95,14 +96,21 @@ def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any
     further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
     if len(kept["quotes"]) + len(further) > MOST_QUOTES:
         raise BadInput(f"A sample may have {MOST_QUOTES} quotes in a finding.", "quotes")
-    said = noted(words, "words")
-    if further or (said and said not in shown.words):
+    said = further_words(shown, words)
+    if further or said != shown.words:
         kept["quotes"] += further
-        shown.held = json.dumps(kept)
-        shown.words = "\n\n".join(dict.fromkeys(part for part in (shown.words, said) if part))
+        shown.held, shown.words = json.dumps(kept), said
         shown.save(update_fields=["held", "words"])
         touched(finding)
     return shown
+
+
+def further_words(shown: Exhibit, words: Any) -> str:
+    """The exhibit's words with these after them, unless they stand there already. Raises BadInput."""
+    said = noted(words, "words")
+    if said in shown.words:
+        return shown.words
+    return noted("\n\n".join(part for part in (shown.words, said) if part), "words")
 
 
 def show_query(
@@ -134,13 +142,24 @@ def show_charts(
 
 
 @transaction.atomic
-def say(exhibit: Exhibit, by: User, words: Any) -> Exhibit:
-    """What stands beside the exhibit, in somebody's words."""
-    row = held(exhibit.finding)
-    exhibit.words = noted(words, "words")
-    exhibit.save(update_fields=["words"])
-    touched(row)
-    return exhibit
+def say(exhibit: Exhibit, by: User, words: Any, *, began: Any = None) -> Exhibit:
+    """What stands beside the exhibit, in somebody's words, who began with the words `began`; None does not ask.
+
+    Raises BadInput, NotThere when it was taken out, and Outdated when other words stand there than he began with.
+    """
+    finding = held(exhibit.finding)
+    row: Exhibit | None = finding.exhibits.filter(pk=exhibit.pk).first()
+    if row is None:
+        raise NotThere(GONE)
+    wanted = noted(words, "words")
+    if wanted == row.words:
+        return row
+    if began is not None and noted(began, "began") != row.words:
+        raise Outdated("Somebody else has changed these words since you opened them; nothing was saved.", "began")
+    row.words = wanted
+    row.save(update_fields=["words"])
+    touched(finding)
+    return row
 
 
 @transaction.atomic
@@ -150,7 +169,7 @@ def move(exhibit: Exhibit, by: User, places: int) -> None:
     order = list(row.exhibits.all())
     at = next((at for at, one in enumerate(order) if one.pk == exhibit.pk), None)
     if at is None:
-        raise NotThere("This exhibit is gone; somebody took it out.")
+        raise NotThere(GONE)
     order.insert(min(max(at + places, 0), len(order) - 1), order.pop(at))
     for place, one in enumerate(order):
         one.place = place
@@ -175,9 +194,16 @@ def held(finding: Finding, *, removed: bool = False) -> Finding:
 
 
 def once(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any) -> Exhibit:
-    """The exhibit that holds exactly this, so that a form sent twice shows it once."""
-    same = finding.exhibits.filter(kind=kind, held=json.dumps(new)).first()
-    return same or added(finding, kind, run, new, by, words)
+    """The exhibit that holds exactly this, so that a form sent twice shows it once; other words join those it has."""
+    same: Exhibit | None = finding.exhibits.filter(kind=kind, held=json.dumps(new)).first()
+    if same is None:
+        return added(finding, kind, run, new, by, words)
+    said = further_words(same, words)
+    if said != same.words:
+        same.words = said
+        same.save(update_fields=["words"])
+        touched(finding)
+    return same
 
 
 def added(
@@ -221,4 +247,4 @@ def noted(note: Any, field: str) -> str:
         raise BadInput(f"`{field}` must be text of at most {MOST_NOTE:,} characters.", field)
     if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in note):
         raise BadInput(f"`{field}` holds a character that is no text (NUL or half a pair).", field)
-    return note.replace("\r\n", "\n").strip()
+    return note.replace("\r\n", "\n").replace("\r", "\n").strip()

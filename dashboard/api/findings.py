@@ -131,14 +131,20 @@ class OneExhibit(APIView):
     """One exhibit."""
 
     scopes = {"PATCH": "annotate", "DELETE": "annotate"}
-    takes: ClassVar[Takes] = {"PATCH": {"words": "What it shows, Markdown.", "move": "Places down; up where negative."}}
+    takes: ClassVar[Takes] = {
+        "PATCH": {
+            "words": "What it shows, Markdown.",
+            "began": "The words that you read; 412 when somebody has changed them since.",
+            "move": "Places down; up where negative.",
+        }
+    }
 
     def patch(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Change the `words` beside it, or `move` it."""
         data = told(request, self)
         row, by = exhibit_or_404(request, pk, exhibit_pk), access.person(request)
         if "words" in data:
-            row = findings.say(row, by, data["words"])
+            row = findings.say(row, by, data["words"], began=data.get("began"))
         if move := number(data.get("move"), "move", least=-findings.MOST_EXHIBITS, most=findings.MOST_EXHIBITS):
             findings.move(row, by, move)
             row.refresh_from_db()

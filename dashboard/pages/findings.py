@@ -15,7 +15,7 @@ from dashboard import access
 from dashboard.pages import opened, panels, said, shown_finding
 from dashboard.pages.markdown import rendered
 from rollouts import findings
-from rollouts.errors import RolloutError
+from rollouts.errors import NotThere, RolloutError
 from rollouts.models import Exhibit, Finding
 from rollouts.words import number
 
@@ -117,7 +117,7 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
-    """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it."""
+    """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it, as `edit` does."""
     rows = Exhibit.objects.filter(finding__in=visible(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
@@ -126,13 +126,17 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
     by, wanted = opened.person(request), request.POST.get("do")
     try:
         if wanted == "words":
-            findings.say(row, by, request.POST.get("words", ""))
+            findings.say(row, by, request.POST.get("words", ""), began=request.POST.get("began"))
         elif wanted == "out":
             findings.take_out(row, by)
         else:
             findings.move(row, by, -1 if wanted == "up" else 1)
     except RolloutError as error:
-        return said.refused(request, error, "finding", row.finding_id)
+        if isinstance(error, NotThere) or wanted != "words" or said.by_script(request):
+            return said.refused(request, error, "finding", row.finding_id)
+        spoken = {"pk": row.pk, "words": request.POST.get("words", ""), "problem": str(error)}
+        shown = {**context(request, finding_of(request, row.finding_id)), "spoken": spoken}
+        return render(request, "findings/finding.html", shown, status=400)
     return said.done(request, "Saved.", "finding", row.finding_id)
 
 

@@ -109,6 +109,16 @@ def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
             assert who(method, path, data).status_code == does, (method, path)
 
 
+def test_words_that_have_changed_since_they_were_read_are_not_overwritten(
+    ask: Ask, run: Run, mate: User, finding: Finding
+) -> None:
+    here = f"findings/{finding.pk}/exhibits/{findings.show_query(finding, run, mate).pk}/"
+    assert ask("PATCH", here, {"words": "first", "began": ""}).json()["words"] == "first"
+    assert ask("PATCH", here, {"words": "second", "began": ""}).status_code == 412
+    assert ask("PATCH", here, {"words": "second", "began": 5}).status_code == 400
+    assert ask("PATCH", here, {"words": "third"}).json()["words"] == "third"
+
+
 def test_many_samples_are_flagged_all_or_none(ask: Ask, run: Run) -> None:
     ids = [row["id"] for row in ask("GET", f"samples/?run={run.uid}").json()["results"]]
     told = ask("POST", "flags/", {"samples": ids, "reason": "other"})

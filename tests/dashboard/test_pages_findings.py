@@ -165,6 +165,19 @@ def test_exhibits_are_moved_taken_out_and_spoken_of(run: Run, reader: Client, fi
     assert list(finding.exhibits.all()) == [second]
 
 
+def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, finding: Finding, mate: User) -> None:
+    exhibit = findings.show_sample(finding, sample(run), mate, words='a "b"')
+    here = f"/findings/exhibits/{exhibit.pk}/"
+    assert 'name="began" value="a &quot;b&quot;"' in page(reader, f"/findings/{finding.pk}/")
+    form = {"do": "words", "began": 'a "b"'}
+    assert reader.post(here, {**form, "words": "first"}).status_code == 303
+    answer = reader.post(here, {**form, "words": "my half hour of work"})
+    text = answer.content.decode()
+    assert (answer.status_code, Exhibit.objects.get().words) == (400, "first")
+    assert "Somebody else has changed" in text and "my half hour of work</textarea>" in text
+    assert 'name="began" value="first"' in text, "the next save knows what stands there"
+
+
 def test_a_removed_finding_leaves_the_list_and_can_be_restored(reader: Client, finding: Finding) -> None:
     remove = f"/findings/{finding.pk}/remove/"
     reader.post(remove)

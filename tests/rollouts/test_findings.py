@@ -175,6 +175,34 @@ def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User
         findings.move(second, mate, 1)
 
 
+def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, finding: Finding, mate: User) -> None:
+    exhibit = findings.show_sample(finding, sample(run), mate, words="one\r\ntwo")
+    other = Exhibit.objects.get()
+    findings.say(exhibit, mate, "his", began="one\r\ntwo")
+    with pytest.raises(Outdated, match="Somebody else has changed these words"):
+        findings.say(other, mate, "hers", began="one\r\ntwo")
+    assert findings.say(other, mate, "his", began="one\r\ntwo").words == "his", "the same again"
+    assert findings.say(other, mate, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
+
+
+def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Finding, mate: User) -> None:
+    exhibit = findings.show_sample(finding, sample(run), mate)
+    findings.take_out(Exhibit.objects.get(), mate)
+    with pytest.raises(NotThere, match="somebody took it out"):
+        findings.say(exhibit, mate, "late")
+
+
+def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, finding: Finding, mate: User) -> None:
+    series.append(run, make.attempt(run), [Point(1, {"loss": 1.0})])
+    for words in ("why", "", "and this", "why"):
+        findings.show_query(finding, run, mate, words=words)
+        findings.show_charts(finding, [run], ["loss"], mate, words=words)
+        findings.show_sample(finding, sample(run), mate, quotes=[quote(sample(run), "#### 4")], words=words)
+    assert [one.words for one in finding.exhibits.all()] == ["why\n\nand this"] * 3
+    with pytest.raises(BadInput, match="at most 50,000"):
+        findings.show_query(finding, run, mate, words="x" * findings.MOST_NOTE)
+
+
 def test_a_removed_finding_takes_nothing_in_until_it_is_restored(run: Run, finding: Finding, mate: User) -> None:
     findings.remove(finding, mate)
     findings.remove(finding, mate)

@@ -59,11 +59,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where is asked: everything there, and what the other terms of the query leave of it."""
+    """Where is asked: everything there, and what the other terms of the query leave of it; `alone` without any."""
 
     every: search.Found
     rest: search.Found
     counting: bool
+    alone: bool
 
     def left(self, terms: Iterable[str]) -> list[int | None]:
         """How many samples each term, answered by columns, would leave; None where counting would take too long."""
@@ -99,7 +100,7 @@ def placed(run: Run, rest: str, where: dict[str, Any]) -> Place:
         left = search.find(run, **where, q=rest) if counting and rest.strip() else every
     except BadInput:  # the rest is not whole either: count over everything
         left = every
-    return Place(every, left, counting)
+    return Place(every, left, counting, alone=not rest.strip())
 
 
 def term_at(q: str, at: int) -> tuple[int, int]:
@@ -233,10 +234,11 @@ def readable(term: str) -> bool:
 
 
 def of_logged(place: Place, key: Key, sign: str, typed: str) -> list[Choice]:
-    """Values of a logged key and how often they occur."""
+    """Values of a logged key, and how many samples have them where nothing else is asked and all were looked at."""
     name = keys.asked_as(key.name)
     often = keys.values(place.every.scope, key, MOST)
-    shown = [(f"{name}{sign}{value}", count if sign == "=" else None) for value, count in often]
+    whole = sign == "=" and place.alone and keys.of_all(place.every.scope, key, place.every.total)
+    shown = [(f"{name}{sign}{value}", count if whole else None) for value, count in often]
     return [Choice(text, "value", "", count) for text, count in shown if typed in text and readable(text)]
 
 

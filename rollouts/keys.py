@@ -109,6 +109,25 @@ def values(scope: Scope, key: Key, most: int) -> list[tuple[str, int]]:
     return counts.most_common(most)
 
 
+def of_all(scope: Scope, key: Key, samples: int) -> bool:
+    """Whether `values` counts each of the scope's samples once: a row is read for each, and no file was cut short."""
+    parts = newest(scope)
+    if sum(rows_of(part, stamp(part)) for part in parts) != samples:
+        return False
+    listed = (values_of(part, stamp(part), key.name, key.numeric) for part in parts)
+    return len(parts) == 1 or all(len(found) < MOST_VALUES for found in listed)
+
+
+@lru_cache(maxsize=256)
+def rows_of(part: Part, stamp: int) -> int:
+    import polars as pl
+
+    try:
+        return int(opened(part)[0].select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):
+        return 0
+
+
 @lru_cache(maxsize=256)
 def values_of(part: Part, stamp: int, name: str, numeric: bool) -> tuple[tuple[str, int], ...]:
     import polars as pl

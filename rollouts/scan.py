@@ -43,7 +43,11 @@ class Patience:
     def ends(self, left: Sequence[Part]) -> bool:
         """Whether to stop before `left`; a file of which the steps are not known has to be read."""
         newest = None if any(part.newest is None for part in left) else max(part.newest or 0 for part in left)
-        if newest is None or monotonic() - self.began < self.seconds:
+        if newest is None:
+            return False
+        if self.horizon is not None and newest <= self.horizon:  # another scan of the same search ended here
+            return True
+        if monotonic() - self.began < self.seconds:
             return False
         if self.beyond is not None and newest >= self.beyond:
             return False
@@ -78,6 +82,11 @@ def dumps_of(scope: Scope) -> QuerySet[Dump]:
     return live.filter(inside)
 
 
+def several(scope: Scope) -> bool:
+    """Whether any sample has more than one body."""
+    return dumps_of(scope).filter(Exists(Sighting.objects.filter(dump=OuterRef("pk")))).exists()
+
+
 def parts(scope: Scope) -> list[Part]:
     """The body files of the scope's dumps, newest step first."""
     dumps = dumps_of(scope).order_by(F("step").desc(nulls_first=True), "-pk")
@@ -103,7 +112,7 @@ def joined(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int
 
 
 def matching(scope: Scope, node: Node, progress: Progress | None = None, patience: Patience | None = None) -> list[str]:
-    """Ids of the samples whose bodies answer `node`; some may lie outside the scope.
+    """Ids of the samples of which any body answers `node`; some may lie outside the scope.
 
     `progress` is told (files read, files, ids so far). Raises BadQuery for a key that no body has, StorageUnavailable.
     """

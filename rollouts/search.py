@@ -105,7 +105,7 @@ def find(
     scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root)
     samples = scope.samples()
     if query.root is not None:
-        samples = samples.filter(answered(query.root, scope, progress, patience))
+        samples = samples.filter(Asked(scope, progress, patience).answered(query.root))
     horizon = patience.horizon if patience else None
     if horizon is not None:
         samples = samples.filter(step__step__gt=horizon)
@@ -131,16 +131,41 @@ def ordered(ordering: str) -> tuple[Any, ...]:
     return (*columns, "pk")
 
 
-def answered(node: Node, scope: Scope, progress: scan.Progress | None, patience: scan.Patience | None) -> Q:
-    """The whole query as one condition; neighbouring terms about bodies are scanned together."""
-    if all(isinstance(leaf, BODY) for leaf in leaves(node)):
-        return Q(pk__among=scan.matching(scope, node, progress, patience))
-    if isinstance(node, Not):
-        return ~answered(node.part, scope, progress, patience)
-    if not isinstance(node, And | Or):
-        return condition(node, scope)
-    bodies = [part for part in node.parts if all(isinstance(leaf, BODY) for leaf in leaves(part))]
-    others = [part for part in node.parts if part not in bodies]
-    parts: list[Node] = [*others, *([type(node)(tuple(bodies))] if bodies else [])]
-    joined = Q.AND if isinstance(node, And) else Q.OR
-    return Q(*(answered(part, scope, progress, patience) for part in parts), _connector=joined)
+@dataclass
+class Asked:
+    """Turns a whole query into one condition; what is asked of bodies is scanned in as few passes as can be."""
+
+    scope: Scope
+    progress: scan.Progress | None = None
+    patience: scan.Patience | None = None
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether a sample may have several bodies. It has what any of them says, so one body alone denies nothing."""
+        return scan.several(self.scope)
+
+    def answered(self, node: Node) -> Q:
+        if self.at_once(node):
+            return Q(pk__among=scan.matching(self.scope, node, self.progress, self.patience))
+        if isinstance(node, Not):
+            return ~self.answered(node.part)
+        if not isinstance(node, And | Or):
+            return condition(node, self.scope)
+        kind = Q.AND if isinstance(node, And) else Q.OR
+        return Q(*(self.answered(part) for part in self.gathered(node)), _connector=kind)
+
+    def gathered(self, node: And | Or) -> list[Node]:
+        """The parts, those about bodies as one where a single scan answers them."""
+        bodies = [part for part in node.parts if self.at_once(part)]
+        if not bodies or not self.at_once(together := type(node)(tuple(bodies))):
+            return list(node.parts)
+        return [*(part for part in node.parts if part not in bodies), together]
+
+    def at_once(self, node: Node) -> bool:
+        """Whether one scan answers it."""
+        return all(isinstance(leaf, BODY) for leaf in leaves(node)) and (in_any(node) or not self.apart)
+
+
+def in_any(node: Node) -> bool:
+    """Whether it holds of a sample as soon as it holds of one of its bodies."""
+    return isinstance(node, BODY) or (isinstance(node, Or) and all(map(in_any, node.parts)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts import artifact_dumps, blobs, bodies, index, search, storage
+from rollouts import artifact_dumps, blobs, bodies, index, scan, search, storage
 from rollouts.models import Artifact, Dump, Project, Run, Sample, Sighting, Step
 from tests import make
 from tests.rollouts.pushing import DUMPS, indexed, push, rows
@@ -106,6 +106,59 @@ def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None
     assert 0 < len(right) < 32
     assert {one.id for one in search.find(run, step=1, q="acc=1").samples} == right
     assert {one.id for one in search.find(run, q="acc=0").samples} == set(told(run)) - right
+
+
+def joined(run: Run) -> tuple[set[str], dict[str, bodies.Body]]:
+    """All samples of a step with a joined batch, and what is known of each."""
+    indexed(run, V1_TEXT)
+    ready(run, V1, role="rollout_tq")
+    worked(run)
+    read = bodies.read(rows(run))
+    return set(read), read
+
+
+def found(run: Run, q: str) -> set[str]:
+    here = {one.id for one in search.find(run, step=1, q=q).samples}
+    assert here == {one.id for one in search.find(run, q=q).samples}
+    return here
+
+
+def test_a_negation_finds_the_samples_of_which_no_body_says_it(run: Run) -> None:
+    every, read = joined(run)
+    right = {pk for pk, body in read.items() if body.rewards["acc"] == 1}
+    said = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
+    assert 0 < len(right) < 32 and 0 < len(said) < 32
+    assert found(run, "-acc=1") == found(run, "acc!=1") == every - right
+    assert found(run, '-"*"') == every - said
+    assert found(run, "-num_turns=2") == found(run, "-user") == set()
+    assert found(run, '-(acc=1 or "*")') == every - right - said
+    assert found(run, '-(acc=1 "*")') == every - (right & said)
+    assert found(run, '"*" -(acc=1 or -num_turns=2)') == said - right
+    assert found(run, '-acc=1 or (score>0 -(-"*"))') == (every - right) | {
+        pk for pk in said if (read[pk].score or 0) > 0
+    }
+
+
+def test_terms_of_which_each_is_said_by_another_body_hold_together(run: Run) -> None:
+    every, read = joined(run)
+    said = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
+    assert found(run, '"*" num_turns=2') == said
+    assert found(run, 'num_turns=2 ("*" or quokka)') == said
+    assert found(run, "num_turns=2 user") == every
+
+
+def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    matching = scan.matching
+
+    def told(scope: Any, node: Any, *more: Any) -> list[str]:
+        asked.append(node)
+        return matching(scope, node, *more)
+
+    monkeypatch.setattr(scan, "matching", told)
+    indexed(run, V1_TEXT)
+    found(run, '"*" -(index=1 or -user) score>0')
+    assert len(asked) == 2  # of the step, and of the run
 
 
 def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_permuted(run: Run) -> None:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rollouts import completion, search
+from rollouts.keys import MOST_FILES
 from rollouts.models import Project, Run
 from rollouts.query import BadQuery, parse
 from tests import make
@@ -73,6 +74,25 @@ def test_values_are_offered_with_what_a_comparison_leaves(run: Run) -> None:
     assert offered(run, "source:gs") == {"source:openai/gsm8k": 2}
     assert offered(run, "source:math") == {'source:"MATH level 5"': 1}
     assert offered(run, "lang=") == {"lang=zh": 2, "lang=en": 1, 'lang="say \\"x\\""': 1}
+
+
+def test_values_of_a_key_are_counted_only_where_nothing_else_is_asked(run: Run) -> None:
+    assert offered(run, "score=1 lang=") == {"lang=zh": None, "lang=en": None, 'lang="say \\"x\\""': None}
+    assert offered(run, "lang= score=1", 5)["lang=zh"] is None
+    assert offered(run, "lang= ((", 5)["lang=zh"] is None
+
+
+def test_values_of_a_key_are_not_counted_where_older_files_were_not_read(run: Run) -> None:
+    for step in range(2, 2 + MOST_FILES):
+        indexed(run, lines(generation(lang="zh")), step)
+    assert offered(run, "lang=", step=None)["lang=zh"] is None
+    assert offered(run, "lang=", step=2) == {"lang=zh": 1}
+
+
+def test_values_that_two_dumps_tell_of_the_same_samples_are_not_counted_twice(run: Run) -> None:
+    indexed(run, lines(*({**row, "late": 1} for row in ROWS)), source="again.jsonl")
+    assert search.find(run, step=1, q="lang=zh").total == 2
+    assert offered(run, "lang=")["lang=zh"] is None
 
 
 def test_full_width_signs_are_completed_like_their_twins(run: Run) -> None:

@@ -15,7 +15,7 @@ from rollouts import flags, ingest, storage
 from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.index import index, reindex
-from rollouts.models import Dump, Pin, Project, Replay, Run, Sample
+from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
 from rollouts.nodes import BadQuery
 from rollouts.scan import Part, Patience, joined, kept, parts
 from rollouts.search import ORDERINGS, facet_counts, find
@@ -32,12 +32,14 @@ ROWS: list[Row] = [
 ]
 
 
-def push(run: Run, rows: list[Row], *, step: int = 1, split: str = "train", attempt: str = "files") -> Dump:
+def push(
+    run: Run, rows: list[Row], *, step: int = 1, split: str = "train", attempt: str = "files", source: str = "file"
+) -> Dump:
     told = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
     body = "\n".join(json.dumps(row, ensure_ascii=False) for row in told).encode()
     plain = storage.incoming()
     plain.write_bytes(body)
-    header = ingest.DumpHeader(attempt, split, step, source=f"{attempt}/{split}/{step}.jsonl", format="native")
+    header = ingest.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
     dump, _ = ingest.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
     index(dump.pk)
     dump.refresh_from_db()
@@ -194,6 +196,30 @@ def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stop
     assert steps == set(range(1, 31))
     assert [done for done, _ in seen] == [8, 16, 24, 30]
     assert {total for _, total in seen} == {30}
+
+
+def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(run: Run) -> None:
+    for step in range(2, 31):
+        rows: list[Row] = [{"response": f"needle {step}", "group": "z"}, {"response": "hay", "group": "z"}]
+        push(run, rows, step=step)
+        push(run, [{**row, "late": int(row["response"] == "hay")} for row in rows], step=step, source="late")
+    beyond = None
+    while True:
+        found = find(run, q="-late=1 question", patience=Patience(0.0, beyond))
+        steps = [sample.step.step for sample in found.samples]
+        if found.horizon is None:
+            break
+        assert sorted(steps) == list(range(found.horizon + 1, 31))
+        assert beyond is None or found.horizon < beyond
+        beyond = found.horizon
+    assert sorted(set(steps)) == list(range(1, 31))
+    assert Sighting.objects.count() == 58
+
+
+def test_what_one_scan_of_a_search_left_out_no_other_reads() -> None:
+    patience = Patience(60.0, horizon=5)
+    assert patience.ends([Part("x", (), 5)]) and not patience.ends([Part("x", (), 6)])
+    assert patience.horizon == 5
 
 
 def test_a_key_of_old_steps_is_no_mistake_while_the_newest_are_searched(run: Run) -> None:

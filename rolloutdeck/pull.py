@@ -98,6 +98,12 @@ class Pull:
             raise BadInput(
                 f"{file.name} of {placement.entry} can't be replayed without its flagged rows: {error}."
             ) from error
+        rows = self.asking.facts.get("rows")
+        if not self.asking.repeats and isinstance(rows, int) and left_out.rows_left != rows:
+            raise BadInput(
+                f"{file.name} of {placement.entry} has {left_out.rows_left} rows without its flagged prompts, and "
+                f"{self.asking.trainer} takes {rows}: withdraw its flags, or ask for that many prompts a step."
+            )
         judge(path, file.name, self.asking)
         self._tell(excluded(placement, file, left_out, self.asking))
         return hash_of(path), path

@@ -33,10 +33,12 @@ class Rows:
     whole: bool = False
 
     def left(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts of what is left. Only those that are known change."""
+        """The facts of what is left; how many rows stays unknown where the prompts are."""
         rows, prompts = facts.get("rows"), facts.get("prompts")
-        if not isinstance(prompts, int) or not prompts:
+        if not self.prompts:
             return dict(facts)
+        if not isinstance(prompts, int) or not prompts:
+            return {name: fact for name, fact in facts.items() if name not in FEWER}
         left = {"prompts": prompts - self.prompts}
         if isinstance(rows, int):
             left["rows"] = rows * left["prompts"] // prompts

@@ -59,7 +59,8 @@ class Merged:
         self.sights: list[Sighting] = []
         self.places: dict[tuple[str, int | None], str] = {}
         self.traits: dict[str, Trait] = {}
-        self.ends: dict[str, tuple[int, str]] = {}  # trajectory -> (turn, id) of its last sample
+        # producer, group, trajectory -> (turn, id) of its last sample; each producer counts its trajectories by itself
+        self.ends: dict[tuple[str, str, str], tuple[int, str]] = {}
         self.inner: set[str] = set()
         self.judged: set[str] = set()
 
@@ -70,27 +71,28 @@ class Merged:
     def tell(self, version: Dump) -> None:
         """Its rows, each a sample of its own unless a dump before has it."""
         for row, place, trait in self.read(version):
-            if row[0] in self.rows:
+            known = self.rows.get(row[0])
+            if known is None:
+                self.rows[row[0]] = row
+                self.traits[row[0]] = trait
+                self.judged.update([row[0]] if place.judged else [])
+            else:
                 self.share(row[0], version, row, place)
-                continue
-            self.rows[row[0]] = row
-            self.traits[row[0]] = trait
-            if place.trajectory:
+            if place.trajectory and not (known and known[AT["trajectory"]]):
                 self.places.setdefault(place[:2], row[0])
-                self.follow(row[0], place)
-            if place.judged:
-                self.judged.add(row[0])
+                self.follow(row[0], version, place)
 
-    def follow(self, sample: str, place: Place) -> None:
+    def follow(self, sample: str, version: Dump, place: Place) -> None:
         """Keeps the last sample of each trajectory: by turn, else by order."""
         turn = len(self.rows) if place.turn is None else place.turn
-        last = self.ends.get(place.trajectory)
+        whose = version.producer, self.rows[sample][AT["group"]], place.trajectory
+        last = self.ends.get(whose)
         if last and last[0] > turn:
             self.inner.add(sample)
             return
         if last:
             self.inner.add(last[1])
-        self.ends[place.trajectory] = (turn, sample)
+        self.ends[whose] = (turn, sample)
 
     def conclude(self) -> None:
         """Facets of the step that is shown, and which samples a later one of their trajectory follows."""

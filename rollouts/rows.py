@@ -31,11 +31,14 @@ TYPES = {
     "tokens": pa.int64(), "truncated": pa.bool_(), "turn": pa.int64(), "judged": pa.bool_(),
 }  # fmt: skip
 # What another source of the same sample may fill in.
-FILLABLE = ("index", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected")
+FILLABLE = (
+    "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
+)  # fmt: skip
 
 MARKS = ("marked", "ended")  # of facets.Seen
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
 TAIL = 200
+MOST_NUMBER = 1e100
 
 Row = tuple[Any, ...]
 
@@ -167,9 +170,9 @@ def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) ->
         ],
         "trajectory": [short[record.trajectory or "", 80] for record in records],
         "prompt_key": list(keys),
-        "score": [record.score for record in records],
+        "score": [summed(record.score) for record in records],
         "correct": [is_correct(record) for record in records],
-        "advantage": [mean(record.advantages) for record in records],
+        "advantage": [summed(mean(record.advantages)) for record in records],
         "tokens": [token_count(record) for record in records],
         "truncated": [is_truncated(record) for record in records],
         "data_source": [short[record.data_source or "", 120] for record in records],
@@ -178,6 +181,11 @@ def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) ->
         "turn": [record.turn for record in records],
         "judged": [logged_acc(record) is not None for record in records],
     }
+
+
+def summed(number: float | None) -> float | None:
+    """A number that may stand among others in a mean; PostgreSQL squares what it averages. The body keeps any."""
+    return number if number is None or -MOST_NUMBER < number < MOST_NUMBER else None
 
 
 class Shortened(dict[tuple[str, int], str]):

@@ -87,7 +87,7 @@ def same(known: Any, wanted: str) -> bool:
     if isinstance(known, int | float) and not isinstance(known, bool):
         try:
             return float(known) == float(wanted)
-        except ValueError:
+        except (ValueError, OverflowError):
             return False
     return written(known).lower() == wanted.lower()
 

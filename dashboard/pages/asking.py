@@ -175,7 +175,7 @@ def words(query: Query) -> list[str]:
 
 def start_of(value: str) -> int:
     """`start=` of a further page of rows; anything odd is the first."""
-    return int(value) if value.isdigit() and len(value) < 9 else 0
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
 
 
 def beyond_of(value: str) -> int | None:

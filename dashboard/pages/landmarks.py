@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from dashboard.pages import roles, text
 
 MOST = 40
-MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)[^`\n]*$", re.MULTILINE)
+MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)(?!\w)[^`\n]*$", re.MULTILINE)
+MOST_LABEL = 20
 SIGNS = ("</think", "<tool_call>", "```")  # looking for them is ten times faster than for MARK
 NAMES = {"thought": "end of reasoning", "tool": "tool call", "code": "code"}
 
@@ -53,7 +54,7 @@ def marks(response: str) -> Iterator[tuple[int, str, str]]:
             inside = not inside
             if not inside:
                 continue
-        language = found.group()[3:] if kind == "code" else ""
+        language = found["code"][3:][:MOST_LABEL] if kind == "code" else ""
         yield found.start(), kind, language or NAMES[kind]
 
 

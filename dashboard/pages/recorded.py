@@ -69,7 +69,10 @@ def is_nested(value: Any) -> bool:
 def download(request: HttpRequest, pk: str) -> HttpResponse:
     """One key's value as a file, `?key=response`; without a key all of them as JSON."""
     sample = opened.sample_of(request, pk)
-    found = keys_of(bodies.read([sample])[sample.pk])
+    body = bodies.read([sample]).get(sample.pk)
+    if body is None:
+        raise Http404("The text of this sample is gone; index the run again to make it anew.")
+    found = keys_of(body)
     key = request.GET.get("key", "")
     if key and key not in found:
         raise Http404("This sample has no such key.")

@@ -228,9 +228,14 @@ def ordered(found: Sequence[Line], by: Column, *, down: bool) -> list[Line]:
     return [line for _, line in known] + [line for place, line in ranked if place is None]
 
 
+MOST_NUMBER = 10**300  # a whole number of a config may be larger than any float
+
+
 def rank(value: Any) -> tuple[int, float, str] | None:
     if value is None:
         return None
     if isinstance(value, datetime):
         return 0, value.timestamp(), ""
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value).lower())
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < MOST_NUMBER):
+        return 0, float(value), ""
+    return 1, 0.0, str(value).lower()

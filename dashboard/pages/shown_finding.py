@@ -165,11 +165,6 @@ def quoted(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
     return mark_safe("".join([*parts, text.plain(whole[at:])]))
 
 
-def bare(written: str) -> str:
-    """For an attribute, or for pasting elsewhere: what hides or turns text cannot be shown by name there."""
-    return text.ACTING.sub("\ufffd", text.HALF.sub("\ufffd", written))
-
-
 def chat(one: Shown) -> str:
     held = one.held
     if one.kind == Exhibit.Kind.SAMPLE:
@@ -181,7 +176,7 @@ def chat(one: Shown) -> str:
         lines = [f"{one.place} · {held['q'] or 'all samples'}", f"{held['total']:,} of {held['of']:,} samples{said}"]
     else:
         lines = [one.place, *(f"{name}: {last_of(picture)}" for name, picture in one.pictures)]
-    return bare("\n".join([*lines, *([one.link] if one.link else [])]))
+    return text.bare("\n".join([*lines, *([one.link] if one.link else [])]))
 
 
 def last_of(picture: charted.Picture) -> str:

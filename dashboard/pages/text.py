@@ -93,3 +93,8 @@ def reading(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeS
         parts += [plain(text[at : found.start()]), f'<mark class="{kind}">{plain(found.group())}</mark>']
         at = found.end()
     return mark_safe("".join([*parts, plain(text[at:])]))
+
+
+def bare(written: str) -> str:
+    """For an attribute, or for pasting elsewhere: what hides or turns text cannot be shown by name there."""
+    return ACTING.sub("\ufffd", HALF.sub("\ufffd", written))

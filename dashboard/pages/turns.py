@@ -72,8 +72,12 @@ def from_messages(messages: Iterable[dict[str, Any]]) -> Iterator[Turn]:
         thought = next((str(message[name]) for name in REASONING if message.get(name)), "")
         parts = [Part("reasoning", thought)] if thought else []
         parts += list(parts_of(content)) if role == "assistant" else [Part("text", content)] * bool(content)
-        parts += [call(one) for one in message.get("tool_calls") or () if isinstance(one, dict)]
+        parts += [call(one) for one in listed(message.get("tool_calls")) if isinstance(one, dict)]
         yield Turn(role, parts)
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def said(content: Any) -> str:

@@ -73,7 +73,8 @@ def diff(body: Any, asked: Reading) -> dict[str, Any]:
     other = partners.chosen(found, asked.told("vs"))
     if other is None:
         return {"partners": []}
-    there = bodies.read([other.sample])[other.sample.pk].response
+    theirs = bodies.read([other.sample]).get(other.sample.pk)
+    there = theirs.response if theirs else ""  # its file is gone: all of this one is only here
     return {
         "partners": found,
         "partner": other,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django import template
 
-from dashboard.pages import charted, shown_finding
+from dashboard.pages import charted, shown_finding, text
 from rollouts.models import Sample
 
 register = template.Library()
-register.filter("bare", shown_finding.bare)
+register.filter("bare", text.bare)
 register.filter("short", charted.short)
 
 
@@ -20,4 +20,4 @@ def chat_head(sample: Sample) -> str:
     expected = f"expected {sample.expected}" if sample.expected else ""
     facts = shown_finding.facts({**held, "data_source": sample.data_source})
     head = [step.run.name, f"{step.split} step {step.step}", shown_finding.scored(sample.score), expected, *facts]
-    return shown_finding.bare(" · ".join(one for one in head if one))
+    return text.bare(" · ".join(one for one in head if one))

@@ -421,6 +421,16 @@ def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
     assert len(left(tmp_path / "into")) == 28
 
 
+def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_has(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), exclude_flagged=True)
+    flag(old, owner, 1)
+    assert pull() == 2
+    assert "has 2 rows without its flagged prompts, and V0 takes 32" in capsys.readouterr().err
+    assert not (tmp_path / "into" / TREE / "1").exists()
+
+
 def test_a_plan_that_replays_what_is_flagged_gives_the_very_bytes(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
 ) -> None:

@@ -201,3 +201,27 @@ def raise_flag() -> Callable[..., Any]:
     from rollouts import flags
 
     return flags.raise_flag
+
+
+def turn_of(response: str, turn: int, trajectory: str = "0", **more: Any) -> dict[str, Any]:
+    return {"prompt": "a", "response": response, "group": "g", "trajectory": trajectory, "turn": turn, **more}
+
+
+def test_each_producer_counts_its_trajectories_by_itself(run: Run) -> None:
+    for rank in "12":
+        rows_of = [turn_of(f"{rank}: first", 0), turn_of(f"{rank}: last", 1)]
+        indexed(run, lines(*rows_of), source=f"rank-{rank}", producer=rank, format="native")
+    assert {sample.tail for sample in rows(run) if sample.final} == {"1: last", "2: last"}
+
+
+@pytest.mark.parametrize("order", ["plain first", "told first"])
+def test_turns_that_one_source_tells_hold_whichever_came_first(run: Run, order: str) -> None:
+    plain = lines(generation("a", "first"), generation("a", "last"))
+    told = lines(turn_of("first", 0), turn_of("last", 1))
+    sources: list[tuple[bytes, dict[str, str]]] = [(plain, {}), (told, {"source": "plugin", "format": "native"})]
+    for body, how in sources if order == "plain first" else reversed(sources):
+        indexed(run, body, **how)
+    assert [(sample.tail, sample.final, sample.trajectory) for sample in rows(run)] == [
+        ("first", False, "0"),
+        ("last", True, "0"),
+    ]

@@ -1,0 +1,85 @@
+"""Whatever stands in an address, a page answers: as if it were not said, or with a sentence."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.pages import landmarks
+from rollouts import findings
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+ODD = ("a\x00b", "²", "9" * 40, "-1", "1e999", "\u202e…", "(" * 50, ",", "@", "*" * 3000)
+NAMES = {
+    "/": ("q", "project", "sort", "group", "col", "show", "page", "status", "tag", "owner"),
+    "/runs/u1/": ("m", "smooth", "x", "runs", "attempt", "show", "closed", "split", "only", "order", "start", "log"),
+    "/runs/u1/?show=prompts": ("split", "only", "order", "start"),
+    "/runs/u1/?show=table": ("m", "runs", "attempt"),
+    "/runs/u1/charts.json": ("m", "x", "runs", "attempt", "names", "since"),
+    "/runs/u1/steps/1/": ("q", "sort", "sel", "view", "attempt", "split", "start", "beyond", "columns", "find", "vs"),
+    "/runs/u1/steps/all/": ("q", "sort", "sel", "beyond", "start"),
+    "/runs/u1/groups/1/a/": ("q", "only", "whole", "name", "diff", "sel", "attempt", "split"),
+    "/samples/ID/": ("q", "view", "vs", "by", "at", "as", "find", "attempt"),
+    "/samples/ID/?view=tokens": ("by", "at", "as"),
+    "/samples/ID/?view=diff": ("vs",),
+    "/samples/ID/file/": ("key",),
+    "/runs/u1/prompts/KEY/": ("at", "sel", "vs", "view", "split", "attempt"),
+    "/findings/": ("project", "name", "removed", "page"),
+    "/findings/add/": ("sample", "run", "step", "split", "q", "charts", "names", "runs", "attempt", "project"),
+    "/compare/": ("of", "split", "only", "start", "sel", "nth", "run", "step"),
+    "/compare/?of=u1@1,u1@2": ("only", "start", "sel", "nth", "split"),
+    "/go/": ("q", "run"),
+    "/live/": ("split", "project", "name", "before", "paused"),
+    "/pins/": ("project", "plan", "steps", "revision", "run"),
+    "/settings/math/": ("name",),
+    "/api/v1/completions/?run=u1": ("q", "at", "split", "step"),
+}
+
+
+@pytest.fixture
+def reading(project: Project, owner: User, client: Client) -> tuple[Client, Sample]:
+    run: Run = make.run(project, uid="u1")
+    for step in (1, 2):
+        indexed(run, lines({"prompt": "1+1", "response": "so\n#### 2", "score": 1.0, "group": "a"}), step)
+    findings.begin(project, owner, title="Loops")
+    client.force_login(owner)
+    return client, Sample.objects.order_by("step").select_related()[0]
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_a_page_answers_whatever_stands_in_its_address(reading: tuple[Client, Sample], path: str) -> None:
+    client, sample = reading
+    address = path.replace("ID", sample.pk).replace("KEY", sample.prompt_key)
+    joint = "&" if "?" in address else "?"
+    for name in NAMES[path]:
+        for odd in ODD:
+            answer = client.get(f"{address}{joint}{name}={quote(odd)}")
+            assert answer.status_code in (200, 302, 400, 404), (name, odd[:20])
+
+
+def test_a_line_that_opens_like_code_and_goes_on_for_long_is_read_at_once() -> None:
+    """In steps, not in seconds: a quadratic search of a hundred thousand letters would not come back."""
+    assert landmarks.of("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"
+    assert landmarks.of("```python " + "x " * 1000 + "\n", "l")[0].label == "python"
+
+
+def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sample]) -> None:
+    client, sample = reading
+    for number, scores in enumerate(((1_000_000.0, 1_000_010.0), (1.0, 1e305)), start=7):
+        made = [{"prompt": "1+1", "response": f"{one}", "score": one, "group": "a"} for one in scores]
+        indexed(sample.step.run, lines(*made), number)
+    page = client.get("/runs/u1/steps/7/").content.decode()
+    assert "score&gt;=1000000 score&lt;1000001" in page
+    assert client.get("/runs/u1/steps/8/").status_code == 200
+
+
+def test_a_number_larger_than_any_float_in_a_config_breaks_no_list(reading: tuple[Client, Sample]) -> None:
+    client, sample = reading
+    Run.objects.filter(pk=sample.step.run_id).update(config={"seed": 10**400})
+    for query in ("sort=config:seed&col=config:seed", "q=seed%3D1", "name=seed%3D1"):
+        assert client.get(f"/?{query}").status_code == 200

@@ -26,9 +26,16 @@ export async function ask(panel, url, { signal, quiet = false } = {}) {
 
 // Morphs, so that focus, scroll, half-typed text and open boxes stay.
 export function place(panel, html) {
-  window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: keep } });
+  window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: keep, beforeNodeMorphed: (node) => !begun(node) } });
   window.htmx?.process(panel);
   settled(panel);
+}
+
+// A form that somebody is in stays whole: it says which version its text began with.
+function begun(node) {
+  if (!node.matches?.("details.edit")) return false;
+  const typed = [...node.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue);
+  return node.open || typed;
 }
 
 // What a person did to an element is not the server's to undo, except where the address already says it.

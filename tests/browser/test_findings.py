@@ -57,6 +57,32 @@ def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothi
     alone.close()
 
 
+def test_words_that_are_being_typed_are_refused_when_a_mate_saved_others_meanwhile(
+    visit: Visit, training: Training
+) -> None:
+    training.pushed(1, 2)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    visit.go(f"/findings/add/?sample={rows(page)[0]}").locator("#add-to").select_option("")
+    page.get_by_label("Its title").fill(f"Typed in {training.uid}")
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator("[data-add-form]")).to_have_count(0)
+    visit.go("/findings/").get_by_role("link", name=f"Typed in {training.uid}").click()
+    page.get_by_text("add words").click()
+    page.get_by_label("Words").fill("half an hour of work")
+    mate = visit.context.new_page()
+    mate.goto(page.url)
+    mate.get_by_text("add words").click()
+    mate.get_by_label("Words").fill("the mate's")
+    mate.get_by_role("button", name="Save", exact=True).last.click()
+    expect(mate.locator(".words")).to_have_text("the mate's")
+    expect(page.locator(".words")).to_have_text("the mate's")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_role("alert")).to_contain_text("Somebody else has changed these words")
+    expect(page.get_by_label("Words")).to_have_value("half an hour of work")
+    expect(page.locator(".words")).to_have_text("the mate's")
+    visit.forgive()  # the refusal
+
+
 def test_a_block_for_a_chat_is_copied_with_the_selected_quote(visit: Visit, training: Training) -> None:
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     training.pushed(1, 2)

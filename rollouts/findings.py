@@ -81,14 +81,21 @@ def show_sample(
     finding: Finding, sample: Sample, by: User, *, quotes: Sequence[Quote] = (), words: Any = ""
 ) -> Exhibit:
     """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
-    body = exhibits.body_of(sample)
-    new = exhibits.of_sample(sample, body, quotes)
-    with transaction.atomic():
-        row = held(finding)
-        shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
-        if shown is None:
-            return added(row, Exhibit.Kind.SAMPLE, sample.step.run, new, by, words, sample=sample.pk)
-        return joined(row, shown, quotes, words)
+    return keep_sample(finding, sample, exhibits.of_sample(sample, exhibits.body_of(sample), quotes), by, quotes, words)
+
+
+@transaction.atomic
+def keep_sample(
+    finding: Finding, sample: Sample, new: dict[str, Any], by: User, quotes: Sequence[Quote], words: Any
+) -> Exhibit:
+    """`show_sample` with what `exhibits.of_sample` made before the lock was taken."""
+    if len(quotes) > MOST_QUOTES:
+        raise BadInput(f"A sample may have {MOST_QUOTES} quotes in a finding.", "quotes")
+    row = held(finding)
+    shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
+    if shown is None:
+        return added(row, Exhibit.Kind.SAMPLE, sample.step.run, new, by, words, sample=sample.pk)
+    return joined(row, shown, quotes, words)
 
 
 def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any) -> Exhibit:
@@ -128,8 +135,7 @@ def show_query(
 ) -> Exhibit:
     """Shows what a query finds now: how many, their figures, the first of them. Raises BadInput."""
     new = exhibits.of_query(run, split=split, step=step, step_kind=step_kind, attempt=attempt, q=q, ordering=ordering)
-    with transaction.atomic():
-        return once(held(finding), Exhibit.Kind.QUERY, run, new, by, words)
+    return keep(finding, Exhibit.Kind.QUERY, run, new, by, words)
 
 
 def show_charts(
@@ -137,8 +143,13 @@ def show_charts(
 ) -> Exhibit:
     """Shows metrics of one run or several in one chart, as the points that there are now. Raises BadInput, NotThere."""
     new = exhibits.of_charts(runs, names, attempt)
-    with transaction.atomic():
-        return once(held(finding), Exhibit.Kind.CHART, runs[0], new, by, words)
+    return keep(finding, Exhibit.Kind.CHART, runs[0], new, by, words)
+
+
+@transaction.atomic
+def keep(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any) -> Exhibit:
+    """`show_query` or `show_charts` with what `exhibits` made before the lock was taken."""
+    return once(held(finding), kind, run, new, by, words)
 
 
 @transaction.atomic

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Max, Q
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
@@ -20,11 +22,16 @@ from dashboard.pages.ask import Ask
 from rolloutdeck import wire
 from rollouts import exhibits, findings, search, series
 from rollouts.errors import BadInput, RolloutError
-from rollouts.models import Finding, Project, Run, Sample
+from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.words import number, one_of
 
 MOST_OFFERED = 50
 MOST_RUNS = 8
+MOST_QUOTED = 10
+MOST_QUOTE = 100_000  # characters, before it is looked for
+NOWHERE: dict[str, Any] = {"split": "", "step": None, "step_kind": "", "attempt": "", "q": "", "ordering": "score"}
+
+Keep = Callable[[Finding, User, str], Exhibit]
 
 
 @dataclass(slots=True)
@@ -149,30 +156,50 @@ def metrics(looked: Looked, given: QueryDict) -> list[tuple[str, bool]]:
     return sorted(((name, name in chosen) for name in series.names(looked.run)), key=lambda one: (not one[1], one[0]))
 
 
-@transaction.atomic
 def added(request: HttpRequest, looked: Looked) -> Finding:
-    """All that is ticked, or nothing. Raises RolloutError."""
+    """All that is ticked, or nothing. What it shows is found before the database is locked. Raises RolloutError."""
     by, given = opened.person(request), request.POST
-    words = given.get("words", "")
-    row = chosen(request, looked)
     ticked = set(given.getlist("show"))
-    if looked.problem and "query" in ticked:
-        raise BadInput(looked.problem, "q")
     if given.get("finding") and not ticked and not given.getlist("names"):
         raise BadInput("Choose what to add: the sample, the query, or a metric.", "show")
-    if looked.sample and "sample" in ticked:
-        body = exhibits.body_of(looked.sample)
-        near = number(given.get("near"), "near") or 0
-        quotes = [exhibits.quote_of(body, one, near) for one in given.getlist("quote") if one.strip()]
-        findings.show_sample(row, looked.sample, by, quotes=quotes, words=words)
-        words = ""
-    if looked.run and looked.where and "query" in ticked:
-        findings.show_query(row, looked.run, by, **looked.where, words=words)
-        words = ""
-    if looked.run and given.getlist("names"):
-        attempt = given.get("attempt", "") or "current"
-        findings.show_charts(row, runs_of(request, looked), given.getlist("names"), by, attempt=attempt, words=words)
+    keeps = [keep for part in (sample_of, query_of, charts_of) for keep in part(request, looked, ticked)]
+    with transaction.atomic():
+        row = chosen(request, looked)
+        for place, keep in enumerate(keeps):
+            keep(row, by, given.get("words", "") if place == 0 else "")
     return row
+
+
+def sample_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator[Keep]:
+    sample = looked.sample
+    if sample is None or "sample" not in ticked:
+        return
+    texts = [one for one in request.POST.getlist("quote") if one.strip()]
+    if len(texts) > MOST_QUOTED or any(len(one) > MOST_QUOTE for one in texts):
+        raise BadInput(f"At most {MOST_QUOTED} quotes of {MOST_QUOTE:,} characters are added at once.", "quote")
+    near = number(request.POST.get("near"), "near") or 0
+    body = exhibits.body_of(sample)
+    quotes = [exhibits.quote_of(body, one, near) for one in texts]
+    new = exhibits.of_sample(sample, body, quotes)
+    yield lambda row, by, words: findings.keep_sample(row, sample, new, by, quotes, words)
+
+
+def query_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator[Keep]:
+    if "query" not in ticked:
+        return
+    if looked.problem:
+        raise BadInput(looked.problem, "q")
+    run = looked.run
+    if run and looked.where:
+        new = exhibits.of_query(run, **{**NOWHERE, **looked.where})
+        yield lambda row, by, words: findings.keep(row, Exhibit.Kind.QUERY, run, new, by, words)
+
+
+def charts_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator[Keep]:
+    run, names = looked.run, request.POST.getlist("names")
+    if run and names:
+        new = exhibits.of_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
+        yield lambda row, by, words: findings.keep(row, Exhibit.Kind.CHART, run, new, by, words)
 
 
 def chosen(request: HttpRequest, looked: Looked) -> Finding:

@@ -71,7 +71,9 @@ def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
 @require_safe
 def finding(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_of(request, pk)
-    return panels.answer(request, "findings/finding.html", PANELS, lambda: context(request, row))
+    shown = row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at")
+    state = (row.updated_at, row.removed_at, row.project.role_of(request.user), list(shown))
+    return panels.answer(request, "findings/finding.html", PANELS, lambda: context(request, row), *state)
 
 
 def context(request: HttpRequest, row: Finding) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""What the tests of pins say and ask: a dump on a machine, forms, pages and their panels."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+from rollouts import artifacts
+from rollouts.artifacts import Manifest
+from rollouts.models import Artifact, Run
+
+TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
+FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt": 2, "model": "tiny"}
+HOST = "node7"
+
+
+def told(run: Run, step: int, **more: Any) -> Artifact:
+    """A rollout dump of a step, whose bytes are on `node7`."""
+    path = str(more.pop("path", f"/dumps/{step}"))
+    said: dict[str, Any] = {
+        "files": {"gen_batch.dp": {"sha256": f"{step:064x}", "bytes": 1000}},
+        "origin": {"host": HOST, "path": path, "command": f"rolloutdeck import {path} --project math --run grpo"},
+        "facts": FACTS,
+    }
+    return artifacts.register(run, "files", Manifest("rollout", step, **{**said, **more}))[0]
+
+
+def body(client: Client, url: str, status: int = 200, **headers: str) -> str:
+    answer = client.get(url, headers=headers)
+    assert answer.status_code == status, (url, answer.status_code)
+    return answer.content.decode()
+
+
+def panel(client: Client, url: str, name: str) -> str:
+    return body(client, url, **{"HX-Request": "true", "HX-Target": name})
+
+
+def pinning(step: int = 2, **fields: str) -> dict[str, str]:
+    return {"split": "train", "step_kind": "global_step", "step": str(step), "attempt": "files", **fields}
+
+
+def saving(base: int, *entries: tuple[int, int], **fields: str) -> dict[str, Any]:
+    pairs = {"pin": [pin for pin, _ in entries], "target": [target for _, target in entries]}
+    return (
+        {"project": "math", "base": base, "action": "cache", "on_mismatch": "generate", "do": "save"} | pairs | fields
+    )
+
+
+def seen(pk: int, run: Run, seconds: int = 0) -> None:
+    moment = timezone.now() - timedelta(seconds=seconds)
+    Run.objects.filter(pk=run.pk).update(pollers={HOST: moment.isoformat()})
+
+
+def drawn(page: str, word: str, strip: str = "plan-strip") -> int:
+    """How many cells of a strip are drawn as `word`."""
+    found = re.search(rf'id="{strip}".*?</section>', page, re.DOTALL)
+    assert found
+    return found.group().count(f'class="cell-{word}" width="94%"')

@@ -1,0 +1,39 @@
+"""A run with two kept steps, a maintainer who pinned the second, and their browser."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import pins
+from rollouts.models import Pin, Project, Run
+from tests import make
+from tests.dashboard.pins.asked import told
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project, uid="grpo")
+    for step in (1, 2):
+        indexed(run, lines(generation(step=step), generation(response="5", score=0.0, step=step)), step)
+        told(run, step)
+    run.refresh_from_db()
+    return run
+
+
+@pytest.fixture
+def keeper(project: Project) -> User:
+    return make.member(project, "kim", "maintainer")
+
+
+@pytest.fixture
+def pin(run: Run, keeper: User) -> Pin:
+    return pins.pin(run, 2, keeper, note="half of the groups still learn here")[0]
+
+
+@pytest.fixture
+def signed(client: Client, keeper: User) -> Client:
+    client.force_login(keeper)
+    return client

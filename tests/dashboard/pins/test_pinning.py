@@ -1,0 +1,113 @@
+"""A step is pinned from its page, by whom, and what says why not."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import pins, plans
+from rollouts.models import Pin, Project, Run
+from tests import make
+from tests.dashboard.pins.asked import body, pinning, saving, told
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: Run) -> None:
+    assert "pin step 2" in body(signed, "/runs/grpo/steps/latest/")
+    answer = signed.post("/runs/grpo/pins/", pinning(note="why", next="/runs/grpo/steps/2/"))
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/runs/grpo/steps/2/")
+    pin = Pin.objects.get()
+    assert (pin.step, pin.note, pin.user.username) == (2, "why", "kim")
+    sample = run.steps.get(step=2).rows.first()
+    for url in ("/runs/grpo/steps/2/", f"/samples/{sample.pk}/"):
+        assert "Step 2 is pinned" in body(signed, url)
+    assert "pin step 1" in body(signed, "/runs/grpo/steps/1/")
+
+
+def test_a_pin_may_enter_the_plan_at_once(signed: Client, run: Run, project: Project) -> None:
+    signed.post("/runs/grpo/pins/", pinning(target_step="3"))
+    revision = plans.current(project)
+    assert revision is not None
+    assert list(revision.entries.values_list("target_step", "pin__step")) == [(3, 2)]
+
+
+@pytest.mark.parametrize("target", ["x", "-1", "3.5", "٣", "9" * 30])
+def test_a_target_that_is_no_step_is_told_in_the_box(signed: Client, run: Run, target: str) -> None:
+    answer = signed.post(
+        "/runs/grpo/pins/", pinning(target_step=target), headers={"HX-Request": "true", "HX-Target": "pin"}
+    )
+    assert "A target step is a whole number" in answer.content.decode()
+    assert not Pin.objects.exists()
+
+
+def test_the_box_answers_the_panel_that_asked(signed: Client, run: Run) -> None:
+    answer = signed.post("/runs/grpo/pins/", pinning(), headers={"HX-Request": "true", "HX-Target": "pin"})
+    page = answer.content.decode()
+    assert "⚲ pinned" in page and "<html" not in page
+    gone = signed.post(f"/pins/{Pin.objects.get().pk}/remove/", headers={"HX-Request": "true", "HX-Target": "pin"})
+    assert "pin step 2" in gone.content.decode()
+
+
+def test_a_step_without_files_says_why_it_cannot_be_pinned(signed: Client, run: Run) -> None:
+    indexed(run, lines(generation(step=3)), 3)
+    assert "Step 3 cannot be pinned yet" in body(signed, "/runs/grpo/steps/3/")
+    bare = make.run(run.project, "bare", uid="bare")
+    indexed(bare, lines(generation()), 1)
+    assert "start it with its rollout dump on" in body(signed, "/runs/bare/steps/1/")
+
+
+def test_all_steps_at_once_have_no_pin(signed: Client, run: Run) -> None:
+    assert "pin-box" not in body(signed, "/runs/grpo/steps/all/")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"step": "99"}, {"step": "x"}, {"step": "1" * 30}, {"attempt": "\0"}, {"split": "nope"}, {"step_kind": ""}],
+)
+def test_a_step_that_is_not_there_is_not_pinned(signed: Client, run: Run, fields: dict[str, str]) -> None:
+    assert signed.post("/runs/grpo/pins/", pinning() | fields).status_code == 404
+
+
+def test_an_annotator_reads_pins_and_changes_none(client: Client, mate: User, pin: Pin) -> None:
+    client.force_login(mate)
+    page = body(client, "/pins/")
+    assert "half of the groups" in page
+    assert "to the plan" not in page and "Save as revision" not in page
+    asked = {
+        "/runs/grpo/pins/": pinning(1),
+        f"/pins/{pin.pk}/note/": {"note": "x"},
+        f"/pins/{pin.pk}/remove/": {},
+        "/pins/plan/": saving(0, (pin.pk, 3)),
+        "/settings/math/loosen/": {"fact": "rows", "note": "x"},
+    }
+    assert {url: client.post(url, data).status_code for url, data in asked.items()} == dict.fromkeys(asked, 403)
+
+
+def test_a_stranger_finds_nothing(client: Client, stranger: User, pin: Pin) -> None:
+    client.force_login(stranger)
+    assert "You have a role in no project yet" in body(client, "/pins/")
+    assert client.get("/pins/?project=math").status_code == 404
+    asked = {
+        "/runs/grpo/pins/": pinning(1),
+        f"/pins/{pin.pk}/note/": {"note": "x"},
+        f"/pins/{pin.pk}/remove/": {},
+        "/pins/plan/": saving(0, (pin.pk, 3)),
+        "/settings/math/loosen/": {"fact": "rows", "note": "x"},
+    }
+    assert {url: client.post(url, data).status_code for url, data in asked.items()} == dict.fromkeys(asked, 404)
+
+
+def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pin: Pin) -> None:
+    other = make.project("other")
+    make.member(other, "ole", "owner")
+    theirs = make.run(other, uid="theirs")
+    indexed(theirs, lines(generation()), 1)
+    told(theirs, 1)
+    foreign = pins.pin(theirs, 1, User.objects.get(username="ole"), note="secret note")[0]
+    page = body(signed, f"/pins/?base=0&action=cache&pin={foreign.pk}&target=3")
+    assert "secret note" not in page and "theirs" not in page
+    signed.post("/pins/plan/", saving(0, (foreign.pk, 3), (pin.pk, 4)))
+    revision = plans.current(pin.project)
+    assert revision is not None
+    assert list(revision.entries.values_list("pin", flat=True)) == [pin.pk]

@@ -1,0 +1,153 @@
+"""The plan on its page: drafts, revisions, conflicts, and what it would do to the last run."""
+
+from __future__ import annotations
+
+import re
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import pins, plans
+from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
+from tests import make
+from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving
+from tests.rollouts.skipped import V0, ready, worked
+
+
+def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: Pin) -> None:
+    url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&steps=12"
+    page = body(signed, url)
+    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 11)
+    assert "step 3: replays grpo step 2" in page
+    page = body(signed, url.replace("cache", "repeat_last"))
+    assert (drawn(page, "hit"), drawn(page, "none")) == (10, 2)
+    assert plans.current(pin.project) is None
+
+
+def test_a_plan_is_saved_and_its_revisions_are_told(signed: Client, pin: Pin) -> None:
+    answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3)))
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/pins/?project=math")
+    page = body(signed, "/pins/")
+    assert "Saved as revision 1" in page and "step 3 now replays grpo step 2" in page
+    assert "rolloutdeck pull --project math --run NEXT-RUN" in page and "ROLLOUTDECK_PLAN=default@1" in page
+    signed.post("/pins/plan/", saving(1, (pin.pk, 4), action="repeat"))
+    assert "step 3 no longer replays grpo step 2" in body(signed, "/pins/")
+
+
+def test_who_saves_second_is_told_and_loses_nothing(signed: Client, pin: Pin, run: Run, owner: User) -> None:
+    plans.save(pin.project, "default", owner, if_match=0, action="repeat", entries=[(pin, 7)])
+    answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3)))
+    page = body(signed, answer.headers["Location"])
+    assert "olga saved revision 1" in page
+    assert "step 7 now replays grpo step 2" in page and "step 3 now replays grpo step 2" in page
+    assert 'name="target"' in page and 'value="3"' in page
+    assert re.search(r'value="save"[^>]*disabled', page)
+    last = plans.current(pin.project)
+    assert last is not None and last.number == 1
+    on_top = re.search(r'href="([^"]*)">Go on with mine', page)
+    assert on_top
+    mine = parse_qs(urlsplit(on_top.group(1).replace("&amp;", "&")).query)
+    assert mine["base"] == ["1"] and mine["target"] == ["3"]
+    signed.post("/pins/plan/", saving(1, (pin.pk, 3)))
+    last = plans.current(pin.project)
+    assert last is not None and (last.number, last.action) == (2, "cache")
+
+
+def test_a_pin_is_added_behind_the_last_target_and_removed(signed: Client, pin: Pin) -> None:
+    answer = signed.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&add={pin.pk}")
+    assert answer.status_code == 302
+    assert "target=5" in answer.headers["Location"] and "target=6" in answer.headers["Location"]
+    htmx = {"HX-Request": "true", "HX-Target": "plan"}
+    answer = signed.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&remove=0", headers=htmx)
+    assert answer.headers["HX-Replace-Url"] == "/pins/?project=math"
+
+
+def test_the_form_works_without_script(signed: Client, pin: Pin) -> None:
+    answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3), do="", remove="0"))
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/pins/?project=math")
+    answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3), do="look", action="repeat"))
+    assert "action=repeat" in answer.headers["Location"] and "csrf" not in answer.headers["Location"]
+
+
+@pytest.mark.parametrize("targets", [("",), ("x",), ("0",), ("3", "3"), ("9" * 25,), ("-1",)])
+def test_targets_that_no_plan_can_have_are_told_and_not_saved(signed: Client, pin: Pin, targets: tuple[str]) -> None:
+    data = saving(0) | {"pin": [pin.pk] * len(targets), "target": list(targets)}
+    answer = signed.post("/pins/plan/", data)
+    page = body(signed, answer.headers["Location"])
+    assert "error-line" in page or "banner error" in page
+    assert plans.current(pin.project) is None
+
+
+def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin, project: Project) -> None:
+    asking = make.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16, "model": "big"})
+    page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
+    assert "Against the run" in page and asking.name in page
+    table = page[page.index('aria-label="Differences"') :]
+    assert table.index("rows") < table.index("model")
+    assert table.count("REFUSE</span>") == 1 and "unknown" in table
+    assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
+    assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("REFUSE</span>") == 0
+
+
+def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, pin: Pin, project: Project) -> None:
+    named = {"use_v1": False, "project_name": "math", "experiment_name": "next"}
+    rollout = {"actor_rollout_ref": {"rollout": {"n": 2}}, "trainer": named}
+    config = {**rollout, "data": {"train_batch_size": 16, "max_prompt_length": 8, "max_response_length": 8}}
+    make.run(project, "next", uid="next", framework="verl", config=config)
+    page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
+    table = page[page.index('aria-label="Differences"') :]
+    assert re.search(r"REFUSE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
+
+
+@pytest.mark.parametrize("state", ["unsafe", "gone"])
+def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str) -> None:
+    pin.artifacts.update(state=state)
+    page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
+    assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
+    assert f"would be refused (its files are {state}), the run stops" in page
+
+
+def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
+    signed: Client, project: Project, keeper: User
+) -> None:
+    run = make.run(project, "source")
+    artifact = ready(run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4})
+    worked(run)
+    pin = pins.pin(run, artifact.step, keeper)[0]
+    asking = make.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
+    link = f"/pins/?run={asking.uid}&base=0&action=cache&pin={pin.pk}&target=1"
+    assert "REFUSE" not in body(signed, f"{link}&exclude_flagged=1")
+    sample = Sample.objects.filter(step__run=run, ordinal=5).get()
+    Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=keeper)
+    assert "REFUSE" not in body(signed, link)
+    page = body(signed, f"{link}&exclude_flagged=1")
+    assert "REFUSE 2" in page and drawn(page, "refused") == 1
+    assert re.search(r"prompts.*?>7<.*?>8<", page, re.DOTALL)
+
+
+def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:
+    make.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16})
+    url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"
+    assert "REFUSE" in body(signed, url)
+    signed.post("/settings/math/loosen/", {"fact": "rows", "note": " "})
+    assert "REFUSE" in body(signed, url)
+    signed.post("/settings/math/loosen/", {"fact": "rows", "note": "the loader cuts"})
+    page = body(signed, url)
+    assert "REFUSE" not in page and "the loader cuts" in page and "loosened" in page
+    assert AuditEntry.objects.filter(verb="plan.loosen").count() == 1
+    signed.post("/settings/math/loosen/", {"fact": "rows"})
+    assert "REFUSE" in body(signed, url)
+
+
+def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(
+    signed: Client, pin: Pin, keeper: User
+) -> None:
+    entries = [(pin, step) for step in range(1, 3001)]
+    plans.save(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
+    started = time.process_time()
+    page = panel(signed, "/pins/?project=math", "plan")
+    assert time.process_time() - started < 12
+    assert "The first 500 lines are shown; a plan with 2500 more is changed by the API." in page

@@ -1,0 +1,48 @@
+"""What was reused, step by step, on the overview of a run."""
+
+from __future__ import annotations
+
+from django.test import Client
+
+from rollouts import plans, replays, series
+from rollouts.models import Pin, Project, Run
+from rollouts.records import Point
+from tests import make
+from tests.dashboard.pins.asked import panel
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:
+    later = make.run(project, "later", uid="later")
+    plans.save(project, "default", pin.user, if_match=0, action="cache", entries=[(pin, 1)])
+    plans.bind(later)
+    replays.report(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
+    replays.report(later, "a", 2, "miss")
+    replays.report(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")
+    page = panel(signed, "/runs/later/", "reuse")
+    assert "1 of 3 steps replayed" in page
+    assert 'href="/runs/grpo/steps/2/"' in page and "default@1" in page
+    assert "rows: 8 pinned, 16 asked" in page and "time saved: not known" in page
+
+
+def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: Project) -> None:
+    later = make.run(project, "later", uid="later")
+    for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
+        indexed(later, lines(generation(step=step)), step)
+        replays.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
+    first, second, third = (panel(signed, f"/runs/later/steps/{step}/", "pin") for step in (1, 2, 3))
+    assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
+    assert "replay" not in second.partition("<details")[0]
+    assert "replay refused: grpo step 2" in third and "rows differ" in third
+
+
+def test_a_run_that_no_plan_speaks_of_has_no_reuse_strip(signed: Client, run: Run) -> None:
+    assert panel(signed, "/runs/grpo/", "reuse").strip() == ""
+
+
+def test_the_engines_prefix_cache_is_drawn_apart_with_its_own_name(signed: Client, run: Run) -> None:
+    points = [Point(step=step, values={"rollout/prefix_cache_hit_rate": step / 10}) for step in range(1, 6)]
+    series.append(run, run.attempts.get(), points)
+    page = panel(signed, "/runs/grpo/", "reuse")
+    assert "KV prefix-cache hit rate" in page and "rollout/prefix_cache_hit_rate" in page
+    assert "steps replayed" not in page

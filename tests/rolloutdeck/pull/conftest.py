@@ -1,0 +1,32 @@
+"""Two runs of a project, and `pull` for the second, against the real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.cli import main
+from rollouts.models import Project, Run
+from tests import make
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.pull.plans import CONFIG, Ask
+
+
+@pytest.fixture
+def old(project: Project) -> Run:
+    return make.run(project, "grpo-1")
+
+
+@pytest.fixture
+def new(project: Project) -> Run:
+    return make.run(project, "grpo-2", config=CONFIG)
+
+
+@pytest.fixture
+def pull(site: Site, secret: str, tmp_path: Path) -> Ask:
+    def ask(*words: str, run: str = "grpo-2") -> int:
+        told = ["pull", "--project", "math", "--run", run, "--into", str(tmp_path / "into"), "--trainer", "verl"]
+        return main([*told, *words, "--url", f"http://127.0.0.1:{site.port}", "--token", secret])
+
+    return ask

@@ -1,0 +1,52 @@
+"""Pinned steps, plans of them, and what `pull` laid out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from rolloutdeck.replay_folder import MANIFEST
+from rollouts import pins, plans, verdicts
+from rollouts.models import Pin, Run
+from tests.rollouts.artifacts import brought, meta, registered
+from tests.rollouts.skipped import V0, files_of
+
+FACTS = {"prompts": 8, "rows": 32, "samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
+CONFIG = {
+    "trainer": {"experiment_name": "grpo-2", "project_name": "math", "use_v1": False},
+    "actor_rollout_ref": {"rollout": {"n": 4}},
+    "data": {"max_prompt_length": 128, "max_response_length": 256, "train_batch_size": 8},
+}
+TREE = "grpo-2_math/GBS8_N4_in128_out256"
+Ask = Callable[..., int]
+
+
+def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout", **facts: Any) -> Pin:
+    """A step whose files are those of `path`; its marker says the step, so that no two steps are one artifact."""
+    kind = "feed_index" if role == "async_rollout" else "global_step"
+    files = {name: data if name.endswith(("dp", "pt")) else meta(step) for name, data in files_of(path).items()}
+    told = {"role": role, "step_kind": kind, "facts": {"role": role, **FACTS, **facts}}
+    verdicts.check(brought(registered(run, step, files, **told), files).pk)
+    return pins.pin(run, step, by, step_kind=kind)[0]
+
+
+def plan(by: User, *entries: tuple[Pin, int], action: str = "cache", **more: Any) -> None:
+    project = entries[0][0].project
+    last = plans.current(project)
+    plans.save(project, "default", by, if_match=last.number if last else 0, action=action, entries=entries, **more)
+
+
+def found(into: Path) -> dict[str, str]:
+    """Path below the folder -> sha256, without our own list."""
+    files = [path for path in into.rglob("*") if path.is_file() and path.name != MANIFEST]
+    return {str(path.relative_to(into)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def dumped(path: Path, *folders: str) -> dict[str, str]:
+    """What lies in these folders when each has the files of step 1."""
+    files = {name: data if name.endswith(("dp", "pt")) else meta(1) for name, data in files_of(path).items()}
+    return {f"{folder}/{name}": hashlib.sha256(data).hexdigest() for folder in folders for name, data in files.items()}

@@ -1,0 +1,115 @@
+"""Which run asks, by its settings or by what is known of it, and what does not fit it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.models import Binding, Project, Run
+from tests import make
+from tests.rolloutdeck.pull.plans import CONFIG, Ask, dumped, found, pinned, plan
+from tests.rollouts.skipped import V0, V1
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_settings_on_the_command_line_name_the_folder(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    assert pull("--set", "trainer.experiment_name=other", "data.gen_batch_size=8") == 0
+    assert found(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
+    assert "trainer.experiment_name=other" in capsys.readouterr().err
+
+
+def test_a_config_that_names_no_folder_is_asked_for(
+    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make.run(project, "bare", config={"data": {"train_batch_size": 8}})
+    plan(owner, (pinned(old, 1, owner), 3))
+    assert pull(run="bare") == 2
+    told = capsys.readouterr().err
+    assert "data.max_response_length, trainer.experiment_name, trainer.project_name; give them with --set" in told
+    assert not (tmp_path / "into").exists()
+
+
+def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one_under_its_own_name(
+    pull: Ask, new: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(new, 1, owner), 3))
+    assert pull(run="grpo-3") == 0
+    assert found(tmp_path / "into") == dumped(V0, "grpo-3_math/GBS8_N4_in128_out256/3")
+    told = capsys.readouterr().err
+    assert "taken that it has the settings of grpo-2, under its own name" in told
+    assert "trainer.experiment_name=grpo-3 trainer.project_name=math data.train_batch_size=8" in told
+
+
+def test_without_any_config_the_pinned_batch_tells_its_shape(
+    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 3))
+    assert pull("--set", "trainer.experiment_name=other", run="grpo-3") == 0
+    assert found(tmp_path / "into") == dumped(V1, "other_math/GBS8_N4_in128_out256/3")
+    assert "taken that it has batches like grpo-1" in capsys.readouterr().err
+
+
+def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(
+    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    (tmp_path / "next.json").write_text(json.dumps(CONFIG))
+    assert pull("--config", str(tmp_path / "next.json"), run="grpo-9") == 0
+    made = Run.objects.get(name="grpo-9")
+    assert made.config["trainer.experiment_name"] == "grpo-2"
+    assert Binding.objects.filter(run=made).exists()
+
+
+def test_a_run_that_pull_made_can_be_pulled_for_again(pull: Ask, old: Run, owner: User, tmp_path: Path) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    for _ in range(2):
+        assert pull("--set", "trainer.experiment_name=other", run="grpo-9") == 0
+    assert found(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
+
+
+def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3))
+    assert pull() == 2
+    told = capsys.readouterr().err
+    assert "a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in told
+    assert "Nothing of the plan default@1 can be replayed" in told
+    assert not (tmp_path / "into").exists()
+    assert not Binding.objects.exists()
+
+
+def test_a_step_that_does_not_fit_is_left_to_be_generated_or_stops(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = (pinned(old, 1, owner, rows=64), 2), (pinned(old, 2, owner), 3)
+    plan(owner, *entries)
+    assert pull() == 0
+    assert {path.parent.name for path in tmp_path.rglob("gen_batch.dp")} == {"3"}
+    assert "Target step 2 (step 1 of grpo-1) is left out: rows: 64 pinned, 32 asked for." in capsys.readouterr().err
+    Binding.objects.all().delete()
+    plan(owner, *entries, on_mismatch="stop")
+    assert pull() == 2
+    assert "the plan default@2 says to stop then" in capsys.readouterr().err
+
+
+def test_an_empty_plan_says_how_to_fill_it(pull: Ask, new: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pull() == 2
+    assert "pin a step and add it to the plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("--trainer", "trl"), "no trainer 'trl'"), (("--steps", "0"), "at least 1")]
+)
+def test_what_cannot_be_meant_is_told(
+    pull: Ask, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pull(*words) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Steps that are replayed without the prompts that hold a flagged row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.safe.batch import open_batch
+from rollouts import index
+from rollouts.models import Flag, Run, Sample
+from tests.rolloutdeck.pull.plans import TREE, Ask, dumped, found, pinned, plan
+from tests.rollouts.pushing import generation, indexed, line, rows
+from tests.rollouts.skipped import COLOCATED, V0, V1
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def flag(run: Run, by: User, *records: int) -> None:
+    """The samples of these rows of the step's own file are flagged bad."""
+    for dump in run.dumps.filter(state="received"):
+        index.index(dump.pk)
+    for sample in Sample.objects.filter(step__run=run, ordinal__in=records):
+        Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=by, label="bad")
+
+
+def left(folder: Path) -> list[list[int]]:
+    """The token ids of the responses in the one batch below a folder."""
+    (path,) = (file for file in folder.rglob("*") if file.suffix in (".dp", ".pt") and ".rolloutdeck" not in str(file))
+    with open_batch(path) as batch:
+        return [batch.tokens(row).response_ids for row in range(batch.rows)]
+
+
+def test_flagged_rows_that_no_file_has_leave_the_pin_out(
+    pull: Ask, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    indexed(old, line(generation(step=1)))
+    plan(owner, (pinned(old, 1, owner), 3), exclude_flagged=True)
+    assert pull() == 0
+    sample = rows(old)[0]
+    Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
+    assert pull() == 2
+    said = "is left out: 1 of its 1 flagged samples can't be found in its files, so they can't be left out."
+    assert said in capsys.readouterr().err
+
+
+def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
+    flag(old, owner, 0, 9)
+    assert pull("--set", "trainer.use_v1=true") == 0
+    said = capsys.readouterr().err
+    assert (
+        "without 2 of its 8 prompts (8 of 32 rows), in which 2 flagged samples are: all answers to a prompt go" in said
+    )
+    assert "V1 repeats prompts until its batch is full." in said
+    assert "prompts: 6 pinned, 8 asked for" in said
+    with open_batch(V1 / "0/tq_batch.pt") as batch:
+        gone = {batch.keys[row].split("_")[0] for row in (0, 9)}
+        keep = [row for row in range(batch.rows) if batch.keys[row].split("_")[0] not in gone]
+        assert left(tmp_path / "into") == [batch.tokens(row).response_ids for row in keep]
+    (told,) = json.loads((tmp_path / "into" / MANIFEST).read_text())["repaired"]
+    assert "The file is written by Rolloutdeck" in told
+
+
+def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
+    flag(old, owner, 5, 6)
+    assert pull() == 2
+    said = capsys.readouterr().err
+    assert "rows: 28 pinned, 32 asked for" in said
+    assert "without its flagged rows (V0 takes exactly as many rows as its batch has)" in said
+    assert pull("--set", "data.train_batch_size=7") == 0
+    said = capsys.readouterr().err
+    assert "without 1 of its 8 prompts (4 of 32 rows), in which 2 flagged samples are" in said
+    assert "ground truth, data source and uid from the live batch" in said  # whose rows stand elsewhere now
+    assert len(left(tmp_path / "into")) == 28
+
+
+def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_has(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), exclude_flagged=True)
+    flag(old, owner, 1)
+    assert pull() == 2
+    assert "has 2 rows without its flagged prompts, and V0 takes 32" in capsys.readouterr().err
+    assert not (tmp_path / "into" / TREE / "1").exists()
+
+
+def test_a_plan_that_replays_what_is_flagged_gives_the_very_bytes(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 1))
+    flag(old, owner, 5, 6)
+    assert pull() == 0
+    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/1")
+
+
+def test_a_step_of_which_every_prompt_is_flagged_is_generated(
+    pull: Ask, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
+    flag(old, owner, *range(0, 32, 4))
+    assert pull() == 2
+    assert "is left out: all its prompts are flagged" in capsys.readouterr().err
+
+
+def test_a_second_pull_follows_the_flags(pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path) -> None:
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
+    flag(old, owner, 0)
+    assert pull("--set", "trainer.use_v1=true") == 0
+    assert len(left(tmp_path / "into")) == 28
+    Flag.objects.all().delete()
+    assert pull("--set", "trainer.use_v1=true") == 0
+    assert len(left(tmp_path / "into")) == 32

@@ -1,0 +1,92 @@
+"""What a trainer is not given, and what is mended first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.replay_folder import MANIFEST
+from rollouts import blobs, pins, verdicts
+from rollouts.models import Artifact, Binding, Run
+from tests.rolloutdeck.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
+from tests.rollouts.artifacts import brought, meta, registered
+from tests.rollouts.skipped import COLOCATED, V0, V1, files_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 3, owner, COLOCATED), 3), (pinned(old, 4, owner, COLOCATED), 5))
+    assert pull() == 0
+    told = capsys.readouterr().err
+    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: V0 would end on them." in told
+    assert "of step 4 of grpo-1 is replayed without uid, data_source, reward_model, extra_info" in told
+    lying = found(tmp_path / "into")
+    theirs = dumped(COLOCATED, "x")["x/gen_batch.dp"]
+    assert len({theirs, *(lying[f"{TREE}/{step}/gen_batch.dp"] for step in (3, 5))}) == 3
+    assert json.loads((tmp_path / "into" / MANIFEST).read_text())["files"] == lying
+
+
+def test_bytes_that_are_elsewhere_are_said_to_be(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registered(old, 1, files_of(V0), facts={"role": "rollout", **FACTS})
+    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    assert pull() == 2
+    assert "The files of step 1 of grpo-1 are not on the server yet (waiting)" in capsys.readouterr().err
+    assert not (tmp_path / "into").exists()
+
+
+def test_an_unsafe_dump_is_not_given_to_a_trainer(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
+    artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
+    verdicts.check(artifact.pk)
+    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    assert pull() == 2
+    assert "its files are unsafe" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("gen_batch.dp"))
+
+
+def test_what_the_server_calls_ready_is_judged_again_here(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
+    artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
+    Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.READY)
+    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    assert pull() == 2
+    assert "gen_batch.dp is not safe to load" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("gen_batch.dp"))
+    assert not Binding.objects.exists()
+
+
+def test_bytes_that_rotted_on_the_server_are_not_put(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    blob = blobs.path(old.project_id, hashlib.sha256((V0 / "gen_batch.dp").read_bytes()).hexdigest())
+    blob.chmod(0o644)
+    rotten = bytearray(blob.read_bytes())
+    rotten[len(rotten) // 2] ^= 1
+    blob.write_bytes(rotten)
+    assert pull() == 2
+    assert "has the sha256" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("gen_batch.dp"))
+
+
+def test_a_file_that_is_not_what_its_name_says_is_not_put(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"gen_batch.dp": files_of(V1)["0/tq_batch.pt"], "meta.json": meta(1)}
+    verdicts.check(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
+    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    assert pull() == 2
+    assert "gen_batch.dp is no gen_batch.dp: it is tq_batch." in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""Pinned steps lie where verl's own code looks, byte for byte; a second pull follows the plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.replay_folder import MANIFEST
+from rollouts.models import Binding, Project, Run
+from tests import make
+from tests.rolloutdeck.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan
+from tests.rollouts.pushing import generation, indexed, line
+from tests.rollouts.skipped import ASYNC, V0, V1, V2
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    assert pull() == 0
+    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/3")
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "skip.rollout.enable=True",
+        f"skip.rollout.dump_dir={tmp_path / 'into'}",
+        "'skip.rollout.steps=[3]'",
+        "skip.rollout.action=cache",
+    ]
+    assert "Step 3 replays step 1 of grpo-1." in told.err
+    assert "ground truth, data source and uid from the live batch" in told.err
+    assert f"ROLLOUTDECK_RUN_ID={new.uid}" in told.err
+    assert str(Binding.objects.get(run=new).revision) == "default@1"
+
+
+def test_the_list_beside_the_steps_says_whose_they_are(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    pull()
+    told = json.loads((tmp_path / "into" / MANIFEST).read_text())
+    assert (told["plan"], told["run"], told["project"], told["trainer"]) == ("default@1", new.uid, "math", "verl")
+    assert told["files"] == found(tmp_path / "into")
+
+
+def test_repeat_is_laid_out_per_step_as_one_file(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 2), action="repeat")
+    assert pull("--steps", "5") == 0
+    assert found(tmp_path / "into") == dumped(V0, *(f"{TREE}/{step}" for step in (2, 3, 4, 5)))
+    assert len({path.stat().st_ino for path in tmp_path.rglob("gen_batch.dp")}) == 1
+    assert "'skip.rollout.steps=[2,3,4,5]'" in capsys.readouterr().out
+
+
+def test_a_v1_step_keeps_its_inner_folders(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 1))
+    assert pull("--set", "trainer.use_v1=True") == 0
+    assert found(tmp_path / "into") == dumped(V1, f"{TREE}/1")
+    assert "skip.rollout_tq.enable=True" in capsys.readouterr().out
+
+
+def test_a_fully_async_prompt_lies_at_its_feed_index(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, ASYNC, "async_rollout", prompts=1, rows=4), 7))
+    assert pull("--set", "async_training.require_batches=1") == 0
+    assert found(tmp_path / "into") == dumped(ASYNC, "grpo-2_math/GBS1_N4_in128_out256/7")
+    assert "'skip.async_rollout.steps=[7]'" in capsys.readouterr().out
+
+
+def test_verl_0_8_gets_its_own_folders(
+    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**CONFIG, "actor_rollout_ref": {"rollout": {"n": 4, "skip": {"enable": False}}}}
+    make.run(project, "older", config=config)
+    plan(owner, (pinned(old, 1, owner, V2), 1))
+    assert pull(run="older") == 0
+    assert found(tmp_path / "into") == dumped(V2, f"{TREE}/genstep_000001")
+    assert "actor_rollout_ref.rollout.skip.max_dump_step=1" in capsys.readouterr().out
+
+
+def test_a_folder_with_other_files_is_refused_and_nothing_is_bound(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "into").mkdir()
+    (tmp_path / "into" / "thesis.tex").write_text("x")
+    plan(owner, (pinned(old, 1, owner), 3))
+    assert pull() == 2
+    assert "is not empty and was not written by `pull`" in capsys.readouterr().err
+    assert not Binding.objects.exists()
+
+
+def test_a_second_pull_follows_the_plan_and_fetches_only_what_is_new(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pin = pinned(old, 1, owner)
+    plan(owner, (pin, 3))
+    pull()
+    plan(owner, (pin, 4))
+    assert pull() == 0
+    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/4")
+    assert "0 bytes fetched" in capsys.readouterr().err
+
+
+def test_a_run_that_has_begun_keeps_its_revision(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pin = pinned(old, 1, owner)
+    plan(owner, (pin, 3))
+    pull()
+    indexed(new, line(generation(step=1)))
+    plan(owner, (pin, 4))
+    assert pull() == 0
+    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/3")
+    capsys.readouterr()
+    assert pull("--plan", "default@2") == 2
+    assert "is bound to default@1" in capsys.readouterr().err

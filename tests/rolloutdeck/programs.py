@@ -1,0 +1,55 @@
+"""Trainers of a few lines, run as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rolloutdeck import spool, wire
+from rolloutdeck.run import Run
+from tests.rolloutdeck.receiver import until
+
+Start = Callable[..., Run]
+ROOT = Path(__file__).parents[2]
+HEADER: wire.SpoolHeader = {
+    "kind": "dump",
+    "project": "math",
+    "uid": "run-1",
+    "name": "grpo",
+    "attempt": "a",
+    "run": {},
+}
+ENDLESS = """
+import rolloutdeck, time
+run = rolloutdeck.init(project="math", name="killed", queue_bytes=8 << 20)
+step = 0
+while True:
+    step += 1
+    run.log_samples([{"response": str(at) * 500, "last": at == 99} for at in range(100)], step=step)
+    time.sleep(0.01)
+"""
+
+
+def child(program: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, text=True, stdout=subprocess.PIPE)
+
+
+def killed_child(spool_root: Path, *, after: int = 3) -> Path:
+    """The spool folder of a trainer that was killed while it wrote."""
+    running = child(ENDLESS)
+    try:
+        until(lambda: any(len(spool.waiting(folder)) > after for folder in spool.folders(spool_root)))
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    [folder] = spool.folders(spool_root)
+    return folder
+
+
+def whole(body: bytes) -> bool:
+    lines = body.split(b"\n")
+    return len(lines) == 101 and json.loads(lines[-2])["last"] is True

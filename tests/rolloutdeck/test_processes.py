@@ -1,0 +1,112 @@
+"""Processes that fork and that end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.sync import sync
+from tests.rolloutdeck.programs import child
+from tests.rolloutdeck.receiver import Receiver
+
+FORKING = """
+import os, rolloutdeck
+run = rolloutdeck.init(project="math", name="forked")
+run.log_samples([{"response": "parent"}], step=1)
+pids = []
+for at in range(2):
+    pid = os.fork()
+    if pid == 0:
+        run.log_samples([{"response": f"child {at}"}], step=1)
+        run._close(20)
+        os._exit(0)
+    pids.append(pid)
+for pid in pids:
+    os.waitpid(pid, 0)
+run.finish()
+"""
+WITH_PROCESSES = """
+import multiprocessing, rolloutdeck
+run = rolloutdeck.init(project="math", name="forked")
+run.log_samples([{"response": "parent"}], step=1)
+def work(at):
+    run.log_samples([{"response": f"child {at}"}], step=1)
+children = [multiprocessing.get_context("fork").Process(target=work, args=(at,)) for at in range(2)]
+[process.start() for process in children]
+[process.join() for process in children]
+run.finish()
+"""
+
+
+@pytest.mark.parametrize("program", [FORKING, WITH_PROCESSES])
+def test_forked_children_record_each_into_its_own_spool(at_receiver: Receiver, spool_root: Path, program: str) -> None:
+    assert child(program).wait(60) == 0
+    said = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
+    assert said == ["child 0", "child 1", "parent"]
+    assert len({(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps}) == 1
+    assert len(at_receiver.posted("/finish/")) == 1
+    assert list(spool_root.iterdir()) == []
+
+
+LISTED_IMPORTS = """
+import importlib.abc, sys, threading
+class Listed(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            print(name, flush=True)
+sys.meta_path.insert(0, Listed())
+import rolloutdeck
+run = rolloutdeck.init(project="math", name="é")
+run.log({"loss": 1.0}, step=1)
+run.log_samples([{"response": "é", "score": float("nan")}], step=1)
+run.log_file(__import__("os").environ["GIVEN"], step=1)
+run.report_replay(1, "miss")
+run.finish()
+"""
+
+
+def test_no_thread_of_ours_imports_anything_since_a_fork_in_that_moment_locks_the_module_for_the_child(
+    at_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.jsonl").write_text("{}\n")
+    monkeypatch.setenv("GIVEN", str(tmp_path / "1.jsonl"))
+    monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url.replace("127.0.0.1", "localhost"))
+    said, _ = child(LISTED_IMPORTS).communicate(timeout=60)
+    assert len(at_receiver.posted("/finish/")) == 1
+    assert said.split() == []
+
+
+ENDING = """
+import logging, sys, rolloutdeck
+logging.basicConfig(stream=sys.stdout)
+run = rolloutdeck.init(project="math", name="ending", exit_timeout={seconds})
+for step in range(200):
+    run.log_samples([{{"response": "x" * 1000}}] * 50, step=step)
+{end}
+"""
+
+
+def test_a_trainer_that_ends_without_finish_loses_nothing(at_receiver: Receiver, spool_root: Path) -> None:
+    assert child(ENDING.format(seconds=30, end="")).wait(60) == 0
+    assert len(at_receiver.dumps) == 200
+    assert at_receiver.posted("/finish/")[0]["outcome"] == "finished"
+
+
+def test_a_trainer_that_dies_of_an_error_ends_as_failed(at_receiver: Receiver) -> None:
+    running = child("import rolloutdeck; rolloutdeck.init(project='math', exit_timeout=20); 1 / 0")
+    running.wait(60)
+    assert at_receiver.posted("/finish/")[0]["outcome"] == "failed"
+
+
+def test_a_trainer_that_ends_while_the_server_is_down_says_what_waits_and_how_to_send_it(
+    at_receiver: Receiver, spool_root: Path
+) -> None:
+    at_receiver.down()
+    running = child(ENDING.format(seconds=0.2, end=""))
+    said, _ = running.communicate(timeout=60)
+    assert f"202 files wait in {spool_root}" in said and f"rolloutdeck sync {spool_root}" in said
+    at_receiver.up()
+    assert sync([spool_root]).sent == 202
+    assert len(at_receiver.dumps) == 200

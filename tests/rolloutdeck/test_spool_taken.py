@@ -1,0 +1,139 @@
+"""What a trainer that is gone has left is sent by others; what a living one has is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import lease, spool
+from rolloutdeck.sync import sync
+from tests.rolloutdeck.programs import ENDLESS, HEADER, Start, child, killed_child, whole
+from tests.rolloutdeck.receiver import Receiver, until
+
+
+def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(
+    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_receiver.mode = "500"
+    folder = killed_child(spool_root)
+    bodies = {path.path.name for path in spool.waiting(folder)}
+    at_receiver.mode = "ok"
+    monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "another")
+    result = sync([spool_root])
+    assert (result.sent, result.waiting, result.problem) == (len(bodies), 0, "")
+    assert {(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps} == {(spool.uid_of(folder), "first")}
+    assert all(whole(body) for body in at_receiver.bodies()) and at_receiver.bodies()
+    assert list(spool_root.iterdir()) == []
+
+
+def test_the_next_trainer_sends_what_a_killed_neighbour_left(
+    start: Start, at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_receiver.mode = "500"
+    folder = killed_child(spool_root)
+    waiting = len(spool.waiting(folder))
+    at_receiver.mode = "ok"
+    monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
+    run = start()
+    until(lambda: len(at_receiver.dumps) == waiting - 1 and not folder.exists())
+    assert run.uid not in {uid for uid, _, _ in at_receiver.dumps}
+    until(lambda: len(list(spool_root.iterdir())) == 1)
+
+
+def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Path) -> None:
+    at_receiver.mode = "500"
+    running = child(ENDLESS)
+    try:
+        [folder] = until(lambda: spool.folders(spool_root))
+        until(lambda: spool.waiting(folder))
+        result = sync([spool_root], patience=0)
+        assert (result.live, result.sent) == (1, 0) and not lease.abandoned(folder)
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_spool_for_another_server_is_sent_there_only_unless_named(
+    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = spool.Spool(spool_root, "run-1", "a", "http://elsewhere.invalid")
+    own.write(HEADER, lambda: [b"body"])
+    folder = own.folder
+    assert folder
+    note = json.loads((folder / "lease").read_text())
+    (folder / "lease").write_text(json.dumps({**note, "pid": 2**22 + 1}))
+    result = sync()
+    assert (result.elsewhere, result.sent) == (1, 0)
+    assert sync([spool_root]).sent == 1 and at_receiver.bodies() == [b"body"]
+
+
+def test_sync_gives_up_and_says_why_and_leaves_all_as_it_was(at_receiver: Receiver, spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.write(HEADER, lambda: [b"body"])
+    own.close()
+    for mode in ("404", "500", "login"):
+        at_receiver.mode = mode
+        result = sync([spool_root], patience=0.2)
+        assert (result.sent, result.waiting) == (0, 1) and result.problem
+    at_receiver.mode = "ok"
+    assert sync([spool_root]).sent == 1
+
+
+def test_what_a_dead_trainer_dropped_is_told_with_what_it_left(at_receiver: Receiver, spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.drop("samples: the spool is full", 1024)
+    own.write(HEADER, lambda: [b"body"])
+    own.close()
+    sync([spool_root])
+    [body] = at_receiver.posted("/heartbeat/")
+    assert body == {"attempt": "a", "dropped": {own.name: {"samples: the spool is full": 1024}}}
+
+
+def test_only_one_of_several_takes_an_abandoned_spool(spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.write(HEADER, lambda: [b"body"])
+    own.close()
+    [folder] = spool.folders(spool_root)
+    taken = [lease.take(folder, "") for _ in range(3)]
+    assert len([path for path in taken if path]) == 1
+
+
+def test_a_lease_of_another_machine_ends_only_with_its_time(spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.write(HEADER, lambda: [b"body"])
+    assert own.folder
+    note = own.folder / "lease"
+    note.write_text(json.dumps({**json.loads(note.read_text()), "machine": "another", "pid": 1}))
+    assert not lease.abandoned(own.folder)
+    old = time.time() - lease.LEASE_SECONDS - 1
+    os.utime(note, (old, old))
+    assert lease.abandoned(own.folder)
+    lease.touch(own.folder)
+    assert not lease.abandoned(own.folder)
+
+
+def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.write(HEADER, lambda: [b"before"])
+    assert own.folder
+    own.folder.rename(own.folder.with_name("run-1~a~h~1~taken"))
+    own.write(HEADER, lambda: [b"after"])
+    bodies = [
+        file.path.read_bytes()[-6:].strip() for folder in spool.folders(spool_root) for file in spool.waiting(folder)
+    ]
+    assert sorted(bodies) == [b"after", b"before"]
+    own.folder.rename(own.folder.with_name("run-1~a~h~1~taken2"))
+    own.renew()
+    assert own.folder is None
+
+
+def test_the_heartbeat_keeps_the_lease(start: Start, monkeypatch: pytest.MonkeyPatch, spool_root: Path) -> None:
+    monkeypatch.setattr(lease, "TOUCH_SECONDS", 0.05)
+    run = start()
+    folder = until(lambda: run._writer.own.folder)
+    os.utime(folder / "lease", (1, 1))
+    until(lambda: (folder / "lease").stat().st_mtime > 1)

@@ -1,0 +1,136 @@
+"""`watch` and the server: away, refusing, interrupted; heartbeats while files change."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck.commands.watch import Loop
+from rolloutdeck.push import NotNow
+from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
+
+
+def test_while_the_server_is_down_nothing_is_lost_and_it_is_said_once(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = Loop(poll=0.001)
+    loop.follows[None] = watching()
+    deck.mode = "503"
+    for step in (1, 2, 3):
+        trainer.step(step)
+        loop.turn()
+    deck.mode = "ok"
+    until(lambda: loop.turn() or len(deck.dumps) == 3)
+    until(lambda: loop.turn() == 0 and len(deck.dumps) == 3)
+    said = capsys.readouterr().err
+    assert said.count("Nothing is lost") == 1 and said.count("The server answers again.") == 1
+
+
+def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow = watching()
+    trainer.step(1)
+    trainer.step(2)
+    deck.mode, deck.only = "400", "launch 1"
+    turns(follow)
+    assert "because of a test" in capsys.readouterr().err
+    deck.mode = "ok"
+    assert turns(follow) == 0
+    trainer.step(2, launch=2)
+    turns(follow)
+    assert deck.steps()[-1] == ("files", 2)
+
+
+def test_a_heartbeat_is_sent_only_while_files_change(
+    deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.commands.watch.HEARTBEAT_SECONDS", 0)
+    trainer.step(1)
+    follow = watching()
+    turns(follow, 5)
+    assert deck.posted("/heartbeat/") == []
+    trainer.step(2)
+    turns(follow, 5)
+    assert [beat["attempt"] for beat in deck.posted("/heartbeat/")] == ["files"]
+
+
+def test_a_heartbeat_that_is_not_due_is_not_sent_later_when_the_run_may_have_ended(
+    deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.step(1)
+    follow = watching()
+    turns(follow, 5)
+    follow.beat_at = time.monotonic()
+    trainer.step(2)
+    turns(follow, 5)
+    monkeypatch.setattr("rolloutdeck.commands.watch.HEARTBEAT_SECONDS", 0)
+    turns(follow, 5)
+    assert deck.posted("/heartbeat/") == []
+
+
+def test_a_file_over_eight_megabytes_travels_in_parts_and_goes_on_after_an_interruption(
+    deck: Deck, watching: Watching, trainer: Trainer
+) -> None:
+    row = json.dumps({"input": "q", "output": "x" * 1000, "score": 0.0, "step": 1}) + "\n"
+    trainer.write("rollout/1.jsonl", row * 17_000)
+    follow = watching()
+    follow.turn()
+    put, spans = follow.target._put, []
+
+    def cut_off(piece: Any, body: Any, span: str = "") -> Any:
+        if len(spans) == 2:
+            raise NotNow("cut")
+        spans.append(span)
+        return put(piece, body, span)
+
+    follow.target._put = cut_off  # type: ignore[method-assign]
+    with pytest.raises(NotNow):
+        turns(follow)
+    follow.target._put = put  # type: ignore[method-assign]
+    turns(follow)
+    size = len(row) * 17_000
+    assert deck.spans == [
+        f"bytes */{size}",
+        f"bytes 0-8388607/{size}",
+        f"bytes */{size}",
+        f"bytes 8388608-16777215/{size}",
+        f"bytes 16777216-{size - 1}/{size}",
+    ]
+    assert len(deck.dumps) == 1 and len(deck.bodies()[0]) == size
+
+
+def test_another_process_that_writes_slowly_and_resumes_shows_each_step_once_and_whole(
+    deck: Deck, tmp_path: Path
+) -> None:
+    """The real command beside the real writer, killed once in the middle."""
+    run = tmp_path / "run"
+    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t"}
+    command = [sys.executable, "-m", "rolloutdeck", "watch", str(run), "--project", "math", "--run", "grpo"]
+    writer = [sys.executable, "-m", "tests.writer", str(run)]
+    watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
+    try:
+        subprocess.run([*writer, "--steps", "8"], check=True, timeout=60)
+        until(lambda: len(deck.shown("train")) == 8)
+        watching.kill()
+        watching.wait()
+        watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
+        subprocess.run([*writer, "--first", "5", "--steps", "6", "--launch", "2"], check=True, timeout=60)
+        files = {step: (run / "rollout" / f"{step}.jsonl").read_bytes() for step in range(1, 11)}
+        until(lambda: deck.shown("train") == files)
+        until(lambda: deck.shown("eval") == {step: (run / "val" / f"{step}.jsonl").read_bytes() for step in (4, 8)})
+    finally:
+        watching.kill()
+        watching.wait()
+    assert deck.attempts() == ["files", "files-2"]
+    assert all(json.loads(line) for body in deck.bodies() for line in body.split(b"\n")[:-1])
+    assert all(body.endswith(b"\n") for body in deck.bodies())

@@ -1,0 +1,47 @@
+"""A trainer whose files are written at times of its own, and turns of a `watch` that looks at them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rolloutdeck.commands.watch import Follow
+
+Watching = Callable[..., Follow]
+
+
+class Trainer:
+    """Writes files at times of its own, so that the order of writing is what the test says it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, 1_700_000_000
+
+    def write(self, name: str, text: str, mode: str = "w") -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+        self.clock += 10
+        os.utime(path, (self.clock, self.clock))
+        return path
+
+    def step(self, step: int, launch: int = 1, split: str = "rollout") -> Path:
+        return self.write(f"{split}/{step}.jsonl", text(step, launch))
+
+    def metrics(self, *steps: int, launch: int = 1, mode: str = "a") -> Path:
+        return self.write("metrics.jsonl", "".join(metric(step, launch) for step in steps), mode)
+
+
+def text(step: int, launch: int = 1) -> str:
+    rows = [{"input": f"{n}+1", "output": f"launch {launch}\u2028", "score": 0.0, "step": step} for n in range(4)]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def metric(step: int, launch: int = 1) -> str:
+    return json.dumps({"step": step, "data": {"loss": step / launch}}) + "\n"
+
+
+def turns(follow: Follow, count: int = 3) -> int:
+    return sum(follow.turn() for _ in range(count))

@@ -28,7 +28,7 @@ READS = [
     "completions/?run={run}&q=sc",
     "projects/math/",
 ]
-LISTS = ["runs/", "flags/", "projects/"]
+LISTS = ["runs/", "findings/", "flags/", "projects/"]
 POINTS: dict[str, Any] = {"attempt": "a", "points": [{"step": 1, "values": {"x": 1}}]}
 # (method, path, body, scope, status for the owner, status for the mate)
 WRITES: list[tuple[str, str, Any, str, int, int]] = [
@@ -73,6 +73,7 @@ def test_what_belongs_to_a_project_is_there_for_its_people_only(
 @pytest.mark.parametrize("path", LISTS)
 def test_a_list_of_all_holds_nothing_for_a_stranger(path: str, run: Run, mate: User, stranger: User) -> None:
     Ask.signed_in(mate)("POST", "flags/", {"sample": one_sample(run).pk})
+    Ask.signed_in(mate)("POST", "findings/", {"project": "math", "title": "Loops"})
     assert Ask.signed_in(mate)("GET", path).json()["count"] == 1
     assert Ask.signed_in(stranger)("GET", path).json()["count"] == 0
     assert Ask(Client())("GET", path).status_code == 401

@@ -118,6 +118,14 @@ BAD: list[tuple[str, str, Any]] = [
     ("GET", "completions/?run={run}&ordering=score", None),
     ("GET", "exports/samples/?run={run}&format=xml", None),
     ("GET", "exports/samples/?run={run}&q=score>>", None),
+    ("GET", "findings/?removed=perhaps", None),
+    ("GET", "findings/?project=nowhere", None),
+    ("GET", "findings/?name=%00", None),
+    ("GET", f"findings/{HUGE}/", None),
+    ("POST", "findings/", {"project": "math"}),
+    ("POST", "findings/", {"project": "math", "title": "\ud800"}),
+    ("POST", "findings/", {"project": "math", "title": "x", "note": 3}),
+    ("PATCH", f"findings/{HUGE}/", {"title": "x"}),
     ("GET", "flags/?step=x", None),
     ("GET", "flags/?label=worst", None),
     ("GET", "flags/?user=%00", None),
@@ -202,13 +210,14 @@ POSTS = [
     "runs/{run}/heartbeat/",
     "runs/{run}/finish/",
     "runs/{run}/metrics/",
+    "findings/",
     "flags/",
     "projects/",
     "tokens/",
 ]
 FIELDS = st.sampled_from(
     ["uid", "project", "name", "config", "attempt", "resume", "tags", "step", "phase", "dropped", "outcome", "points"]
-    + ["sample", "label", "reason", "text", "slug", "scopes", "days"]
+    + ["sample", "label", "reason", "text", "slug", "scopes", "days", "title", "note"]
 )
 
 
@@ -225,6 +234,7 @@ GETS = [
     "runs/{run}/steps/",
     "runs/{run}/metrics/",
     "samples/",
+    "findings/",
     "flags/",
     "samples/{sample}/tokens/",
     "exports/samples/",
@@ -236,6 +246,8 @@ NAMES = [
     "page_size",
     "status",
     "name",
+    "project",
+    "removed",
     "split",
     "step",
     "attempt",

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Count, Max
 from django.utils import timezone
 
 from rollouts import audit, exhibits, live
@@ -39,7 +39,7 @@ def begin(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
 
 
 @transaction.atomic
-def change(finding: Finding, by: User, *, title: Any = None, note: Any = None, version: int | None = None) -> Finding:
+def change(finding: Finding, *, title: Any = None, note: Any = None, version: int | None = None) -> Finding:
     """Another title or note; None leaves it. Raises BadInput, and Outdated when somebody else has changed either since
     `version`."""
     row = held(finding)
@@ -148,15 +148,27 @@ def show_charts(
 
 @transaction.atomic
 def keep(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any) -> Exhibit:
-    """`show_query` or `show_charts` with what `exhibits` made before the lock was taken."""
-    return once(held(finding), kind, run, new, by, words)
+    """`show_query` or `show_charts` with what `exhibits` made before the lock was taken.
+
+    Exactly this is held once, so that a form may be sent twice; other words join those it has.
+    """
+    row = held(finding)
+    same: Exhibit | None = row.exhibits.filter(kind=kind, held=json.dumps(new)).first()
+    if same is None:
+        return added(row, kind, run, new, by, words)
+    said = further_words(same, words)
+    if said != same.words:
+        same.words = said
+        same.save(update_fields=["words"])
+        touched(row)
+    return same
 
 
 @transaction.atomic
-def say(exhibit: Exhibit, by: User, words: Any, *, began: Any = None) -> Exhibit:
-    """What stands beside the exhibit, in somebody's words, who began with the words `began`; None does not ask.
+def say(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
+    """Other words beside the exhibit, by somebody who began with the words `began`; None does not ask.
 
-    Raises BadInput, NotThere when it was taken out, and Outdated when other words stand there than he began with.
+    Raises BadInput, NotThere when it was taken out, and Outdated when other words stand there than `began`.
     """
     finding = held(exhibit.finding)
     row: Exhibit | None = finding.exhibits.filter(pk=exhibit.pk).first()
@@ -174,7 +186,7 @@ def say(exhibit: Exhibit, by: User, words: Any, *, began: Any = None) -> Exhibit
 
 
 @transaction.atomic
-def move(exhibit: Exhibit, by: User, places: int) -> None:
+def move(exhibit: Exhibit, places: int) -> None:
     """Moves an exhibit down by so many places, up where that is negative."""
     row = held(exhibit.finding)
     order = list(row.exhibits.all())
@@ -204,24 +216,11 @@ def held(finding: Finding, *, removed: bool = False) -> Finding:
     return row
 
 
-def once(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any) -> Exhibit:
-    """The exhibit that holds exactly this, so that a form sent twice shows it once; other words join those it has."""
-    same: Exhibit | None = finding.exhibits.filter(kind=kind, held=json.dumps(new)).first()
-    if same is None:
-        return added(finding, kind, run, new, by, words)
-    said = further_words(same, words)
-    if said != same.words:
-        same.words = said
-        same.save(update_fields=["words"])
-        touched(finding)
-    return same
-
-
 def added(
     finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any, sample: str = ""
 ) -> Exhibit:
-    figures = finding.exhibits.aggregate(last=Max("place"))
-    if finding.exhibits.count() >= MOST_EXHIBITS:
+    figures = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
+    if figures["count"] >= MOST_EXHIBITS:
         raise BadInput(f"A finding holds at most {MOST_EXHIBITS} exhibits; begin another.")
     row = Exhibit.objects.create(
         finding=finding,

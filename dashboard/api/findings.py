@@ -81,13 +81,13 @@ class OneFinding(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change `title` or `note`; `removed: false` restores a finding that was removed."""
         data = told(request, self)
-        row, by = writable(request, pk), access.person(request)
-        if "removed" in data and not yes(data["removed"], "removed"):
-            row = findings.restore(row, by)
+        row = writable(request, pk)
+        if "removed" in data:
+            if yes(data["removed"], "removed"):
+                raise BadInput("Send DELETE to remove a finding.", "removed")
+            row = findings.restore(row, access.person(request))
         version = number(data.get("version"), "version")
-        return Response(
-            whole(findings.change(row, by, title=data.get("title"), note=data.get("note"), version=version))
-        )
+        return Response(whole(findings.change(row, title=data.get("title"), note=data.get("note"), version=version)))
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding; it can be restored."""
@@ -142,11 +142,11 @@ class OneExhibit(APIView):
     def patch(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Change the `words` beside it, or `move` it."""
         data = told(request, self)
-        row, by = exhibit_or_404(request, pk, exhibit_pk), access.person(request)
+        row = exhibit_or_404(request, pk, exhibit_pk)
         if "words" in data:
-            row = findings.say(row, by, data["words"], began=data.get("began"))
+            row = findings.say(row, data["words"], began=data.get("began"))
         if move := number(data.get("move"), "move", least=-findings.MOST_EXHIBITS, most=findings.MOST_EXHIBITS):
-            findings.move(row, by, move)
+            findings.move(row, move)
             row.refresh_from_db()
         return Response(exhibit(row))
 

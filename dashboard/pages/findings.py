@@ -95,7 +95,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_of(request, pk, "annotator")
     told = {name: request.POST.get(name, "") for name in ("title", "note")}
     try:
-        findings.change(row, opened.person(request), **told, version=number(request.POST.get("version"), "version"))
+        findings.change(row, **told, version=number(request.POST.get("version"), "version"))
     except RolloutError as error:
         if said.by_script(request):
             return said.refused(request, error, "finding", row.pk)
@@ -125,14 +125,14 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
     if row is None:
         raise Http404("There is no such exhibit that you may see.")
     access.require_role(request, row.finding.project, "annotator")
-    by, wanted = opened.person(request), request.POST.get("do")
+    wanted = request.POST.get("do")
     try:
         if wanted == "words":
-            findings.say(row, by, request.POST.get("words", ""), began=request.POST.get("began"))
+            findings.say(row, request.POST.get("words", ""), began=request.POST.get("began"))
         elif wanted == "out":
-            findings.take_out(row, by)
+            findings.take_out(row, opened.person(request))
         else:
-            findings.move(row, by, -1 if wanted == "up" else 1)
+            findings.move(row, -1 if wanted == "up" else 1)
     except RolloutError as error:
         if isinstance(error, NotThere) or wanted != "words" or said.by_script(request):
             return said.refused(request, error, "finding", row.finding_id)

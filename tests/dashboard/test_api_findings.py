@@ -52,6 +52,7 @@ def test_a_finding_is_begun_filled_changed_removed_and_restored(ask: Ask, run: R
     assert ask("PATCH", here, {"note": "mine", "version": 1}).status_code == 412
     assert ask("DELETE", here).status_code == 204
     assert [ask("GET", f"findings/?removed={word}").json()["count"] for word in ("false", "true")] == [0, 1]
+    assert ask("PATCH", here, {"removed": True}).status_code == 400, "DELETE does that"
     assert ask("PATCH", here, {"removed": False}).json()["removed_at"] is None
     assert ask("GET", "findings/?project=math&name=EARL").json()["results"][0]["title"] == "Loops"
 

@@ -43,11 +43,11 @@ def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
     assert (finding.title, finding.version) == ("Loops before the answer", 1)
-    changed = findings.change(finding, owner, note="**mostly** at step 3", version=1)
+    changed = findings.change(finding, note="**mostly** at step 3", version=1)
     assert (changed.title, changed.note, changed.version) == ("Loops before the answer", "**mostly** at step 3", 2)
-    assert findings.change(finding, owner, note="**mostly** at step 3", version=2).version == 2, "the same again"
+    assert findings.change(finding, note="**mostly** at step 3", version=2).version == 2, "the same again"
     with pytest.raises(Outdated, match="Somebody else has changed"):
-        findings.change(finding, owner, title="Mine", version=1)
+        findings.change(finding, title="Mine", version=1)
 
 
 @pytest.mark.parametrize("wrong", [{"title": ""}, {"title": " "}, {"title": "x" * 201}, {"title": 7}, {"note": "\x00"}])
@@ -164,32 +164,32 @@ def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User
     for at in range(3):
         findings.show_sample(finding, sample(run, at), mate)
     first, second, third = finding.exhibits.all()
-    findings.move(third, mate, -2)
-    findings.move(first, mate, 9)
+    findings.move(third, -2)
+    findings.move(first, 9)
     assert list(finding.exhibits.all()) == [third, second, first]
     findings.take_out(second, mate)
     findings.take_out(second, mate)
     assert list(finding.exhibits.all()) == [third, first]
     assert AuditEntry.objects.filter(verb="finding.take_out").count() == 1
     with pytest.raises(NotThere, match="somebody took it out"):
-        findings.move(second, mate, 1)
+        findings.move(second, 1)
 
 
 def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.show_sample(finding, sample(run), mate, words="one\r\ntwo")
     other = Exhibit.objects.get()
-    findings.say(exhibit, mate, "his", began="one\r\ntwo")
+    findings.say(exhibit, "his", began="one\r\ntwo")
     with pytest.raises(Outdated, match="Somebody else has changed these words"):
-        findings.say(other, mate, "hers", began="one\r\ntwo")
-    assert findings.say(other, mate, "his", began="one\r\ntwo").words == "his", "the same again"
-    assert findings.say(other, mate, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
+        findings.say(other, "hers", began="one\r\ntwo")
+    assert findings.say(other, "his", began="one\r\ntwo").words == "his", "the same again"
+    assert findings.say(other, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
 
 
 def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.show_sample(finding, sample(run), mate)
     findings.take_out(Exhibit.objects.get(), mate)
     with pytest.raises(NotThere, match="somebody took it out"):
-        findings.say(exhibit, mate, "late")
+        findings.say(exhibit, "late")
 
 
 def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, finding: Finding, mate: User) -> None:
@@ -229,7 +229,7 @@ def test_every_change_is_told_to_open_pages(
     rung: list[str] = []
     monkeypatch.setattr(live, "rung", lambda *topics: rung.extend(topics))
     exhibit = findings.show_sample(finding, sample(run), mate)
-    findings.say(exhibit, mate, "look")
-    findings.move(exhibit, mate, 1)
+    findings.say(exhibit, "look")
+    findings.move(exhibit, 1)
     findings.take_out(exhibit, mate)
     assert rung == ["findings"] * 4

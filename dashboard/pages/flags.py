@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard import access
 from dashboard.pages import asking, opened, panels, reading, said
 from dashboard.pages.ask import Ask
-from dashboard.pages.back import back
+from dashboard.pages.back import back, seen_other
 from rolloutdeck import wire
 from rollouts import marking
 from rollouts.errors import BadInput, RolloutError
@@ -108,7 +108,7 @@ def answered(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse
     if panels.target(request) != "flags":
         if problem:
             messages.error(request, problem)
-        return said.elsewhere(back(request, "sample", sample.pk))
+        return seen_other(back(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
     shown = reading.flagging(request, sample, reading.flags_of(sample), role)
     return panels.finished(render(request, "sample/flags.html", shown | {"said": problem}), "")

@@ -6,13 +6,13 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
 from dashboard import access
 from dashboard.pages import opened, panels, pinned
-from dashboard.pages.back import back
+from dashboard.pages.back import back, seen_other
 from rollouts import pins
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Replay, Run, Step
@@ -150,9 +150,3 @@ def answered(request: HttpRequest, run: Run, row: Step | None, said: str) -> Htt
         return seen_other(back(request, "pins"))
     shown = box(run, row, run.project.role_of(request.user), said)
     return panels.finished(render(request, "step/pin.html", shown), "")
-
-
-def seen_other(address: str) -> HttpResponse:
-    response = HttpResponseRedirect(address)
-    response.status_code = 303
-    return response

@@ -9,8 +9,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard import access
 from dashboard.pages import opened
-from dashboard.pages.back import back
-from dashboard.pages.pinning import seen_other
+from dashboard.pages.back import back, seen_other
 from dashboard.pages.pins import Page
 from rollouts import loosen as loosening
 from rollouts import plans

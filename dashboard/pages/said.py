@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from dashboard.pages.back import back
+from dashboard.pages.back import back, seen_other
 from rollouts.errors import RolloutError
 
 
@@ -20,7 +20,7 @@ def done(request: HttpRequest, said: str, otherwise: str, *args: object, **more:
     if by_script(request):
         return JsonResponse({"said": said, **more})
     messages.success(request, said)
-    return elsewhere(back(request, otherwise, *args))
+    return seen_other(back(request, otherwise, *args))
 
 
 def refused(request: HttpRequest, error: RolloutError, otherwise: str, *args: object) -> HttpResponse:
@@ -28,10 +28,4 @@ def refused(request: HttpRequest, error: RolloutError, otherwise: str, *args: ob
     if by_script(request):
         return JsonResponse({"said": str(error)}, status=400)
     messages.error(request, str(error))
-    return elsewhere(back(request, otherwise, *args))
-
-
-def elsewhere(address: str) -> HttpResponse:
-    response = HttpResponseRedirect(address)
-    response.status_code = 303
-    return response
+    return seen_other(back(request, otherwise, *args))

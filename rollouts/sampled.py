@@ -74,10 +74,12 @@ def points(run_ids: Iterable[int], wanted: Collection[str], *, newest: bool = Fa
 
 
 def last_of(runs: QuerySet[Run]) -> dict[int, Table]:
-    """What the last current steps of the runs show, of each split one."""
+    """What the last current steps of the runs show: of each split one for each thing that steps count, as the number of
+    a prompt is no later than that of an update."""
     steps = Step.objects.current().filter(run=OuterRef("pk"), samples__gt=0).order_by("-step").values("pk")
-    last = {split: Subquery(steps.filter(split=split)[:1]) for split in wire.SPLITS}
-    ends = [pk for pair in runs.annotate(**last).values_list(*last) for pk in pair if pk]
+    axes = [(split, kind) for split in wire.SPLITS for kind in wire.STEP_KINDS]
+    last = {f"{split}_{kind}": Subquery(steps.filter(split=split, step_kind=kind)[:1]) for split, kind in axes}
+    ends = [pk for found in runs.annotate(**last).values_list(*last) for pk in found if pk]
     rows: dict[int, list[Figures]] = defaultdict(list)
     for row in read(Step.objects.filter(pk__in=ends)):
         rows[row.run].append(row)

@@ -17,10 +17,14 @@ def run(project: Project) -> Run:
     return make.run(project)
 
 
-def scored(run: Run, scores: list[float | None], *, attempt: str = "files", superseded: bool = False) -> None:
+def scored(
+    run: Run, scores: list[float | None], *, attempt: str = "files", superseded: bool = False, kind: str = "global_step"
+) -> None:
     launched = make.attempt(run, attempt)
     rows = [
-        Step(run=run, attempt=launched, split="train", step=step, score_mean=score, superseded=superseded)
+        Step(
+            run=run, attempt=launched, split="train", step_kind=kind, step=step, score_mean=score, superseded=superseded
+        )
         for step, score in enumerate(scores)
     ]
     Step.objects.bulk_create(rows)
@@ -29,6 +33,14 @@ def scored(run: Run, scores: list[float | None], *, attempt: str = "files", supe
 def test_a_short_run_shows_each_of_its_steps(run: Run) -> None:
     scored(run, [0.1, None, 0.3])
     assert sparkline([run]) == {run.uid: [0.1, 0.3]}
+
+
+def test_prompts_that_are_counted_by_themselves_are_no_steps_of_the_trainer(run: Run, project: Project) -> None:
+    scored(run, [0.0] * 100, kind="feed_index")
+    scored(run, [0.1, 0.2])
+    other = make.run(project, "other")
+    scored(other, [0.5, 0.6], kind="feed_index")
+    assert sparkline([run, other]) == {run.uid: [0.1, 0.2], other.uid: [0.5, 0.6]}
 
 
 def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(run: Run, project: Project) -> None:

@@ -92,6 +92,12 @@ def test_they_stand_beside_logged_metrics_and_have_a_last_value(run: Run) -> Non
     assert series.last_values(run, asked)[run.uid] == {"critic/score/mean": 0.5, "samples/correct": 1.0}
 
 
+def test_the_last_value_is_the_trainers_step_not_a_prompt_that_counts_further(run: Run) -> None:
+    step(run, 2, [1, 1])
+    step(run, 400, [0, 0], step_kind="feed_index")
+    assert series.last_values(run, ["samples/correct"])[run.uid] == {"samples/correct": 1.0}
+
+
 def test_a_long_run_is_thinned_like_any_curve(run: Run) -> None:
     for number in range(1, 41):
         step(run, number, [0, number % 2])

@@ -161,3 +161,53 @@ def log_probs(responses):
 
 def uid():
     return str(uuid.uuid4())
+
+
+class WithoutWorkers:
+    """Mixed into a trainer of verl, so that its `fit()` runs two steps: only what needs a GPU is another.
+
+    `seen`: what it held of each row at each update. `crash`: the first update fails.
+    """
+
+    crash = False
+
+    def begin(self, told, model, train):
+        """In the place of verl's own `__init__`. `model` answers; `train` are the training batches."""
+        self.config, self.tokenizer, self.total_training_steps, self.seen = told, TOKENIZER, 2, []
+        self.use_rm = self.use_critic = self.use_reference_policy = False
+        self.async_rollout_manager, self.train_dataloader = model, train
+        self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]
+        self.checkpoint_manager = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
+        self.actor_rollout_wg, self.train_dataset = SimpleNamespace(), SimpleNamespace()
+        self.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+        self._init_dump_executor()
+
+    def _load_checkpoint(self):
+        return 0
+
+    def _start_profiling(self, *_):
+        pass
+
+    def _stop_profiling(self, *_, **__):
+        pass
+
+    def _compute_old_log_prob(self, batch):
+        found = log_probs(batch.batch["responses"])
+        return DataProto.from_single_dict({"old_log_probs": found, "entropys": torch.ones_like(found)}), 0.0
+
+    def _update_actor(self, batch):
+        if self.crash:
+            raise RuntimeError("CUDA error")
+        rows = [
+            {
+                "response": self.tokenizer.decode(batch.batch["responses"][place], skip_special_tokens=True),
+                "logprobs": batch.batch["old_log_probs"][place].tolist(),
+                "advantages": batch.batch["advantages"][place].tolist(),
+                "mask": batch.batch["response_mask"][place].tolist(),
+                "ids": batch.batch["responses"][place].tolist(),
+                "uid": batch.non_tensor_batch["uid"][place],
+            }
+            for place in range(len(batch))
+        ]
+        self.seen.append({"step": self.global_steps, "rows": rows})
+        return DataProto.from_single_dict({}, meta_info={"metrics": {"actor/pg_loss": [0.5]}})

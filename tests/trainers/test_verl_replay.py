@@ -99,26 +99,23 @@ def reason(product: Product, name: str, step: int) -> str:
     return str(next(one["reason"] for one in found if one["step"] == step))
 
 
-def test_a_pin_whose_prompts_are_others_is_refused_and_the_step_generated(
-    product: Product, source: Training, tmp_path: Path
-) -> None:
-    planned(product, "moved", run_of(product, "source"), {2: 1})
-    found = training(product, "v0.py", "v0-moved", tmp_path, "other", ROLLOUTDECK_PLAN="moved")
-    assert [text for text, _ in answers(found, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
-    until(lambda: events(product, "v0-moved"))
-    assert events(product, "v0-moved") == [(2, "refused", None)]
-    assert reason(product, "v0-moved", 2) == "the prompts of 4 of 4 rows are not those that were answered"
+UNFIT = {
+    "of other prompts": (1, "the prompts of 4 of 4 rows are not those that were answered"),
+    "unpickling only": (2, "it can't be built without unpickling it: its column 'odd':"),
+}
 
 
-def test_a_batch_that_would_have_to_be_unpickled_is_refused_and_the_step_generated(
-    product: Product, source: Training, tmp_path: Path
+@pytest.mark.parametrize(("step", "why"), UNFIT.values(), ids=UNFIT)
+def test_a_batch_that_is_unfit_for_a_step_is_refused_and_the_step_generated(
+    product: Product, source: Training, tmp_path: Path, step: int, why: str
 ) -> None:
-    planned(product, "odd", run_of(product, "source"), {2: 2})
-    found = training(product, "v0.py", "v0-odd", tmp_path, "other", ROLLOUTDECK_PLAN="odd")
+    name = f"unfit-{step}"
+    planned(product, name, run_of(product, "source"), {2: step})
+    found = training(product, "v0.py", name, tmp_path, "other", ROLLOUTDECK_PLAN=name)
     assert [text for text, _ in answers(found, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
-    until(lambda: events(product, "v0-odd"))
-    assert events(product, "v0-odd") == [(2, "refused", None)]
-    assert reason(product, "v0-odd", 2).startswith("it can't be built without unpickling it: its column 'odd':")
+    until(lambda: events(product, name))
+    assert events(product, name) == [(2, "refused", None)]
+    assert reason(product, name, 2).startswith(why)
 
 
 def test_a_run_of_another_shape_generates_and_says_which_fact_differs(

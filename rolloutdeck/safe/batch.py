@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -21,8 +22,8 @@ from rolloutdeck.safe.tokens import Tokens, tokens
 if TYPE_CHECKING:
     import numpy as np
 
-
-MOST_TOKENS = 4 << 20  # of one row, as Python numbers in memory
+MAX_TOKENS = 4 << 20  # of one row, as Python numbers in memory
+PADDING = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")  # keys of the rows with which V1 fills up a batch
 
 
 @contextmanager
@@ -85,6 +86,12 @@ class Batch:
         """What the queue noted per row: `status prompt_len response_len seq_len global_steps ...`; else empty."""
         return [tag if isinstance(tag, dict) else {} for tag in plain(self._found.tags)]
 
+    def is_padding(self, row: int) -> bool:
+        """Whether the row only fills up a batch, as its tags or its key say. Raises IndexError."""
+        if not self.keys:
+            return False
+        return bool(self.tags[row].get("is_padding")) or bool(PADDING.match(self.keys[row]))
+
     def tensor(self, name: str, row: int | None = None) -> np.ndarray:
         """A field, or one row of it: a jagged one at its own length. Raises KeyError, IndexError, and ValueError for
         a jagged field without a row."""
@@ -107,8 +114,8 @@ class Batch:
         if cells is None:
             return None
         data, shape = cells.row(row)
-        if math.prod(shape) > MOST_TOKENS:
-            raise Refused(f"a row of {math.prod(shape):,} tokens; at most {MOST_TOKENS:,} are read")
+        if math.prod(shape) > MAX_TOKENS:
+            raise Refused(f"a row of {math.prod(shape):,} tokens; at most {MAX_TOKENS:,} are read")
         return fields.numbers(cells.dtype, data)
 
     def _checked(self, row: int) -> int:

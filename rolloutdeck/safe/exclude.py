@@ -7,7 +7,6 @@ advantage) compares it with the other answers to the prompt, and trainers count 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,6 @@ from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Consolidated, Data, Piece, Proto, Tree
 from rolloutdeck.safe.verdict import check
 from rolloutdeck.safe.write import write
-
-PADDING = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")  # keys of the rows with which V1 fills up a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +58,11 @@ def exclude(
 
 def rows_of(batch: Batch, flagged: Iterable[int]) -> list[int]:
     """The rows of the file. Raises Refused for one that is not there."""
-    real = [row for row in range(batch.rows) if not is_padding(batch, row)]
+    real = [row for row in range(batch.rows) if not batch.is_padding(row)]
     wanted = sorted(set(flagged))
     if wanted and not 0 <= wanted[0] <= wanted[-1] < len(real):
         raise Refused(f"row {wanted[-1]} is flagged and the batch has {len(real)}")
     return [real[row] for row in wanted]
-
-
-def is_padding(batch: Batch, row: int) -> bool:
-    return bool(batch.keys) and (bool(batch.tags[row].get("is_padding")) or bool(PADDING.match(batch.keys[row])))
 
 
 def groups_of(batch: Batch, answers: int) -> Sequence[Hashable]:

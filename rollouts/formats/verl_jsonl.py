@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, BinaryIO, Literal
 
+from rolloutdeck.safe.batch import PADDING
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, number_in, prompt_of, response_of, rows, told_text
 from rollouts.records import LeftOut, Problem, Record
@@ -32,7 +33,6 @@ arrives: Literal["whole", "append"] = "whole"
 HEAD = re.compile(rb'\s*\{\s*"input"\s*:\s*["\[]')
 FIRST_KEYS = re.compile(rb'"(?:input|output|score|gts)"\s*:')
 UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})\Z", re.DOTALL)  # prompt, session, output
-PADDING = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")
 BASE = frozenset(
     ("input", "output", "gts", "score", "step", "reward", "uid", "data_source", "finish_reason", "messages")
 )

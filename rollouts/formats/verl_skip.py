@@ -32,7 +32,7 @@ from rolloutdeck.safe.tokens import Tokens
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
-from rollouts.formats.verl_jsonl import PADDING, place
+from rollouts.formats.verl_jsonl import place
 from rollouts.records import LeftOut, Record
 
 WINDOW = 16  # rows that are decoded at once
@@ -93,18 +93,10 @@ class Rows:
             prompts = self.texts([one.prompt_ids for one in tokens])
             responses = self.texts([one.response_ids for one in tokens])
             for row, one, prompt, response in zip(window, tokens, prompts, responses, strict=False):
-                yield LeftOut("padding") if self.is_padding(row) else self.record(row, one, prompt, response)
+                yield LeftOut("padding") if self.batch.is_padding(row) else self.record(row, one, prompt, response)
 
     def texts(self, ids: list[list[int]]) -> Iterator[str | None]:
         return iter(self.told.decode(ids)) if self.told.decode else repeat(None)
-
-    def is_padding(self, row: int) -> bool:
-        tags = self.batch.tags[row] if row < len(self.batch.tags) else {}
-        return bool(tags.get("is_padding")) or bool(PADDING.match(self.key(row)))
-
-    def key(self, row: int) -> str:
-        key = self.batch.keys[row] if row < len(self.batch.keys) else ""
-        return key if isinstance(key, str) else ""
 
     def record(self, row: int, tokens: Tokens, prompt: str | None, response: str | None) -> Record:
         values = {name: values[row] for name, values in self.columns.items()}
@@ -117,7 +109,7 @@ class Rows:
         return made
 
     def keep_place(self, made: Record, row: int, uid: Any) -> None:
-        if key := self.key(row):
+        if key := self.batch.keys[row] if self.batch.keys else "":
             place(made, key, None)
             return
         made.group = uid if isinstance(uid, str) else str(row // self.n) if self.n else None

@@ -15,9 +15,8 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from rollouts.models import Run, Step
+from rollouts.models.runs import QUIET, STEPS_QUIET, STEPS_TIMED, median_gap
 
-QUIET: Final = timedelta(minutes=3)
-GAPS: Final = 20
 DEEPEST: Final = 12
 WORD: Final = re.compile(
     r"""(?P<negated>-?)(?:(?P<name>[\w./-]+)(?P<sign>[:=：＝]))?(?:"(?P<quoted>[^"]*)"?|(?P<bare>\S+))"""
@@ -127,7 +126,7 @@ def statuses(runs: Sequence[Run]) -> dict[int, str]:
     quiet = [run for run in runs if not run.outcome and now - run.seen_at > QUIET]
     paces = medians([run.pk for run in quiet])
     found = {run.pk: run.outcome or "running" for run in runs}
-    found |= {run.pk: "silent" for run in quiet if now - run.seen_at > 3 * paces.get(run.pk, timedelta(0))}
+    found |= {run.pk: "silent" for run in quiet if now - run.seen_at > STEPS_QUIET * paces.get(run.pk, timedelta(0))}
     return found
 
 
@@ -138,11 +137,6 @@ def medians(run_ids: Sequence[int]) -> dict[int, timedelta]:
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("step").desc())
     steps = Step.objects.filter(run__in=run_ids, split="train").annotate(newest=newest)
     arrived: dict[int, list[datetime]] = defaultdict(list)
-    for run, moment in steps.filter(newest__lte=GAPS + 1).values_list("run", "created_at"):
+    for run, moment in steps.filter(newest__lte=STEPS_TIMED).values_list("run", "created_at"):
         arrived[run].append(moment)
-    return {run: middle(sorted(moments)) for run, moments in arrived.items()}
-
-
-def middle(moments: Sequence[datetime]) -> timedelta:
-    gaps = sorted(late - early for early, late in zip(moments, moments[1:], strict=False))
-    return gaps[len(gaps) // 2] if gaps else timedelta(0)
+    return {run: median_gap(moments) for run, moments in arrived.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from django.conf import settings
@@ -28,6 +30,17 @@ class RunQuerySet(models.QuerySet["Run"]):
     def by_uid(self, uid: str) -> Run | None:
         """The run with this uid, or the one that an offline client's uid was joined to."""
         return self.filter(Q(uid=uid) | Q(aliases__uid=uid)).first()
+
+
+QUIET = timedelta(minutes=3)  # a run with news since is not silent, however short its steps are
+STEPS_QUIET = 3
+STEPS_TIMED = 21  # the newest training steps, of which the arrivals tell how long one takes
+
+
+def median_gap(arrivals: Iterable[datetime]) -> timedelta:
+    moments = sorted(arrivals)
+    gaps = sorted(late - early for early, late in pairwise(moments))
+    return gaps[len(gaps) // 2] if gaps else timedelta(0)
 
 
 class Run(models.Model):
@@ -79,14 +92,12 @@ class Run(models.Model):
         if self.outcome:
             return self.outcome
         quiet = timezone.now() - self.seen_at
-        return "silent" if quiet > timedelta(minutes=3) and quiet > 3 * self.median_step() else "running"
+        return "silent" if quiet > QUIET and quiet > STEPS_QUIET * self.median_step() else "running"
 
     def median_step(self) -> timedelta:
         """Median time between the arrivals of the last twenty training steps."""
-        newest = self.steps.filter(split="train").order_by("-step").values_list("created_at", flat=True)[:21]
-        arrived = sorted(newest, reverse=True)
-        gaps = sorted(late - early for late, early in zip(arrived, arrived[1:], strict=False))
-        return gaps[len(gaps) // 2] if gaps else timedelta(0)
+        newest = self.steps.filter(split="train").order_by("-step").values_list("created_at", flat=True)
+        return median_gap(newest[:STEPS_TIMED])
 
 
 class RunAlias(models.Model):

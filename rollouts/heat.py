@@ -9,8 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from django.db.models import Avg, Case, Count, F, Max, When
-from django.db.models import Q as Where
+from django.db.models import Avg, Count, Max, Q
 
 from rollouts.models import Run, Sample
 
@@ -120,8 +119,8 @@ def drawn(found: tuple[Shown, ...], every: int) -> Heat:
 
 def line_of(key: str, values: dict[int, float], width: int, judged: bool, source: str, sample: str) -> Line:
     cells = tuple(values.get(at) for at in range(width))
-    enough = 0.5 if judged else 0.0  # a prompt is solved by most of its responses; without a rule, by a score above 0
-    solved = tuple(value is not None and (value >= enough if judged else value > enough) for value in cells)
+    # A prompt is solved here by half of its responses; where nothing is judged, by a mean score above 0.
+    solved = tuple(value is not None and (value >= 0.5 if judged else value > 0) for value in cells)
     return Line(key, source, cells, solved, sample)
 
 
@@ -132,7 +131,7 @@ def told(steps: Sequence[int]) -> list[tuple[str, int, float | None, int, int, s
         rows.annotate(
             mean=Avg("score"),
             known=Count("correct"),
-            right=Count(Case(When(Where(correct=True), then=F("pk")))),
+            right=Count("pk", filter=Q(correct=True)),
             source=Max("data_source"),
             sample=Max("pk"),
         ).values_list("prompt_key", "step", "mean", "known", "right", "source", "sample")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rollouts import scan, storage
 from rollouts.nodes import NAMES, NUMBERS
+from rollouts.query import unquoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -156,8 +157,6 @@ def asked_as(name: str) -> str:
 
 
 def name_of(asked: str) -> str:
-    from rollouts.query import unquoted
-
     return unquoted(asked[6:]) if asked.startswith("extra.") else asked
 
 

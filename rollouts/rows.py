@@ -170,9 +170,9 @@ def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) ->
         ],
         "trajectory": [short[record.trajectory or "", 80] for record in records],
         "prompt_key": list(keys),
-        "score": [summed(record.score) for record in records],
+        "score": [summable(record.score) for record in records],
         "correct": [is_correct(record) for record in records],
-        "advantage": [summed(mean(record.advantages)) for record in records],
+        "advantage": [summable(mean(record.advantages)) for record in records],
         "tokens": [token_count(record) for record in records],
         "truncated": [is_truncated(record) for record in records],
         "data_source": [short[record.data_source or "", 120] for record in records],
@@ -183,7 +183,7 @@ def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) ->
     }
 
 
-def summed(number: float | None) -> float | None:
+def summable(number: float | None) -> float | None:
     """A number that may stand among others in a mean; PostgreSQL squares what it averages. The body keeps any."""
     return number if number is None or -MOST_NUMBER < number < MOST_NUMBER else None
 

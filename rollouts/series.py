@@ -173,7 +173,7 @@ def waiting_points(run_ids: Iterable[int], names: set[str]) -> list[tuple[Whose,
 
 
 def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Whose, Points]]:
-    """What is not folded yet, of runs with one attempt only the newest point of each metric: a few queries a name."""
+    """What is not folded yet: of runs with one attempt only the newest point of each metric. A few queries a name."""
     told = Attempt.objects.filter(run__in=run_ids).values_list("run").annotate(Count("pk")).order_by()
     several = [run for run, count in told if count > 1]
     newest = Window(RowNumber(), partition_by=[F("run"), F("step_kind")], order_by=[F("step").desc(), F("pk").desc()])

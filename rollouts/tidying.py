@@ -1,4 +1,4 @@
-"""Many runs at once: tagged, put out of the way, binned and brought back; each by whom, in the audit log."""
+"""Many runs at once: tagged, put out of the way and brought back, each by whom in the audit log; and what they hold."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 verl V0 joins a replayed batch with the live one and dies when a column of both differs. A dump with `rm_scores` has no
 such column. One without (the reward model ran beside the trainer, rewards were not streamed) holds `uid`, which is
 fresh in every run, and `data_source`, `reward_model` and `extra_info`, which differ at any other step than the dump's
-own (`union_numpy_dict` in verl/protocol.py; proven through `fit()`, verl 0.9 and 0.10.0.dev). The trainer takes
-those columns from its live batch.
+own, and where rows of it are left out (`union_numpy_dict` in verl/protocol.py; proven through `fit()`, verl 0.9 and
+0.10.0.dev). The trainer takes those columns from its live batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Difference:
 
 
 def needed(batch: Batch, moved: bool) -> tuple[str, ...]:
-    """The columns to drop before verl can replay the batch: none for most. `moved`: at another step than its own."""
+    """The columns to drop before verl can replay the batch: none for most. `moved`: beside other rows than its own."""
     if batch.format != "gen_batch" or "rm_scores" in batch.fields:
         return ()
     names = ALWAYS + ELSEWHERE if moved else ALWAYS

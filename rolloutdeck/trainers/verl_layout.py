@@ -136,7 +136,8 @@ class Asking:
             return ""
         return (
             "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "
-            "pinned one the run's own JSONL shows another prompt's. Tokens and rewards are the pinned ones."
+            "pinned one, or without rows that are left out, the run's own JSONL shows another prompt's. Tokens and "
+            "rewards are the pinned ones."
         )
 
     def _warm_up(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers.verl_plugin import skips
-from rolloutdeck.trainers.verl_plugin.skips import OTHER
+from rolloutdeck.trainers.verl_plugin.skips import LOADS_OTHERWISE
 
 
 class Asked:
@@ -36,4 +36,4 @@ def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: 
     made = kind.__new__(kind)
     made.replay, made.placed, made.built = Asked(), {}, {}
     assert made.meet_precondition(3) is False
-    assert made.replay.left == [(3, "refused", OTHER)]
+    assert made.replay.left == [(3, "refused", LOADS_OTHERWISE)]

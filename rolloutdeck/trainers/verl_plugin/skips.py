@@ -20,7 +20,7 @@ from rolloutdeck.trainers.verl_plugin.session import Session, session_of
 
 ROLES = ("rollout", "rollout_tq", "async_rollout")
 MARK = "_rolloutdeck_role"
-OTHER = "this verl loads its dumps in another way than Rolloutdeck knows, and may have unpickled it"
+LOADS_OTHERWISE = "this verl loads its dumps in another way than Rolloutdeck knows, and might unpickle them"
 
 
 def patch(module: ModuleType) -> None:
@@ -82,7 +82,7 @@ def pinned(role: str, theirs: Any) -> Any:
             if self.replay is None or not self.replay.wants(step):
                 return bool(super().meet_precondition(step, *args, **kwargs))
             if not known_way:
-                self.replay.leave(step, "refused", OTHER)
+                self.replay.leave(step, "refused", LOADS_OTHERWISE)
                 return False
             found = self.replay.loaded(step, prompts_of(args, kwargs))
             if found is not None:

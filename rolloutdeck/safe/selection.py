@@ -6,13 +6,14 @@ told apart into rows (a tensor that does not lie in one piece, a value nobody ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Block, Cells, block, jagged, of_consolidated
+from rolloutdeck.safe.layouts import OF_METADATA
 from rolloutdeck.safe.standins import (
     Array,
     Consolidated,
@@ -28,7 +29,6 @@ from rolloutdeck.safe.standins import (
     cut,
 )
 
-OF_METADATA = {"cls", "non_tensors", "leaves", "cls_metadata", "size"}
 ALIGNED = 8  # bytes at which a field of a consolidated TensorDict begins
 
 
@@ -203,7 +203,7 @@ class Selection:
         return Joined([Part(data, *span) for span in merged((start + row * width, width) for row in self.keep)])
 
 
-def merged(spans: Any) -> list[tuple[int, int]]:
+def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """(first byte, length), with neighbours made one."""
     found: list[tuple[int, int]] = []
     for at, length in spans:

@@ -9,6 +9,8 @@ from django.http import QueryDict
 
 from rolloutdeck import wire
 from rollouts import terms
+from rollouts.errors import BadInput
+from rollouts.words import BIGGEST, number
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
@@ -80,3 +82,16 @@ class Ask:
 def clean(value: str) -> str:
     """A parameter without NUL and half surrogates, which no database takes."""
     return value[:MAX_QUERY].replace("\0", "").encode("utf-8", "ignore").decode()
+
+
+def whole(word: str, *, least: int = 0, most: int = BIGGEST) -> int | None:
+    """A whole number as an address writes it; None for anything else."""
+    try:
+        return number(word, "", least=least, most=most)
+    except BadInput:
+        return None
+
+
+def step_number(word: str) -> int | None:
+    """As `whole`, for a step: trainers may count from below 0."""
+    return whole(word, least=-BIGGEST)

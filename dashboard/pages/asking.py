@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.pages import chips, figures, listing, scatter, strip
-from dashboard.pages.ask import Ask
+from dashboard.pages.ask import Ask, whole
 from dashboard.pages.figures import Figures, Frame
 from rollouts import search
 from rollouts.errors import BadInput
@@ -18,6 +18,7 @@ from rollouts.query import BadQuery, Query, Text
 from rollouts.scan import Patience
 
 MOST_ROWS = 2000
+MOST_START = 10**8
 PATIENCE = 0.3  # seconds of searching many steps before what was found so far is shown
 # What a page that has a good result does with an error: shows the sentence, keeps the rest.
 KEEP_LAST = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
@@ -175,12 +176,7 @@ def words(query: Query) -> list[str]:
 
 def start_of(value: str) -> int:
     """`start=` of a further page of rows; anything odd is the first."""
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
-
-
-def beyond_of(value: str) -> int | None:
-    """`beyond=` of a search that goes on; anything odd begins anew."""
-    return int(value) if value.isascii() and value.removeprefix("-").isdigit() and len(value) < 19 else None
+    return whole(value, most=MOST_START) or 0
 
 
 def offered(ask: Ask, row: Step | None, result: Result) -> list[chips.Chip]:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import fuzzy, strip
-from dashboard.pages.ask import clean
+from dashboard.pages.ask import clean, whole
 from dashboard.pages.text import num
 from rolloutdeck import wire
 from rollouts.models import Run, Sample
@@ -58,10 +58,10 @@ def steps(run: Run | None, asked: str) -> list[Place]:
     by_word = [
         Place("step", f"{word} steps" if word == "all" else "latest step", run.name, at(run, word)) for word in words
     ]
-    number = asked.lower().removeprefix("step").strip()
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
+    number = whole(asked.lower().removeprefix("step").strip())
+    if number is None:
         return by_word
-    rows = run.steps.filter(step=int(number), superseded=False, samples__gt=0).order_by("-split", "step_kind")
+    rows = run.steps.filter(step=number, superseded=False, samples__gt=0).order_by("-split", "step_kind")
     first = strip.first_split(run)
     usual = [row for row in rows if row.step_kind == strip.kind_of(run, row.split)]
     return by_word + [
@@ -69,7 +69,7 @@ def steps(run: Run | None, asked: str) -> list[Place]:
             "step",
             f"step {row.step}",
             detail(row.split, row.samples, row.score_mean),
-            at(run, number, row.split, first),
+            at(run, str(row.step), row.split, first),
         )
         for row in usual
     ]

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import listing, panels
-from dashboard.pages.ask import clean
+from dashboard.pages.ask import clean, whole
 from rolloutdeck import wire
 from rollouts import arrivals
 from rollouts.arrivals import Arrival
@@ -37,8 +37,7 @@ def context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
     asked = {**given, "split": given["split"] if given["split"] in wire.SPLITS else ""}
     runs = seen.filter(project__slug=asked["project"]) if asked["project"] else seen
     runs = runs.filter(name__icontains=asked["name"]) if asked["name"] else runs
-    word = asked["before"]
-    before = int(word) if word.isascii() and word.isdecimal() and len(word) < 18 else None
+    before = whole(asked["before"])
     found = arrivals.newest(runs, split=asked["split"], before=before, most=MOST + 1)
     cards = [card(one) for one in found[:MOST]]
     return {

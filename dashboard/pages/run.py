@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import heat, opened, overlay, panels, reuse, strip
-from dashboard.pages.ask import Ask, clean
+from dashboard.pages.ask import Ask, clean, whole
 from rollouts import charts as charting
 from rollouts import clock, series
 from rollouts.models import Dump, Run
@@ -114,8 +114,9 @@ def dropped(one: Run) -> list[tuple[str, int]]:
 def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
     one = access.run_or_404(request, uid)
-    split = Ask.of(request.GET).split or strip.first_split(one)
-    wanted = int(step) if step.isascii() and step.isdigit() and len(step) < 19 else 0
+    ask = Ask.of(request.GET)
+    split = ask.split or strip.first_split(one)
+    wanted = whole(step) or 0
     there = one.steps.filter(split=split, step_kind=strip.kind_of(one, split), superseded=False, samples__gt=0)
     ends = [
         there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),
@@ -126,7 +127,7 @@ def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
         messages.error(request, f"No generation of a {split} step has been recorded in this run.")
         return redirect("run", uid=one.uid)
     closest = min(found, key=lambda end: abs(end - wanted))
-    return redirect(reverse("step", args=[one.uid, closest]) + Ask(split=request.GET.get("split", "") and split).link())
+    return redirect(reverse("step", args=[one.uid, closest]) + Ask(split=ask.split).link())
 
 
 @login_required

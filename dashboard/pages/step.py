@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import asking, listing, opened, panels, pinning, reading, sorting, strip
-from dashboard.pages.ask import Ask
+from dashboard.pages.ask import Ask, step_number
 from rollouts.models import Attempt, Run, Step
 
 PANELS = {
@@ -65,7 +65,7 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         return {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
         return pinning.box(run, row, role)
-    result = asking.find(run, split, row, ask, asking.beyond_of(request.GET.get("beyond", "")))
+    result = asking.find(run, split, row, ask, step_number(request.GET.get("beyond", "")))
     start = asking.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": asking.KEEP_LAST}
@@ -108,9 +108,10 @@ def chosen(request: HttpRequest, run: Run, ask: Ask, page: asking.Page, role: st
 def wanted(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | None:
     if word == "all":
         return None
-    if word != "latest" and not (word.isascii() and word.removeprefix("-").isdigit() and len(word) < 19):
+    number = step_number(word)
+    if number is None and word != "latest":
         raise Http404("A step is a number, latest, or all.")
-    found = opened.step_of(run, split, None if word == "latest" else int(word), attempt)
+    found = opened.step_of(run, split, number, attempt)
     if found is None and word != "latest":
         raise Http404(f"This run has no {split} step {word}.")
     return found

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.pages import text
+from dashboard.pages.ask import whole
 from rollouts import decoding
 from rollouts.models import Run
 
@@ -107,9 +108,10 @@ class Window:
 
 
 def of(body: Any, at: str, by: str, run: Run) -> Window:
-    """The window that holds token `at`, coloured by the figure `by`; anything odd is the first of either."""
+    """The window that holds token `at`, coloured by the figure `by`; what is no token or figure is the first."""
     count = len(body.response_ids)
-    here = min(int(at), count - 1) if at.isdecimal() and at.isascii() and len(at) < 9 else None
+    here = whole(at)
+    here = None if here is None else min(here, count - 1)
     start = (here or 0) // WINDOW * WINDOW
     end = min(start + WINDOW, count)
     columns = recorded(body, count)
@@ -181,11 +183,10 @@ def level(by: str, value: float) -> str:
         return ""
     if by == "mask":
         return "" if value else "m0"
+    far = abs(value)
     if by in LEVELS:
-        far = abs(value)
         strength = sum(far >= abs(limit) for limit in LEVELS[by])
         return f"h{strength}" if strength else ""
-    far = abs(value)
     strength = sum(far > limit for limit in (0.0, 0.5, 1.5))
     return f"{'p' if value > 0 else 'n'}{strength}" if strength else ""
 

@@ -5,7 +5,7 @@ import { reveal } from "./sample.js";
 
 const MOST_COLOURED = 5000;
 const can = "highlights" in CSS;
-let pane, text, hits, at;
+let pane, text, hits, at, waiting;
 
 const bar = () => pane?.querySelector("form[data-find]");
 const field = () => bar().querySelector("input");
@@ -27,6 +27,8 @@ export function again(where) {
 
 function close() {
   if (!bar() || bar().hidden) return false;
+  clearTimeout(waiting);
+  field().blur(); // a hidden field keeps the keys until the browser draws again
   bar().hidden = true;
   remember("");
   clear();
@@ -61,6 +63,8 @@ function gathered() {
 }
 
 function look(place, jump = true) {
+  clearTimeout(waiting);
+  waiting = 0;
   const words = field().value;
   remember(words);
   clear();
@@ -70,6 +74,12 @@ function look(place, jump = true) {
   at = place;
   if (can && hits.length) CSS.highlights.set("find", new Highlight(...hits.slice(0, MOST_COLOURED).map(range)));
   go(0, jump);
+}
+
+// To another hit of what stands in the field now, also when it was typed a moment ago.
+export function turn(by) {
+  if (waiting) look(0, false);
+  go(by);
 }
 
 function go(by, jump = true) {
@@ -127,22 +137,20 @@ function draw() {
   if (hits.length) tick(hits[at], style.borderTopColor, 3 * scale);
 }
 
-let waiting;
 document.addEventListener("input", (event) => {
   if (event.target !== bar()?.querySelector("input")) return;
   clearTimeout(waiting);
   waiting = setTimeout(() => look(0), 80);
 });
-document.addEventListener("submit", (event) => event.target === bar() && (event.preventDefault(), go(1)));
 document.addEventListener("keydown", (event) => {
   if (event.target !== bar()?.querySelector("input") || event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();
-  go(event.shiftKey ? -1 : 1);
+  turn(event.shiftKey ? -1 : 1);
 });
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-find-close]")) return close();
   const button = event.target.closest("[data-find-go]");
-  if (button) return go(Number(button.dataset.findGo));
+  if (button) return turn(Number(button.dataset.findGo));
   const map = event.target.closest(".find-map");
   if (!map || !hits?.length) return;
   const place = (event.offsetX / map.clientWidth) * text.whole.length;

@@ -10,7 +10,9 @@ function dress() {
   if (new URLSearchParams(location.search).has("find")) find((bar) => bar.again(pane));
 }
 
-const find = (act) => import("./find.js").then(act);
+// One promise, so that what was asked first happens first: two imports of a module may end in any order.
+let finder;
+const find = (act) => (finder ??= import("./find.js")).then(act);
 
 // Opens what folds over `element` and brings it into sight.
 export function reveal(element, block = "center") {
@@ -68,6 +70,11 @@ if (pane) {
       event.preventDefault();
       return act(found);
     }
+  });
+  pane.addEventListener("submit", (event) => {
+    if (!event.target.matches("form[data-find]")) return;
+    event.preventDefault();
+    find((bar) => bar.turn(1));
   });
   document.addEventListener("deck:settled", (event) => event.detail.panel === pane && dress());
   dress();

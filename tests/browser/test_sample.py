@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.training import Training
 from tests.browser.visit import Visit
+from tests.rolloutdeck.receiver import until
 
 LOOP = "Let me check again.\n" * 60
 COUNT = 5000
+# Faster than the wait after the last letter.
+TYPE_AND_ENTER = """words => new Promise(done => {
+  const field = document.querySelector("#find");
+  field.value = words;
+  field.dispatchEvent(new Event("input", {bubbles: true}));
+  field.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true, cancelable: true}));
+  setTimeout(done, 200);
+})"""
+# Faster than the next drawing.
+ESCAPE = """() => {
+  document.querySelector("#find").dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true}));
+  return document.activeElement.tagName;
+}"""
 
 
 def texts(all_of: Locator) -> str:
@@ -98,6 +113,23 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     assert "at=4500" in page.url
     page.locator("[data-token-chart]").click(position={"x": 1, "y": 5})
     expect(page.locator("[data-tokens] > b").first).to_have_text("0")
+
+
+def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, training: Training) -> None:
+    page = opened(visit, training, 2)
+    held: list[Route] = []
+    page.route(re.compile(r"/find\b[^/]*\.js"), lambda route: held.append(route))
+    page.keyboard.press("F")
+    page.keyboard.type("check again")
+    page.keyboard.press("Enter")
+    until(lambda: page.wait_for_timeout(20) or held)
+    assert page.locator("#find").input_value() == "check again"
+    held[0].continue_()
+    found = page.locator("form[data-find] output")
+    expect(found).to_have_text("2 of 60")
+    page.evaluate(TYPE_AND_ENTER, "me check")
+    expect(found).to_have_text("2 of 60")
+    assert page.evaluate(ESCAPE) == "BODY"
 
 
 def test_what_is_copied_is_what_was_written(visit: Visit, training: Training) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Self
 from urllib.parse import quote_plus
 
 from django.http import QueryDict
@@ -18,11 +19,35 @@ MAX_QUERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """`split` empty means the run's first; `sort` is a column, `-` before it turns it round, and empty for the usual
-    order (the worst score of a step, the newest of all steps first); `sel` a sample's id."""
+class Address:
+    """The state of a page as its URL says it, a word for each field. `split` empty means the run's first."""
 
     split: str = ""
+
+    @classmethod
+    def of(cls, query: QueryDict) -> Self:
+        """Unknown words fall back to the default: an old link still opens."""
+        given = {field.name: clean(query.get(field.name, "")) for field in fields(cls)}
+        return cls(**{name: word for name, word in given.items() if word and cls.knows(name, word)})
+
+    @classmethod
+    def knows(cls, name: str, word: str) -> bool:
+        """Whether the page knows what this word of this field asks for."""
+        return name != "split" or word in wire.SPLITS
+
+    def link(self, **changes: str) -> str:
+        """`?…` of this state with some of it changed; empty when all is default."""
+        state = replace(self, **changes)
+        told = [(field.name, getattr(state, field.name), field.default) for field in fields(state)]
+        pairs = [f"{name}={quote_plus(word, safe=':<>=*|/')}" for name, word, default in told if word != default]
+        return "?" * bool(pairs) + "&".join(pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Address):
+    """Of the pages of a step. `sort` is a column, `-` before it turns it round, and empty for the usual
+    order (the worst score of a step, the newest of all steps first); `sel` a sample's id."""
+
     q: str = ""
     sort: str = ""
     sel: str = ""
@@ -30,25 +55,14 @@ class Ask:
     attempt: str = ""
 
     @classmethod
-    def of(cls, query: QueryDict) -> Ask:
-        """Unknown words fall back to the default: an old link still opens."""
-        given = {field.name: clean(query.get(field.name, "")) for field in fields(cls)}
-        known = {
-            "split": given["split"] in wire.SPLITS,
-            "sort": given["sort"].removeprefix("-") in SORTS,
-            "view": given["view"] in VIEWS,
-        }
-        return cls(**{name: value for name, value in given.items() if value and known.get(name, True)})
-
-    def link(self, **changes: str) -> str:
-        """`?…` of this state with some of it changed; empty when all is default."""
-        state = replace(self, **changes)
-        pairs = [
-            (field.name, getattr(state, field.name))
-            for field in fields(state)
-            if getattr(state, field.name) != field.default
-        ]
-        return "?" * bool(pairs) + "&".join(f"{name}={quote_plus(value, safe=':<>=*|/')}" for name, value in pairs)
+    def knows(cls, name: str, word: str) -> bool:
+        match name:
+            case "sort":
+                return word.removeprefix("-") in SORTS
+            case "view":
+                return word in VIEWS
+            case _:
+                return Address.knows(name, word)
 
     @property
     def kept(self) -> str:
@@ -59,7 +73,7 @@ class Ask:
         """The link of another order."""
         return self.link(sort="" if sort == usual else sort, sel="")
 
-    def turned(self, column: str, usual: str = "score") -> str:
+    def turned(self, column: str, usual: str) -> str:
         """The link of a column's header: sort by it, or turn its order round."""
         return self.sorted_by(f"-{column}" if (self.sort or usual) == column else column, usual)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import listing, opened, panels, strip
-from dashboard.pages.ask import Ask, clean
+from dashboard.pages.ask import Address, Ask, clean, step_number
 from dashboard.pages.prompt_lines import drawn
 from rolloutdeck import wire
 from rollouts import bodies, prompts
@@ -30,10 +29,9 @@ VIEWS = ("both", "diff")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Look(Address):
     """The page's address: `at` a step, `sel` the answer that is read, `vs` the one beside it, `view` how."""
 
-    split: str = ""
     attempt: str = ""
     at: str = ""
     sel: str = ""
@@ -41,25 +39,14 @@ class Look:
     view: str = "both"
 
     @classmethod
-    def of(cls, query: QueryDict) -> Look:
-        """Unknown words fall back to the default."""
-        given = {field.name: clean(query.get(field.name, "")) for field in fields(cls)}
-        known = {
-            "split": given["split"] in wire.SPLITS,
-            "at": given["at"].removeprefix("-").isdecimal() and given["at"].isascii() and len(given["at"]) < 19,
-            "view": given["view"] in VIEWS,
-        }
-        return cls(**{name: value for name, value in given.items() if value and known.get(name, True)})
-
-    def link(self, **changes: str) -> str:
-        """`?…` of this state with some of it changed; defaults are left out."""
-        state = replace(self, **changes)
-        told = [(field.name, getattr(state, field.name), field.default) for field in fields(state)]
-        return "?" + "&".join(f"{name}={quote_plus(value)}" for name, value, default in told if value != default)
-
-    def at_step(self, step: int) -> str:
-        """Another step, with the answer beside it that a person chose."""
-        return self.link(at=str(step), sel="")
+    def knows(cls, name: str, word: str) -> bool:
+        match name:
+            case "at":
+                return step_number(word) is not None
+            case "view":
+                return word in VIEWS
+            case _:
+                return Address.knows(name, word)
 
 
 @dataclass(slots=True)
@@ -149,7 +136,7 @@ def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
 
 
 def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
-    sample = opened.sample_of(request, pk)
+    sample = access.sample_or_404(request, pk)
     if sample.prompt_key != key:
         raise Http404("That is an answer to another prompt.")
     return sample

@@ -89,7 +89,7 @@ def row(line: Line, scale: Scale, own: bool, here: At | None, look: Look, key: s
         bar(steps, slot, scale, there + look.link(attempt=attempt, at=str(steps[-1].step), sel="", vs=kept), here)
         for slot, steps in slots.items()
     ]
-    return Drawn(line, there + look.link(attempt=attempt, at="", sel="", vs=kept), bars, own)
+    return Drawn(line, (there + look.link(attempt=attempt, at="", sel="", vs=kept)) or "?", bars, own)
 
 
 def bar(steps: list[At], slot: int, scale: Scale, link: str, here: At | None) -> Bar:

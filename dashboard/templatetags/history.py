@@ -45,4 +45,4 @@ def since(line: Line) -> str:
 @register.simple_tag(takes_context=True)
 def look_link(context: template.Context, **changes: object) -> str:
     """`?…` of a prompt's page with some of its state changed."""
-    return str(context["look"].link(**{name: str(value) for name, value in changes.items()}))
+    return str(context["look"].link(**{name: str(value) for name, value in changes.items()})) or "?"

@@ -52,6 +52,13 @@ def test_the_figures_of_a_step_come_from_its_samples(run: Run) -> None:
     assert step.facets == {"duplicate": 2, "judged": 4, "correct": 1, "solve-all": 0, "solve-none": 1}
 
 
+def test_a_score_too_large_for_a_mean_is_kept_but_not_counted(run: Run) -> None:
+    indexed(run, lines(generation("a", "huge", 1e305), generation("a", "usual", 0.5)))
+    huge = Sample.objects.get(tail="huge")
+    assert (huge.score, bodies.read([huge])[huge.pk].score) == (None, 1e305)
+    assert Step.objects.get().score_mean == 0.5
+
+
 def test_a_trajectory_counts_once_by_its_last_sample(run: Run) -> None:
     body = lines(
         generation("a", "turn 1", 0.0, uid="u_0_0"), generation("a then", "turn 2", 1.0, uid="u_0_1"),

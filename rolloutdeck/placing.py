@@ -249,10 +249,16 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
                     raise BadInput(f"Both {found[placement.number].entry} and {entry} would lie in {placement.folder}.")
                 found[placement.number] = placement
         except Unfit as error:
-            left_out[target] = f"Target step {target} ({entry}) is left out: {error}."
-    if left_out and plan.on_mismatch == "stop":
-        raise BadInput(f"{next(iter(left_out.values()))[:-1]}, and the plan {plan} says to stop then.")
+            left_out[target] = left_out_for(plan, entry, error)
     return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
+
+
+def left_out_for(plan: Plan, entry: Entry, why: Unfit) -> str:
+    """The sentence for an entry that can't be replayed. Raises BadInput with it where the plan says to stop then."""
+    said = f"Target step {entry.target} ({entry}) is left out: {why}"
+    if plan.on_mismatch == "stop":
+        raise BadInput(f"{said}, and the plan {plan} says to stop then.")
+    return f"{said}."
 
 
 def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Placement]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.placing import Asking, File, Placement, shorter
+from rolloutdeck.placing import Asking, Entry, File, Placement, shorter
 from rolloutdeck.replay_folder import Parts, ReplayFolder
 from rolloutdeck.safe import Refused, check
 
@@ -30,27 +30,48 @@ ROOM = 64 << 20  # bytes that are left free
 @dataclass
 class Pull:
     """One `pull`: from `server`, for what `asking` wants, into `folder`. `say` is told what was mended, a sentence
-    each, which `repaired` collects; `progress` is told of bytes as they come, `bytes` counts them."""
+    each, which `repaired` collects; `leave` of an entry that can't be made without its flagged rows; `progress` of
+    bytes as they come, `bytes` counts them."""
 
     server: Server
     asking: Asking
     folder: ReplayFolder
     say: Callable[[str], None]
+    leave: Callable[[Entry, Unfit], None]
     progress: Progress = lambda more: None
     repaired: list[str] = field(default_factory=list)
     bytes: int = 0
     _made: dict[tuple[str, bool, tuple[int, ...]], tuple[str, Path]] = field(default_factory=dict)
 
-    def run(self, placements: Sequence[Placement], about: dict[str, Any]) -> None:
-        """Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on."""
+    def run(self, placements: Sequence[Placement], about: Mapping[str, Any]) -> list[Placement]:
+        """Those that are in place now, all but the entries that `leave` was told of.
+
+        Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on. Raises what
+        `leave` does.
+        """
         self.folder.claim(placement.folder for placement in placements)
         wanted = {file.sha256: file for placement in placements for file in placement.files}
         self._room(wanted.values())
         blobs = {sha256: self._blob(file) for sha256, file in wanted.items()}
-        parts = [(placement.folder, self._parts(placement, blobs)) for placement in placements]
-        for folder, own in parts:
-            self.folder.put(folder, own)
+        made = self._ready_parts(placements, blobs)
+        for placement, parts in made:
+            self.folder.put(placement.folder, parts)
         self.folder.finish({**about, "repaired": self.repaired})
+        return [placement for placement, _ in made]
+
+    def _ready_parts(self, placements: Sequence[Placement], blobs: Mapping[str, Path]) -> list[tuple[Placement, Parts]]:
+        """The files of each placement; an entry comes whole or not at all."""
+        made: list[tuple[Placement, Parts]] = []
+        gone: set[int] = set()
+        for placement in placements:
+            if placement.entry.target in gone:
+                continue
+            try:
+                made.append((placement, self._parts(placement, blobs)))
+            except Unfit as error:
+                self.leave(placement.entry, error)
+                gone.add(placement.entry.target)
+        return [(placement, parts) for placement, parts in made if placement.entry.target not in gone]
 
     def _room(self, files: Any) -> None:
         needed = sum(file.size for file in files if not self.folder.known(file.sha256))
@@ -73,7 +94,7 @@ class Pull:
         judge(path, file.name, self.asking)
         return path
 
-    def _parts(self, placement: Placement, blobs: dict[str, Path]) -> Parts:
+    def _parts(self, placement: Placement, blobs: Mapping[str, Path]) -> Parts:
         return [(file.name, *self._ready(placement, file, blobs[file.sha256])) for file in placement.files]
 
     def _ready(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
@@ -95,14 +116,12 @@ class Pull:
             path = blob.with_name(f"{blob.name}.without-{tag(flagged)}")
             left_out = exclude(blob, path, flagged, placement.answers)
         except (Refused, ImportError) as error:
-            raise BadInput(
-                f"{file.name} of {placement.entry} can't be replayed without its flagged rows: {error}."
-            ) from error
+            raise Unfit(f"{file.name} can't be replayed without its flagged rows: {error}") from error
         rows = self.asking.facts.get("rows")
         if not self.asking.repeats and isinstance(rows, int) and left_out.rows_left != rows:
-            raise BadInput(
-                f"{file.name} of {placement.entry} has {left_out.rows_left} rows without its flagged prompts, and "
-                f"{self.asking.trainer} takes {rows}: withdraw its flags, or ask for that many prompts a step."
+            raise Unfit(
+                f"{file.name} has {left_out.rows_left} rows without its flagged prompts, and {self.asking.trainer} "
+                f"takes {rows}; withdraw the flags, or ask for that many prompts a step"
             )
         judge(path, file.name, self.asking)
         self._tell(excluded(placement, file, left_out, self.asking))

@@ -16,7 +16,7 @@ from rolloutdeck.commands.watch import ranges
 from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.placing import Asking, Placement, Plan
+from rolloutdeck.placing import Asking, Placement, Plan, left_out_for
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay_folder import ReplayFolder
 
@@ -39,8 +39,10 @@ def main(args: argparse.Namespace) -> int:
     plan = _plan(server, run, wanted, asking, bind=False)
     placements = _placements(plan, asking, args.steps)
     about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
-    pull = Pull(server, asking, folder, _tell, _told())
-    pull.run(placements, about)
+    pull = Pull(server, asking, folder, _tell, lambda entry, why: _tell(left_out_for(plan, entry, why)), _told())
+    placements = pull.run(placements, about)
+    if not placements:
+        raise BadInput(f"Nothing of the plan {plan} can be replayed.")
     _plan(server, run, str(plan), asking, bind=True)
     _report(run, plan, asking, placements, pull)
     return 0

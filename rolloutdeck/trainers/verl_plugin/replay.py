@@ -21,7 +21,7 @@ from typing import Any
 from rolloutdeck import placing
 from rolloutdeck.configuration import flat
 from rolloutdeck.env import Settings
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.http import Server
 from rolloutdeck.placing import Placement
 from rolloutdeck.pull import Pull
@@ -105,6 +105,8 @@ class Replay:
             reason = differs(found, prompts)
         except Refused as error:
             reason = f"it can't be built without unpickling it: {error}"
+        except Unfit as error:
+            reason = str(error)
         except Exception as error:  # whatever it is, the step can be generated
             self.leave(step, "miss", str(error) or type(error).__name__)
             return None
@@ -127,10 +129,10 @@ class Replay:
         return (found[0], "") if found else (None, left_out[0])
 
     def _brought(self, placement: Placement) -> Loaded:
-        """Raises BadInput, Refused, OSError."""
+        """Raises Unfit, BadInput, Refused, OSError."""
         settings = Settings.read()
         server = Server(settings.url, settings.token, settings.ca_bundle)
-        pull = Pull(server, self.asking, ReplayFolder(self.root), lambda text: log.info("%s", text))
+        pull = Pull(server, self.asking, ReplayFolder(self.root), lambda text: log.info("%s", text), unfit)
         pull.run([placement], {"plan": str(self.plan)})
         for text in pull.repaired:
             log.warning("%s", text)
@@ -160,6 +162,10 @@ class Replay:
             return self.by_folder[step].entry if step in self.by_folder else self.flagged.get(step)
         target = resolve(self.plan.action, [entry.target for entry in self.plan.entries], step)
         return next((entry for entry in self.plan.entries if entry.target == target), None)
+
+
+def unfit(entry: placing.Entry, why: Unfit) -> None:
+    raise why
 
 
 def differs(found: Loaded, prompts: Sequence[Any] | None) -> str:

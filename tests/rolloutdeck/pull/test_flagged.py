@@ -90,6 +90,22 @@ def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_h
     flag(old, owner, 1)
     assert pull() == 2
     assert "has 2 rows without its flagged prompts, and V0 takes 32" in capsys.readouterr().err
+    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2), exclude_flagged=True)
+    assert pull() == 0
+    said = capsys.readouterr().err
+    assert "Target step 1 (step 3 of grpo-1) is left out: gen_batch.dp has 2 rows" in said
+    assert "Step 2 replays step 2 of grpo-1." in said
+
+
+def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2)
+    plan(owner, *entries, exclude_flagged=True, on_mismatch="stop")
+    flag(old, owner, 1)
+    assert pull() == 2
+    assert "and the plan default@1 says to stop then." in capsys.readouterr().err
+    assert not (tmp_path / "into" / TREE / "2").exists()
     assert not (tmp_path / "into" / TREE / "1").exists()
 
 

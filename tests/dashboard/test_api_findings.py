@@ -89,6 +89,18 @@ def test_a_quote_must_be_in_the_sample(ask: Ask, run: Run, finding: Finding, quo
     assert ask("POST", f"findings/{finding.pk}/exhibits/", data).status_code == 400
 
 
+def test_a_finding_shows_nothing_of_another_project(ask: Ask, run: Run, mate: User, finding: Finding) -> None:
+    other = make.project("other")
+    other.memberships.create(user=mate, role="annotator")
+    elsewhere, theirs = findings.begin(other, mate, title="Theirs"), make.run(other, "theirs")
+    for shown in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
+        refused = ask("POST", f"findings/{elsewhere.pk}/exhibits/", shown)
+        assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
+        assert "belongs to other, grpo does not" in refused.content.decode()
+    beside = {"run": run.uid, "names": ["loss"], "runs": [theirs.uid]}
+    assert ask("POST", f"findings/{finding.pk}/exhibits/", beside).status_code == 400
+
+
 def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
     run: Run, project: Project, mate: User, stranger: User, finding: Finding
 ) -> None:

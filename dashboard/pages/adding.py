@@ -29,7 +29,6 @@ MOST_OFFERED = 50
 MOST_RUNS = 8
 MOST_QUOTED = 10
 MOST_QUOTE = 100_000  # characters, before it is looked for
-NOWHERE: dict[str, Any] = {"split": "", "step": None, "step_kind": "", "attempt": "", "q": "", "ordering": "score"}
 
 Keep = Callable[[Finding, User, str], Exhibit]
 
@@ -69,7 +68,7 @@ def template(request: HttpRequest) -> str:
 def looking(request: HttpRequest, given: QueryDict) -> Looked:
     """Raises Http404 for what the person may not see."""
     if pk := given.get("sample", ""):
-        sample = opened.sample_of(request, pk)
+        sample = access.sample_or_404(request, pk)
         run = sample.step.run
     elif uid := given.get("run", ""):
         sample, run = None, access.run_or_404(request, uid)
@@ -99,13 +98,10 @@ def scope(run: Run, given: QueryDict) -> dict[str, Any]:
     """Where the page's query is asked, as `exhibits.of_query` takes it. Raises BadInput."""
     split = one_of(given.get("split"), "split", wire.SPLITS, default=strip.first_split(run))
     ask = Ask.of(given)
-    step = None if given.get("step") == "all" else number(given.get("step"), "step")
-    row = None if step is None else opened.step_of(run, split, step, opened.attempt_of(run, ask.attempt))
-    if step is not None and row is None:
-        raise BadInput(f"This run has no {split} step {step}.", "step")
+    row = opened.named_step(run, split, given.get("step", ""), ask.attempt)
     return {
         "split": split,
-        "step": step,
+        "step": row.step if row else None,
         "step_kind": row.step_kind if row else strip.kind_of(run, split),
         "attempt": row.attempt.key if row and row.superseded else ask.attempt,
         "q": given.get("q", ""),
@@ -191,7 +187,7 @@ def query_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator
         raise BadInput(looked.problem, "q")
     run = looked.run
     if run and looked.where:
-        new = exhibits.of_query(run, **{**NOWHERE, **looked.where})
+        new = exhibits.of_query(run, **looked.where)
         yield lambda row, by, words: findings.keep(row, Exhibit.Kind.QUERY, run, new, by, words)
 
 

@@ -15,7 +15,7 @@ from dashboard.pages.ask import Ask
 from dashboard.pages.back import back, seen_other
 from rolloutdeck import wire
 from rollouts import marking
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import RolloutError
 from rollouts.models import Flag, Run, Sample
 from rollouts.words import number, one_of
 
@@ -23,7 +23,7 @@ from rollouts.words import number, one_of
 @login_required
 @require_POST
 def raise_flag(request: HttpRequest, pk: str) -> HttpResponse:
-    sample = opened.sample_of(request, pk)
+    sample = access.sample_or_404(request, pk)
     access.require_role(request, sample.step.run.project, "annotator")
     problem = ""
     try:
@@ -52,7 +52,7 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
         raise Http404("There is no such flag that you may see.")
     access.require_role(request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer")
     marking.take_back(flag, opened.person(request))
-    return answered(request, opened.sample_of(request, flag.sample), "")
+    return answered(request, access.sample_or_404(request, flag.sample), "")
 
 
 @login_required
@@ -76,16 +76,10 @@ def wanted(request: HttpRequest, run: Run) -> list[str]:
     given = request.POST
     if not given.get("all"):
         return [pk for pk in given.get("samples", "").split(",") if pk]
-    step = given.get("step", "")
+    ask = Ask.of(given)
     split = one_of(given.get("split"), "split", wire.SPLITS, default="")
-    row = (
-        opened.step_of(run, split, number(step, "step"), opened.attempt_of(run, given.get("attempt", "")))
-        if step
-        else None
-    )
-    if step and row is None:
-        raise BadInput(f"This run has no {split} step {step}.", "step")
-    found = asking.asked(run, split, row, Ask.of(given), given.get("q", ""))
+    row = opened.named_step(run, split, given.get("step", ""), ask.attempt)
+    found = asking.asked(run, split, row, ask, given.get("q", ""))
     return marking.found(found, number(given.get("seen"), "seen"))
 
 

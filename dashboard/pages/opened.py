@@ -9,20 +9,14 @@ from django.http import Http404, HttpRequest
 
 from dashboard import access
 from dashboard.pages import strip
-from rollouts.models import Attempt, Run, Sample, Step
+from rollouts.errors import BadInput
+from rollouts.models import Attempt, Run, Step
+from rollouts.words import number
 
 
 def person(request: HttpRequest) -> User:
     """Who asks; only behind `login_required`."""
     return cast(User, request.user)
-
-
-def sample_of(request: HttpRequest, pk: str) -> Sample:
-    rows = Sample.objects.select_related("step__attempt", "step__run__project", "dump")
-    sample = rows.filter(pk=pk, step__run__in=access.visible_runs(request)).first() if "\0" not in pk else None
-    if sample is None:
-        raise Http404("There is no such sample that you may see.")
-    return sample
 
 
 def attempt_of(run: Run, key: str) -> Attempt | None:
@@ -47,6 +41,17 @@ def step_of(run: Run, split: str, number: int | None, attempt: Attempt | None) -
         return None
     found = list(steps.filter(step=number).order_by("-attempt__number"))
     return next((one for one in found if one.step_kind == usual), found[0] if found else None)
+
+
+def named_step(run: Run, split: str, word: str, attempt: str) -> Step | None:
+    """The step that a form names by its number; None for all of them. Raises BadInput."""
+    wanted = None if word == "all" else number(word, "step")
+    if wanted is None:
+        return None
+    row = step_of(run, split, wanted, attempt_of(run, attempt))
+    if row is None:
+        raise BadInput(f"This run has no {split} step {wanted}.", "step")
+    return row
 
 
 def may(role: str, least: str) -> bool:

@@ -10,7 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.pages import opened
+from dashboard import access
 from dashboard.pages.text import HALF
 from rollouts import bodies
 
@@ -68,7 +68,7 @@ def is_nested(value: Any) -> bool:
 @require_safe
 def download(request: HttpRequest, pk: str) -> HttpResponse:
     """One key's value as a file, `?key=response`; without a key all of them as JSON."""
-    sample = opened.sample_of(request, pk)
+    sample = access.sample_or_404(request, pk)
     body = bodies.read([sample]).get(sample.pk)
     if body is None:
         raise Http404("The text of this sample is gone; index the run again to make it anew.")

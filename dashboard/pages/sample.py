@@ -8,7 +8,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.pages import opened, panels, pinning, reading, strip
+from dashboard import access
+from dashboard.pages import panels, pinning, reading, strip
 from dashboard.pages.ask import Ask
 from rollouts.models import Sample
 
@@ -24,7 +25,7 @@ PANELS = {
 @login_required
 @require_safe
 def sample(request: HttpRequest, pk: str) -> HttpResponse:
-    one = opened.sample_of(request, pk)
+    one = access.sample_or_404(request, pk)
     run = one.step.run
     role, status = run.project.role_of(request.user), run.status
     return panels.answer(

@@ -97,7 +97,7 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
 def chosen(request: HttpRequest, run: Run, ask: Ask, page: asking.Page, role: str) -> dict[str, Any]:
     """The sample beside the table: the one that the URL names, else the table's first."""
     if ask.sel:
-        return reading.shown(request, opened.sample_of(request, ask.sel), ask, role)
+        return reading.shown(request, access.sample_or_404(request, ask.sel), ask, role)
     if not page.rows:
         return {}
     sample = page.rows[0].sample

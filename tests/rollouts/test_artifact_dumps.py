@@ -207,6 +207,7 @@ def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_an
     step = Step.objects.get()
     assert (step.step_kind, step.facets["no-text"], step.facets["tokens"]) == ("feed_index", 4, 4)
     assert "empty" not in step.facets and step.length_mean is None
+    assert [search.find(run, q=q).total for q in ("no:text", "is:empty")] == [4, 0]
 
 
 def test_its_text_comes_with_the_tokenizer(run: Run) -> None:

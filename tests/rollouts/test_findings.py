@@ -30,7 +30,7 @@ def run(project: Project) -> Run:
 
 @pytest.fixture
 def finding(project: Project, mate: User) -> Finding:
-    return findings.begin(project, mate, title="Loops  before\tthe answer".replace("\t", " "))
+    return findings.begin(project, mate, title="Loops  before the answer")
 
 
 def sample(run: Run, ordinal: int = 0) -> Sample:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import groupby
 from statistics import fmean
 from typing import Any
 
@@ -156,17 +155,18 @@ def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) 
     """The page's lines in groups of one value each, in their order; one group without a title where none is asked."""
     if by is None:
         return [{"title": "", "lines": cells(page, columns)}]
-    sorted_by = run_columns.ordered(page, by, down=False)
-    groups = [(value, list(found)) for value, found in groupby(sorted_by, key=by.value)]
+    groups: dict[Any, list[Line]] = {}
+    for line in run_columns.ordered(page, by, down=False):
+        groups.setdefault(by.value(line), []).append(line)
     return [
         {
             "title": title(value),
             "said": by.title,
             "count": len(found),
             "score": mean_score(found),
-            "lines": cells([line for line in page if line in found], columns),
+            "lines": cells(found, columns),
         }
-        for value, found in groups
+        for value, found in groups.items()
     ]
 
 

@@ -119,6 +119,14 @@ def test_groups_put_runs_of_one_value_together_with_their_mean_score(runs: list[
     assert "3 runs · mean score 0.23" in page
 
 
+def test_values_that_sort_alike_are_groups_of_their_own(project: Project, at: Client) -> None:
+    for name, opt in (("a", "Adam"), ("b", "adam"), ("c", "Adam")):
+        make.run(project, name, config={"opt": opt})
+    page = body(at, "/?group=config:opt&sort=name")
+    assert names(page) == ["a", "c", "b"]
+    assert page.count('class="group-head"') == 2
+
+
 def test_columns_are_remembered_and_then_stand_in_the_address(runs: list[Run], at: Client) -> None:
     answer = at.get(f"/?remember=1&col={LR}&col=owner&name=run")
     assert answer.headers["Location"] == f"/?name=run&col={LR}&col=owner"

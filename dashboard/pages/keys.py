@@ -81,7 +81,7 @@ KEYS = (
     Key("Space", "let the feed rest, or run on", FEED, foot="pause"),
     Key("/", "query", STEP, foot="query"),
     Key("s", "sort menu", STEP),
-    Key("/", "filter", ("runs", "run"), foot="filter"),
+    Key("/", "filter", ("runs", "run", "live", "findings"), foot="filter"),
     Key("v", "lay another run over the charts", OVERVIEW, foot="overlay"),
     Key("l", "logarithmic axes, or linear ones", OVERVIEW, foot="log"),
     Key("x", "charts over steps, or over time", OVERVIEW, foot="steps or time"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
@@ -90,6 +92,24 @@ def test_every_key_of_the_table_is_in_the_help_of_every_page() -> None:
     for page in ("step", "group", "runs", "settings", None):
         shown = [key for section in (*keys.here(page), *keys.elsewhere(page)) for key in section.keys]
         assert sorted(key.keys + key.does for key in shown) == sorted(key.keys + key.does for key in keys.KEYS), page
+
+
+PATHS = (
+    "/", "/live/", "/compare/", "/compare/?of={run}@1,{run}@2", "/pins/", "/findings/", "/settings/", "/runs/{run}/",
+    "/runs/{run}/steps/2/", "/runs/{run}/steps/all/", "/runs/{run}/prompts/{prompt}/",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_key_that_a_page_answers_to_is_in_its_help(run: Run, client: Client, mate: User, path: str) -> None:
+    sample = Sample.objects.filter(step__run=run, step__step=2)[0]
+    client.force_login(mate)
+    answer = client.get(path.format(run=run.uid, prompt=sample.prompt_key))
+    assert answer.status_code == 200
+    page = html.unescape(answer.content.decode())
+    pressed = {key for key in re.findall(r'data-key="([^"]+)"', page) if not key.isdigit()}
+    valid = keys.keys_for(re.findall(r'data-page="(\w*)"', page)[0])
+    assert pressed <= {one for key in valid for one in key.keys.split()}
 
 
 def test_single_keys_can_be_switched_off_and_on(client: Client, mate: User) -> None:

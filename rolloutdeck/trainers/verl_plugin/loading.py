@@ -22,7 +22,7 @@ from rolloutdeck.trainers.verl_plugin.native import Maker
 
 def load(path: str | os.PathLike[str]) -> Any:
     """A DataProto for `gen_batch.dp` and `new_batch.dp`, in either serialisation; for `tq_batch.pt` the dict
-    {"tensordict", "keys", "tags", "global_steps"} that RolloutTqSkip saved.
+    {"tensordict", "tags", "keys", "global_steps"} that RolloutTqSkip saved.
 
     Raises OSError, and Refused with the name of what can't be built.
     """
@@ -48,7 +48,7 @@ def queue_of(found: Contents) -> dict[str, Any]:
         name: named("column", name, lambda one: column_of(one, maker), one) for name, one in found.columns.items()
     }
     batch = TensorDict({**tensors_of(found), **columns}, batch_size=[found.rows])
-    told = {"keys": found.keys, "tags": found.tags, **found.meta}
+    told = {"tags": found.tags, "keys": found.keys, **found.meta}
     return {"tensordict": batch, **{name: named("meta", name, maker.value, one) for name, one in told.items()}}
 
 

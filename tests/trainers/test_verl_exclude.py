@@ -15,6 +15,7 @@ from rolloutdeck.safe.exclude import exclude, groups_of
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
+from tests.trainers.inside_verl.words import WORDS
 from tests.trainers.test_verl_replay import (
     DUMPS,
     answers,
@@ -87,9 +88,8 @@ def test_v1_replays_the_prompts_without_a_flag_and_says_what_it_left_out(
 
 
 def answer(text: str) -> list[int]:
-    """The token ids of a response, in the vocabulary of `inside_verl/stand_ins.py`."""
-    words = ["<pad>", "<eos>", "What", "is", "plus", "?", "sum", "wrong", *map(str, range(30))]
-    return [words.index(word) for word in text.split()]
+    """The token ids of a response."""
+    return [WORDS.index(word) for word in text.split()]
 
 
 def test_v0_generates_where_what_is_left_is_not_as_many_rows_as_it_trains_on(

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
 from verl.utils.skip import SkipManager, rollout_skip
+from words import WORDS
 
-WORDS = ["<pad>", "<eos>", "What", "is", "plus", "?", "sum", "wrong", *map(str, range(30))]
 PROMPT, RESPONSE = 8, 6
 
 

@@ -37,8 +37,9 @@ def of(curves: Sequence[Mapping[str, Any]]) -> Picture:
     """The picture of one metric's curves {run, steps, values}, a line for each; a run keeps its colour."""
     steps = [step for curve in curves for step in curve["steps"]]
     values = [value for curve in curves for value in curve["values"] if value is not None]
-    across = span(min(steps, default=0), max(steps, default=1), LEFT, WIDTH - RIGHT)
-    up = span(min(values, default=0.0), max(values, default=1.0), HEIGHT - BOTTOM, TOP)
+    first, last = min(steps, default=0), max(steps, default=1)
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    across, up = span(first, last, LEFT, WIDTH - RIGHT), span(low, high, HEIGHT - BOTTOM, TOP)
     names: dict[str, int] = {}
     lines: list[Line] = []
     for curve in curves:
@@ -53,8 +54,6 @@ def of(curves: Sequence[Mapping[str, Any]]) -> Picture:
                 line.paths.append(" ".join(f"{x},{y}" for x, y in places))
             line.last = stretch[-1][1]
         lines.append(line)
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    first, last = (min(steps), max(steps)) if steps else (0, 1)
     return Picture(lines, ends(first, last, across), ends(low, high, up))
 
 

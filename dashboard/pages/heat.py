@@ -109,7 +109,7 @@ def cell(run: Run, split: str, found: Heat, line: Line, at: int) -> Cell | None:
 
 
 def grade(value: float) -> str:
-    """Five shades, darkest where all is solved."""
+    """The class of a cell: h0 where nothing is solved to h3 where all is."""
     return "h0" if value <= 0 else "h1" if value < 0.5 else "h2" if value < 1 else "h3"
 
 

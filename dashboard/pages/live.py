@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from dashboard import access
 from dashboard.pages import listing, panels
 from dashboard.pages.ask import clean, whole
+from dashboard.pages.figures import REWARDS
 from rolloutdeck import wire
 from rollouts import arrivals
 from rollouts.arrivals import Arrival
@@ -20,7 +21,7 @@ from rollouts.models import Run, Step
 
 PANELS = {"arrivals": "live/arrivals.html"}
 MOST = 30
-GRADES = ("bad", "bad", "partial", "partial", "good")  # of the bins of rewards within -1 … 1
+GRADES = tuple(grade for _, grade, *_ in REWARDS)
 
 
 @login_required

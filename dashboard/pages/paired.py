@@ -18,7 +18,8 @@ Link = Callable[..., str]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One cell's answer, or that it was not asked. `head` and `text` are None where its body is lost."""
+    """One cell's answer, or that it was not asked. `head` is None where it has fewer responses, `text` where its body
+    is lost; `at` counts the response among those of the prompt, from 1."""
 
     cell: Cell
     prompt: Prompt | None

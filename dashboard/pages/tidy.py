@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
-from dashboard.pages import opened
+from dashboard.pages import opened, overlay
 from dashboard.pages.ask import clean
 from dashboard.pages.back import back
 from rollouts import projects, tidying
@@ -95,9 +95,9 @@ def comparison(runs: Sequence[Run]) -> str:
     return f"{reverse('compare')}?of={quote(cells, safe='@,')}"
 
 
-def overlay(runs: Sequence[Run]) -> str:
+def drawn_together(runs: Sequence[Run]) -> str:
     address = reverse("run", args=[runs[0].uid])
-    others = ",".join(run.uid for run in runs[1:8])
+    others = ",".join(run.uid for run in runs[1 : overlay.MOST + 1])
     return f"{address}?runs={others}" if others else address
 
 
@@ -105,7 +105,11 @@ def deletion(runs: Sequence[Run]) -> str:
     return f"{reverse('tidy-delete')}?" + "&".join(f"run={run.uid}" for run in runs)
 
 
-LINKS: dict[str, Callable[[Sequence[Run]], str]] = {"compare": comparison, "overlay": overlay, "delete": deletion}
+LINKS: dict[str, Callable[[Sequence[Run]], str]] = {
+    "compare": comparison,
+    "overlay": drawn_together,
+    "delete": deletion,
+}
 
 
 # --- deletion ---------------------------------------------------------------------------------------------------------

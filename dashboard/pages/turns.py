@@ -22,7 +22,8 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 
 @dataclass(slots=True)
 class Part:
-    """`kind` is text, reasoning or call; a call has a `name`, arguments in `text`, and a `result` once it came."""
+    """`kind` is text, reasoning, call, or result until it is `paired`; a call has a `name`, arguments in `text`, and a
+    `result` once it came."""
 
     kind: str
     text: str

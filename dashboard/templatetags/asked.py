@@ -27,7 +27,7 @@ def ask_brushed(context: template.Context, *keys: str, term: str = "") -> str:
 
 @register.filter
 def held(one: Any, ask: Ask) -> str:
-    """For `aria-pressed`: whether the query holds a bar's term."""
+    """For `aria-current`: whether the query holds a bar's term."""
     return "true" if ask.has(one.term) else "false"
 
 

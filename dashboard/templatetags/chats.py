@@ -1,4 +1,4 @@
-"""Text for where no markup can be: a sample in one line for people elsewhere, names in attributes."""
+"""What is said of samples and curves where no markup can be: a sample in one line for people elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dashboard.pages import charted, shown_finding, text
 from rollouts.models import Sample
 
 register = template.Library()
-register.filter("bare", text.bare)
 register.filter("short", charted.short)
 
 

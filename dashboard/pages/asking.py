@@ -31,12 +31,26 @@ class Page:
 
 
 @dataclass(slots=True, eq=False)
+class Place:
+    """A step or all steps, without a query."""
+
+    every: search.Found
+    key: tuple[object, ...]
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.key == other.key
+
+
+@dataclass(slots=True, eq=False)
 class Result:
-    """What was found. `error` is the sentence to show for a query that could not be read, `every` what the same place
-    holds without a query. The run's version names the content, so figures of an unchanged step are computed once."""
+    """What was found. `error` is the sentence to show for a query that could not be read. The run's version names the
+    content, so figures of an unchanged step are computed once."""
 
     found: search.Found
-    every: search.Found
+    place: Place
     key: tuple[object, ...]
     ask: Ask
     error: SafeString | str = ""
@@ -62,7 +76,7 @@ class Result:
         return drawn(self)
 
     def frame(self) -> Frame:
-        return framed(Place(self.every, self.key[:-3]))
+        return framed(self.place)
 
     def scatter(self) -> scatter.Scatter | None:
         return scattered(self)
@@ -75,20 +89,6 @@ class Result:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Result) and self.key == other.key
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """A step or all steps, without a query."""
-
-    every: search.Found
-    key: tuple[object, ...]
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and self.key == other.key
 
 
 @lru_cache(maxsize=512)
@@ -127,9 +127,9 @@ def find(run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = 
     except BadInput as problem:
         error = said(ask.q, problem)
     step = row.pk if row else None
-    place = (run.pk, run.created_at, run.version, step, split, ask.attempt)
-    key = (*place, "" if error else ask.q, order(ask, row), found.horizon)
-    return Result(found, every, key, ask, error)
+    place = Place(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
+    key = (*place.key, "" if error else ask.q, order(ask, row), found.horizon)
+    return Result(found, place, key, ask, error)
 
 
 def order(ask: Ask, row: Step | None) -> str:

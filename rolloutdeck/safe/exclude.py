@@ -22,7 +22,7 @@ from rolloutdeck.safe.pack import pack
 from rolloutdeck.safe.selection import Selection
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Consolidated, Data, Piece, Proto, Tree
-from rolloutdeck.safe.verdict import check
+from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
 
 
@@ -89,21 +89,14 @@ def same_prompts(batch: Batch, answers: int) -> bool:
 
 
 def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> None:
-    aside, inner = (target.with_name(f".{target.name}.{word}") for word in ("part", "tensors"))
+    inner = target.with_name(f".{target.name}.tensors")
     try:
-        with Source.open(source) as opened, aside.open("wb") as file:
+        with Source.open(source) as opened, whole(target) as file:
             if is_zip(opened):
                 pack(queue(opened, Selection(rows, keep)), file)
             else:
                 write_proto(proto(opened), Selection(rows, keep), inner, file)
-            file.flush()
-            os.fsync(file.fileno())
-        verdict = check(aside)
-        if not verdict.loadable:
-            raise Refused(f"what is left could not be loaded: {'; '.join(verdict.reasons)}")
-        aside.replace(target)
     finally:
-        aside.unlink(missing_ok=True)
         inner.unlink(missing_ok=True)
 
 

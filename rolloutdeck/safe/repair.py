@@ -13,13 +13,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from rolloutdeck.safe.batch import Batch
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.layouts import of_proto, proto
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Proto
-from rolloutdeck.safe.verdict import check
+from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
 
 ALWAYS = ("uid",)
@@ -51,18 +52,11 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], drop:
     unknown = set(drop) - {*ALWAYS, *ELSEWHERE}
     if unknown:
         raise ValueError(f"no repair drops {', '.join(sorted(unknown))}")
-    aside = Path(target).with_name(f".{Path(target).name}.part")
-    try:
-        with Source.open(source) as opened:
-            difference = _write_without(proto(opened), drop, aside)
-        _check(aside)
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
-    return difference
+    with Source.open(source) as opened, whole(Path(target)) as file:
+        return _write_without(proto(opened), drop, file)
 
 
-def _write_without(batch: Proto, drop: Sequence[str], aside: Path) -> Difference:
+def _write_without(batch: Proto, drop: Sequence[str], file: BinaryIO) -> Difference:
     found = of_proto(batch)
     assert batch.state is not None
     tensors, columns, meta = batch.state
@@ -70,14 +64,5 @@ def _write_without(batch: Proto, drop: Sequence[str], aside: Path) -> Difference
     if "rm_scores" in found.cells or not dropped:
         raise Refused("there is nothing to repair: the batch has rm_scores, or none of these columns")
     kept = {name: column for name, column in columns.items() if name not in dropped}
-    with aside.open("wb") as file:
-        write(replace(batch, state=(tensors, kept, meta)), file)
-        file.flush()
-        os.fsync(file.fileno())
+    write(replace(batch, state=(tensors, kept, meta)), file)
     return Difference(dropped, found.rows)
-
-
-def _check(path: Path) -> None:
-    verdict = check(path)
-    if not verdict.loadable:
-        raise Refused(f"the repaired batch could not be loaded: {'; '.join(verdict.reasons)}")

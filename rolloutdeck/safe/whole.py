@@ -1,0 +1,30 @@
+"""A batch that we write is there as a whole and may be loaded, or it is not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.verdict import check
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `target` when the block has ended well. Raises OSError, and Refused
+    where what was written may not be loaded; `target` is then what it was before."""
+    aside = target.with_name(f".{target.name}.part")
+    try:
+        with aside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        verdict = check(aside)
+        if not verdict.loadable:
+            raise Refused(f"what was written could not be loaded: {'; '.join(verdict.reasons)}")
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -224,7 +224,18 @@ def test_samples_without_text_are_not_judged_by_text(run: Run, owner: User) -> N
 
 
 @pytest.mark.parametrize(
-    "rule", ["is:correct", "score>0 -is:wrong", "is:flagged", 'reason:"reward hack"', "score>", "("]
+    "rule",
+    [
+        "is:correct",
+        "score>0 -is:wrong",
+        "is:flagged",
+        "is:pinned",
+        "is:reused",
+        "is:solve-all",
+        'reason:"reward hack"',
+        "score>",
+        "(",
+    ],
 )
 def test_a_rule_that_cannot_be_one_is_refused_and_nothing_changes(run: Run, owner: User, rule: str) -> None:
     with pytest.raises(BadInput):

@@ -18,7 +18,7 @@ from rollouts import audit, exhibits, live
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.exhibits import Quote
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
-from rollouts.words import text
+from rollouts.words import prose, text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -251,10 +251,5 @@ def titled(title: Any) -> str:
 
 def noted(note: Any, field: str) -> str:
     """A text of several lines. Raises BadInput."""
-    if note is None:
-        return ""
-    if not isinstance(note, str) or len(note) > MOST_NOTE:
-        raise BadInput(f"`{field}` must be text of at most {MOST_NOTE:,} characters.", field)
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in note):
-        raise BadInput(f"`{field}` holds a character that is no text (NUL or half a pair).", field)
-    return note.replace("\r\n", "\n").replace("\r", "\n").strip()
+    told = "" if note is None else prose(note, field, most=MOST_NOTE)
+    return told.replace("\r\n", "\n").replace("\r", "\n").strip()

@@ -16,6 +16,7 @@ from rolloutdeck import wire
 from rollouts import audit, live
 from rollouts.errors import BadInput, NotThere
 from rollouts.models import Flag, Membership, Project, Sample, Step
+from rollouts.words import prose
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
@@ -88,10 +89,7 @@ def check(project: Project, label: str, reason: str, text: str) -> None:
     keys = [str(entry["key"]) for entry in project.reasons]
     if reason and reason not in keys:
         raise BadInput(f"`reason` must be one of {', '.join(keys)}, or empty; not {str(reason)[:40]!r}.", "reason")
-    if not isinstance(text, str) or len(text) > MOST_TEXT:
-        raise BadInput(f"`text` must be text of at most {MOST_TEXT:,} characters.", "text")
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
-        raise BadInput("`text` holds a character that is no text (NUL or half a pair).", "text")
+    prose(text, "text", most=MOST_TEXT)
 
 
 def count(step: Step) -> int:

@@ -14,10 +14,10 @@ from django.utils import timezone
 from rolloutdeck import wire
 from rollouts import artifacts, audit, live, plans
 from rollouts.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
-from rollouts.errors import BadInput, Conflict, NotThere
+from rollouts.errors import Conflict, NotThere
 from rollouts.ingest import FILES_KEY
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
-from rollouts.words import one_of, text
+from rollouts.words import one_of, prose, text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -73,13 +73,7 @@ def pin(
 
 def note_of(note: str | None) -> str:
     """Raises BadInput."""
-    if note is None:
-        return ""
-    if not isinstance(note, str) or len(note) > MOST_NOTE:
-        raise BadInput(f"`note` must be text of at most {MOST_NOTE:,} characters.", "note")
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in note):
-        raise BadInput("`note` holds a character that is no text (NUL or half a pair).", "note")
-    return note
+    return "" if note is None else prose(note, "note", most=MOST_NOTE)
 
 
 def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:

@@ -23,6 +23,15 @@ def text(value: Any, field: str, *, most: int, default: str = "") -> str:
     return value
 
 
+def prose(value: Any, field: str, *, most: int) -> str:
+    """`value` as a text of any number of lines, as a person writes it. Raises BadInput, for None too."""
+    if not isinstance(value, str) or len(value) > most:
+        raise BadInput(f"`{field}` must be text of at most {most:,} characters.", field)
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in value):
+        raise BadInput(f"`{field}` holds a character that is no text (NUL or half a pair).", field)
+    return value
+
+
 def number(value: Any, field: str, *, least: int = 0, most: int = BIGGEST) -> int | None:
     """`value` as an integer from `least` to `most`; None and the empty string are None. Raises BadInput."""
     if value is None or value == "":

@@ -2,14 +2,14 @@
 import { copy, say } from "./frame.js";
 import { address } from "./panel.js";
 
-const told = (name) => document.querySelector(`[data-${name}]`)?.getAttribute(`data-${name}`) ?? "";
 const whole = (path) => new URL(path, location.href).href;
 
 // The step in the address's path, or the steps in `of=`, as they are now.
 function exact() {
   const row = document.querySelector("#rows tr[aria-selected]")?.dataset.id;
-  const steps = { ...(row ? { sel: row } : {}), ...(told("of") ? { of: told("of") } : {}) };
-  const at = told("step-now");
+  const of = document.querySelector("[data-of]")?.dataset.of;
+  const steps = { ...(row ? { sel: row } : {}), ...(of ? { of } : {}) };
+  const at = document.querySelector("#found, .board-head")?.dataset.step;
   return whole(address(steps, at ? location.href.replace(/\/(steps|groups)\/latest\//, `/$1/${at}/`) : location.href));
 }
 

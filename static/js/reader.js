@@ -1,7 +1,7 @@
 // The sample beside the table: choosing rows by mouse and keys, ways to read, the drawer, the width.
-import { copy, say } from "./frame.js";
+import { say } from "./frame.js";
 import { onEscape } from "./keys.js";
-import { address, ask, place } from "./panel.js";
+import { address, ask } from "./panel.js";
 
 const page = document.getElementById("step-page");
 const pane = document.getElementById("sample");
@@ -141,14 +141,6 @@ document.addEventListener("click", (event) => {
   const cells = [...document.querySelectorAll(".cell")];
   const at = cells.findIndex((cell) => cell.hasAttribute("aria-current"));
   cells[at + Number(button.dataset.sibling)]?.click();
-});
-
-document.addEventListener("click", async (event) => {
-  if (!event.target.closest("[data-permalink]")) return;
-  const step = document.querySelector("#result [data-step]")?.dataset.step;
-  const resolved = step ? location.href.replace("/steps/latest/", `/steps/${step}/`) : location.href;
-  await copy(new URL(address(page && chosen ? { sel: chosen } : {}, resolved), location.href).href);
-  say("Link copied");
 });
 
 onEscape(() => closed("full") || (innerWidth <= 1100 && closed("reading")));

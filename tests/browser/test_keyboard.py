@@ -132,6 +132,9 @@ def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
     expect(page.locator(".toast")).to_contain_text("Link copied")
     link = str(page.evaluate("navigator.clipboard.readText()"))
     assert "/steps/2/" in link
+    page.evaluate("navigator.clipboard.writeText('')")
+    page.get_by_role("contentinfo").get_by_role("button", name="link y").click()
+    page.wait_for_function("link => navigator.clipboard.readText().then(copied => copied === link)", arg=link)
     page.keyboard.press("Y")
     expect(page.locator(".toast")).to_contain_text("latest step")
     assert "/steps/latest/" in str(page.evaluate("navigator.clipboard.readText()"))

@@ -1,7 +1,7 @@
 // A key presses the element with the same data-key. Which keys there are stands in one table on the server.
 import { asleep, keyOf } from "./layout.js";
 
-export const TYPING = "input:not([type=range], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea, select, [contenteditable]";
+const TYPING = "input:not([type=range], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea, select, [contenteditable]";
 const GO = "o";
 const PATIENCE = 4000; // ms for the key after it
 const steps = [];

@@ -58,7 +58,7 @@ function scattered(name, word) {
 }
 
 // As on the server (pages/fuzzy.py); of a description only whole words count.
-export function rank(asked, one) {
+function rank(asked, one) {
   let total = 0;
   const label = one.name.toLowerCase();
   for (const word of asked.toLowerCase().split(/\s+/).filter(Boolean)) {

@@ -119,7 +119,7 @@ function draw(found) {
 }
 
 function option(choice, at) {
-  const line = Object.assign(document.createElement("li"), { id: `q-choice-${at}`, role: "option" });
+  const line = Object.assign(document.createElement("li"), { id: `q-choice-${at}` });
   line.setAttribute("role", "option");
   line.setAttribute("aria-selected", "false");
   const counted = choice.count == null ? "" : choice.count.toLocaleString("en");

@@ -12,10 +12,13 @@ from typing import Final
 from django.db.models import Avg, Count, Max, Q
 
 from rollouts.models import Run, Sample
+from rollouts.solved import solved
 
 MOST_STEPS: Final = 40
 ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")
 KINDS: Final = ("all", "never", "regressed", "mixed", "always")
+
+Cell = tuple[float, bool]  # its value, and whether that counts as solved
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +103,27 @@ def drawn(found: tuple[Shown, ...], every: int) -> Heat:
     place = {pk: at for at, (pk, *_) in enumerate(found)}
     rows = list(told(list(place)))
     judged = any(row[3] for row in rows)
-    cells: dict[str, dict[int, float]] = defaultdict(dict)
+    cells: dict[str, dict[int, Cell]] = defaultdict(dict)
     sources: dict[str, str] = {}
     newest: dict[str, tuple[int, str]] = {}
     for key, step, score, known, right, source, sample in rows:
-        value = (right / known if known else None) if judged else score
-        if value is not None:
-            cells[key][place[step]] = value
+        if judged and known:
+            cells[key][place[step]] = right / known, bool(solved(right, known))
+        elif not judged and score is not None:
+            cells[key][place[step]] = score, score > 0
         if place[step] >= newest.get(key, (-1, ""))[0]:
             sources[key], newest[key] = source, (place[step], sample)
     lines = [
-        line_of(key, values, len(found), judged, sources[key], newest[key][1])
+        line_of(key, values, len(found), sources[key], newest[key][1])
         for key, values in cells.items()
         if len(values) > 1
     ]
     return Heat(tuple(step for _, step, *_ in found), every, judged, tuple(lines))
 
 
-def line_of(key: str, values: dict[int, float], width: int, judged: bool, source: str, sample: str) -> Line:
-    cells = tuple(values.get(at) for at in range(width))
-    # A prompt is solved here by half of its responses; where nothing is judged, by a mean score above 0.
-    solved = tuple(value is not None and (value >= 0.5 if judged else value > 0) for value in cells)
-    return Line(key, source, cells, solved, sample)
+def line_of(key: str, told: dict[int, Cell], width: int, source: str, sample: str) -> Line:
+    cells = [told.get(at, (None, False)) for at in range(width)]
+    return Line(key, source, tuple(value for value, _ in cells), tuple(yes for _, yes in cells), sample)
 
 
 def told(steps: Sequence[int]) -> list[tuple[str, int, float | None, int, int, str, str]]:

@@ -16,6 +16,7 @@ from rollouts import bodies
 from rollouts.answers import answer_of
 from rollouts.facets import FACETS
 from rollouts.models import Sample, Step
+from rollouts.solved import solved
 
 # What follows a marker to the end of its line is its answer, and the end of a response that rows keep has but one line.
 MARKED = re.compile(r"(####\s*\S+)\s")
@@ -76,8 +77,7 @@ class Prompt:
 
     @property
     def solved(self) -> bool | None:
-        """Are half of the judged answers right? None where none was judged."""
-        return 2 * self.right >= self.judged if self.judged else None
+        return solved(self.right, self.judged)
 
     @property
     def score(self) -> float | None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from django.db.models import Avg, Count, F, Q
 
 from rollouts.models import Attempt, Run, Sample, SampleQuerySet
+from rollouts.solved import solved
 
 MOST_LINES: Final = 16
 MOST_ANSWERS: Final = 512  # of one step
@@ -25,7 +26,7 @@ class At(NamedTuple):
 
     @property
     def solved(self) -> bool:
-        return self.right > 0
+        return solved(self.right, self.judged) or False
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Line:
 
     @property
     def regressed(self) -> bool:
-        """Solved before, and not by any answer of the last step."""
+        """Solved before, and not at the last step that was judged."""
         return bool(self.solved) and not self.judged[-1].solved
 
 

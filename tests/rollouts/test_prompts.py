@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from rollouts import prompts
+from rollouts import heat, prompts
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import indexed, lines
@@ -122,3 +122,11 @@ def test_a_thousand_steps_cost_as_many_queries_as_one(run: Run) -> None:
     with CaptureQueriesContext(connection) as many:
         told(run)
     assert len(few) == len(many) <= 6
+
+
+def test_one_right_answer_of_four_does_not_solve_a_prompt_on_its_history_or_on_the_map(run: Run) -> None:
+    asked(run, 1, [1, 0, 0, 0])
+    asked(run, 2, [1, 1, 0, 0])
+    assert [one.step for one in own(run).solved] == [2]
+    (line,) = heat.heat(run, "train", "global_step").lines
+    assert line.solved == (False, True)

@@ -1,11 +1,10 @@
 // The group board: what a link changes, comes in place. A response is shown whole, or only its end, without closing
 // what else is open; as a diff, every response shows what it says differently than the best.
 import { say } from "./frame.js";
-import { address, ask, place } from "./panel.js";
+import { address, ask, place, plain } from "./panel.js";
 
 const board = document.getElementById("board");
 const chosen = () => (new URLSearchParams(location.search).get("whole") ?? "").split(",").filter(Boolean);
-const plain = (event) => !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
 
 function toggled(name) {
   const now = chosen();

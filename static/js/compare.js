@@ -1,12 +1,11 @@
 // Comparing: one prompt's answers open below its row, by keys; d shows what each says differently than the first.
 import { say } from "./frame.js";
 import { onEscape } from "./keys.js";
-import { ask, place } from "./panel.js";
+import { ask, place, plain } from "./panel.js";
 
 const panel = document.getElementById("compare");
 let wanted = 0;
 
-const plain = (event) => !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
 
 async function swap(href) {
   const turn = ++wanted;

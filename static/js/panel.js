@@ -64,3 +64,6 @@ function readable(url) {
   const query = url.search.replace(/%3A/gi, ":").replace(/%3C/gi, "<").replace(/%3E/gi, ">").replace(/%3D/gi, "=").replace(/%2F/gi, "/").replace(/%2C/gi, ",");
   return url.pathname + query + url.hash;
 }
+
+// A click that asks for nothing of the browser's own, like another tab.
+export const plain = (event) => !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;

@@ -1,7 +1,7 @@
 // The sample beside the table: choosing rows by mouse and keys, ways to read, the drawer, the width.
 import { say } from "./frame.js";
 import { onEscape } from "./keys.js";
-import { address, ask } from "./panel.js";
+import { address, ask, plain } from "./panel.js";
 
 const page = document.getElementById("step-page");
 const pane = document.getElementById("sample");
@@ -102,8 +102,6 @@ export function move(by) {
 setTimeout(ahead, 300); // after what the page itself needs
 
 // --- clicks -----------------------------------------------------------------------------------------------------------
-
-const plain = (event) => event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
 
 const CLICKS = {
   "[data-move]": (found) => move(Number(found.dataset.move)),

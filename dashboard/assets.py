@@ -13,9 +13,9 @@ STATIC = Path(settings.BASE_DIR) / "static"
 
 @cache
 def release() -> str:
-    """One hash over all our own scripts, styles and templates: it changes when any of them does."""
+    """One hash over all our own scripts, styles, templates and translations: it changes when any of them does."""
     sums = hashlib.sha256()
-    for folder in (STATIC / "css", STATIC / "js", Path(settings.BASE_DIR) / "templates"):
+    for folder in (STATIC / "css", STATIC / "js", Path(settings.BASE_DIR) / "templates", *settings.LOCALE_PATHS):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             sums.update(path.read_bytes())
     return sums.hexdigest()[:10]

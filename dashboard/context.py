@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.utils.translation import get_language
 
 from dashboard.pages import keys
 
@@ -18,6 +19,9 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     chosen = request.COOKIES.get("theme", "")
     page = match.url_name if match else ""
     return {
+        "language": get_language() or settings.LANGUAGE_CODE,
+        "languages": settings.LANGUAGES,
+        "language_chosen": request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, ""),
         "theme": chosen if chosen in THEMES else "",
         "page_name": page,
         "keys": keys.keys_for(page),

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
+from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponseBase
+from django.middleware.locale import LocaleMiddleware
+from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -52,6 +55,16 @@ def rolloutdeck_headers(get_response: Callable[[HttpRequest], Any]) -> Callable[
         return marked(get_response(request))
 
     return answer
+
+
+class Language(LocaleMiddleware):
+    """Speaks the language of whoever reads a page. Programs, which have no session, get English."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        if settings.SESSION_COOKIE_NAME in request.COOKIES or not request.path_info.startswith("/api/v1/"):
+            return super().process_request(request)
+        translation.activate(settings.LANGUAGE_CODE)
+        request.LANGUAGE_CODE = settings.LANGUAGE_CODE
 
 
 class Static(WhiteNoiseMiddleware):  # type: ignore[misc]

@@ -6,6 +6,7 @@ missing=()
 need() { "${@:2}" >/dev/null 2>&1 || missing+=("$1"); }
 need redis-server command -v redis-server
 need postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
+need gettext command -v xgettext
 need nginx bash -c 'command -v nginx || test -x /usr/sbin/nginx'
 need chromium bash -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
 need fonts-dejavu-core bash -c 'ls /usr/share/fonts/truetype/*/*.ttf'

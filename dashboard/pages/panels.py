@@ -10,6 +10,7 @@ from django.contrib.messages import get_messages
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
+from django.utils.translation import get_language
 
 from dashboard import assets
 
@@ -45,7 +46,7 @@ def answer(
 
 def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
     chosen = [request.COOKIES.get(name, "") for name in ("theme", "keys")]
-    parts = (assets.release(), request.user.pk, chosen, request.get_full_path(), panel, *state)
+    parts = (assets.release(), get_language(), request.user.pk, chosen, request.get_full_path(), panel, *state)
     return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
 
 

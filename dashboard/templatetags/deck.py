@@ -27,6 +27,7 @@ register.simple_tag(text.reading, name="reading")
 register.simple_tag(drawing.marks, name="marks")
 register.simple_tag(cells.drawn, name="cells")
 register.simple_tag(assets.url, name="asset")
+register.simple_tag(assets.release, name="release")
 
 
 @register.filter

@@ -56,6 +56,11 @@ document.addEventListener("click", async (event) => {
 
 document.querySelector("[data-help]")?.addEventListener("click", () => document.getElementById("help").showModal());
 
+// Scripts change the address: back to what is on the screen now.
+document.querySelector("[data-language-switch]")?.addEventListener("submit", (event) => {
+  event.target.elements.next.value = location.pathname + location.search + location.hash;
+});
+
 document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
   event.preventDefault();
   const button = event.target.querySelector("button");

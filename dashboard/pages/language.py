@@ -1,0 +1,33 @@
+"""The language of the pages: chosen in a cookie, else what the browser asks for; and the scripts' texts in it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import translation
+from django.utils.cache import patch_cache_control
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import require_http_methods, require_POST
+from django.views.i18n import JavaScriptCatalog
+
+from dashboard.pages.theme import YEAR, kept
+
+NAMES = dict(settings.LANGUAGES)
+
+
+@require_POST
+def language(request: HttpRequest) -> HttpResponse:
+    """Any other value is `auto`: what the browser asks for."""
+    return kept(request, settings.LANGUAGE_COOKIE_NAME, tuple(NAMES))
+
+
+@gzip_page
+@require_http_methods(["GET", "HEAD"])
+def catalogue(request: HttpRequest, language: str) -> HttpResponse:
+    """Our scripts' texts in this language, for browsers to keep: the page's link names the release."""
+    if language not in NAMES:
+        raise Http404("There is no such language.")
+    with translation.override(language):
+        response: HttpResponse = JavaScriptCatalog.as_view(packages=["dashboard"])(request)
+    patch_cache_control(response, public=True, max_age=YEAR, immutable=True)
+    return response

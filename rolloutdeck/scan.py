@@ -38,8 +38,8 @@ class Choice:
     format: str = ""
     step_kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
-    def step_kind(self, axis: str) -> str:
-        return self.step_kinds.get(axis) or self.step_kinds.get("") or "global_step"
+    def step_kind(self, axis: str, usual: str = "global_step") -> str:
+        return self.step_kinds.get(axis) or self.step_kinds.get("") or usual
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def kind_of(path: Path, kinds: Sequence[FileKind], *, told: bool = False) -> tup
         return None, Head()
     head = read_head(path)
     for kind in candidates:
-        if kind.arrives == "whole" and kind.step(path.name) is None:
+        if kind.holds == "samples" and not kind.stepless and kind.step(path) is None:
             continue
         if told or kind.recognise(path.name, head):
             return kind, head
@@ -160,8 +160,7 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
         if kind is None or reason:
             result.left_out.setdefault(reason, []).append(source)
             continue
-        step = kind.step(path.name)
-        found = Found(path, source, kind, "train", step, choice.step_kind("metrics"))
+        found = Found(path, source, kind, "train", kind.step(path), choice.step_kind("metrics"))
         by_folder.setdefault(path.parent, []).append((found, head))
     for folder, members in by_folder.items():
         result.files += _with_split(folder, base, members, choice, result.notes)
@@ -202,27 +201,30 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
 def _with_split(
     folder: Path, base: Path, members: list[tuple[Found, Head]], choice: Choice, notes: list[str]
 ) -> Iterable[Found]:
-    whole = [(found, head) for found, head in members if found.kind.arrives == "whole"]
+    samples = [(found, head) for found, head in members if found.kind.holds == "samples"]
+    unnamed = [(found, head) for found, head in samples if not found.kind.split(found.path)]
     split = ""
-    if whole:
-        split, why = split_of(folder, base, whole, choice)
+    if unnamed:
+        split, why = split_of(folder, base, unnamed, choice)
         if why:
             notes.append(f"{folder} was taken as {split}: {why}. Say --split eval or --split train to change it.")
     for found, _ in members:
-        if found.kind.arrives == "append":
+        if found.kind.holds == "metrics":
             yield found
         else:
-            yield Found(found.path, found.source, found.kind, split, found.step, choice.step_kind(split))
+            own = choice.split or found.kind.split(found.path) or split
+            step_kind = choice.step_kind(own, found.kind.step_kind)
+            yield Found(found.path, found.source, found.kind, own, found.step, step_kind)
 
 
-def split_of(folder: Path, base: Path, whole: Sequence[tuple[Found, Head]], choice: Choice) -> tuple[str, str]:
+def split_of(folder: Path, base: Path, samples: Sequence[tuple[Found, Head]], choice: Choice) -> tuple[str, str]:
     """The split of a folder's files, and why where neither the person nor a folder's name says it."""
     named = choice.split or split_in_name(folder.relative_to(base).parts, base.name)
     if named:
         return named, ""
-    trainer = trainers.owner_of(whole[0][0].kind.format)
-    steps = [found.step for found, _ in whole if found.step is not None]
-    split, why = trainer.guess_split([head for _, head in whole], steps)
+    trainer = trainers.owner_of(samples[0][0].kind.format)
+    steps = [found.step for found, _ in samples if found.step is not None]
+    split, why = trainer.guess_split([head for _, head in samples], steps)
     return split, f"no folder's name says what it is, and {why}"
 
 

@@ -113,7 +113,7 @@ class Follower:
     def whole_files(self) -> list[Found]:
         """All whole files there are, sent or not, in the order of their writing."""
         entries = [entry for entry in self._entries() if entry[2].arrives == "whole" and entry[1][0]]
-        entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0].name) or 0))
+        entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
         return [self._described(path, self._source(path), kind) for path, _, kind in entries]
 
     def _entries(self) -> Iterator[tuple[Path, Stamp, FileKind]]:
@@ -140,17 +140,17 @@ class Follower:
         return kind
 
     def _described(self, path: Path, source: str, kind: FileKind) -> Found:
-        if kind.arrives == "append":
+        if kind.holds == "metrics":
             return Found(path, source, kind, "train", None, self.choice.step_kind("metrics"))
-        split = self._split(path, source, kind)
-        return Found(path, source, kind, split, kind.step(path.name), self.choice.step_kind(split))
+        split = self.choice.split or kind.split(path) or self._split(path, source, kind)
+        return Found(path, source, kind, split, kind.step(path), self.choice.step_kind(split, kind.step_kind))
 
     def _split(self, path: Path, source: str, kind: FileKind) -> str:
         given = next((root.split for root in self.roots if root.split and root.path in path.parents), "")
         folder = source.rpartition("/")[0]
         if given or folder in self.state.splits:
             return given or self.state.splits[folder]
-        found = Found(path, source, kind, "", kind.step(path.name))
+        found = Found(path, source, kind, "", kind.step(path))
         split, why = split_of(path.parent, self.base, [(found, kind_of(path, [kind])[1])], self.choice)
         if why:  # kept: what a folder is must not change when more files are in it
             self.state.splits[folder] = split
@@ -181,9 +181,9 @@ class Follower:
 
     def _whole(self, file: BinaryIO, candidate: Candidate) -> Iterator[Piece]:
         found, stamp = candidate.found, candidate.stamp
-        if not candidate.closed and not ends_whole(file, stamp[0]):
+        if not candidate.closed and not ends_whole(file, stamp[0], found.path.suffix):
             if found.source not in self.torn:
-                self.say(f"{found.path} ends in the middle of a line; waiting for the rest.")
+                self.say(f"{found.path} ends in the middle of {part_of(found.path)}; waiting for the rest.")
             self.pending += 1
             self.torn[found.source] = stamp
             return
@@ -253,6 +253,11 @@ class Follower:
             self.state.top[axis(found)] = max(top, self.state.top.get(axis(found), top))
 
 
+def part_of(path: Path) -> str:
+    """What a torn file ends in the middle of."""
+    return "itself" if path.suffix in ENDS else "a line"
+
+
 def axis(found: Found) -> str:
     """Steps are compared only along one axis."""
     return f"{found.split if found.step is not None else 'metrics'}/{found.step_kind}"
@@ -268,7 +273,7 @@ def _closed(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:
     mere number says nothing, after a resume there are later ones of the launch before."""
     folders: dict[Path, list[tuple[int, int, Path]]] = {}
     for path, stamp, kind in entries:
-        step = kind.step(path.name) if kind.arrives == "whole" else None
+        step = kind.step(path) if kind.arrives == "whole" else None
         if step is not None:
             folders.setdefault(path.parent, []).append((stamp[1], step, path))
     return {path for members in folders.values() for _, _, path in sorted(members)[:-1]}
@@ -286,8 +291,10 @@ def digest(file: BinaryIO) -> tuple[str, bytes | None]:
     return sha256.hexdigest(), None
 
 
-def ends_whole(file: BinaryIO, size: int) -> bool:
-    """Whether the file ends with a line break, or with JSON that is whole without one."""
+def ends_whole(file: BinaryIO, size: int, suffix: str = "") -> bool:
+    """Whether the file ends as its kind does: by default with a line break, or with JSON that is whole without one."""
+    if suffix in ENDS:
+        return ENDS[suffix](file, size)
     file.seek(size - 1)
     if file.read(1) == b"\n":
         return True
@@ -300,6 +307,42 @@ def ends_whole(file: BinaryIO, size: int) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def parquet_ends(file: BinaryIO, size: int) -> bool:
+    """Its footer is written last."""
+    file.seek(max(0, size - 4))
+    return file.read(4) == b"PAR1"
+
+
+def zip_ends(file: BinaryIO, size: int) -> bool:
+    """The record that ends a zip archive is written last."""
+    file.seek(max(0, size - 1024))
+    return b"PK\x05\x06" in file.read(1024)
+
+
+def pickle_ends(file: BinaryIO, size: int) -> bool:
+    """Its last opcode is STOP."""
+    file.seek(max(0, size - 1))
+    return file.read(1) == b"."
+
+
+def json_ends(file: BinaryIO, size: int) -> bool:
+    """One value of JSON that is there to its end. What is too large to look at counts as whole when it is closed."""
+    file.seek(max(0, size - 64))
+    if not file.read(64).rstrip().endswith((b"]", b"}")):
+        return False
+    if size > MAX_LINE_BYTES:
+        return True
+    file.seek(0)
+    try:
+        json.loads(file.read())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+ENDS = {".parquet": parquet_ends, ".pt": zip_ends, ".pkl": pickle_ends, ".json": json_ends}
 
 
 def whole_lines(file: BinaryIO, offset: int) -> bytes:

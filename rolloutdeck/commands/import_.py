@@ -149,7 +149,7 @@ def _what(found: Survey) -> str:
 
 
 def _send_file(target: Target, found: Found, report: Report, bar: Bar) -> None:
-    axis = "metrics" if found.step is None else found.split
+    axis = "metrics" if found.kind.holds == "metrics" else found.split
     new = False
     try:
         for piece in pieces(found, target.attempt, report):
@@ -172,7 +172,7 @@ def pieces(found: Found, attempt: str, report: Report) -> Iterator[Piece]:
     with found.path.open("rb") as file:
         stamp = stamp_of(found.path.stat())
         if found.kind.arrives == "whole":
-            if not ends_whole(file, stamp[0]):
+            if not ends_whole(file, stamp[0], found.path.suffix):
                 report.torn.append(found.source)
             sha256, body = digest(file)
             yield Piece(found, attempt, sha256, stamp[0], stamp, body)

@@ -1,4 +1,4 @@
-"""What the trainer side knows of each trainer: a module each, a word in `TRAINERS` each.
+"""What the trainer side knows of each trainer: a module each, a word in `TRAINERS` or `READ` each.
 
 A module has `KINDS` (the files it writes and we take), `spots` and `described` (the folders of steps that it can load
 again), `OTHERS` (the files it writes and we leave, with what they are), `guess_split` and `check`; see `Trainer`.
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from rolloutdeck.placing import Asking
 
 TRAINERS = ("verl",)
+READ: tuple[str, ...] = ()  # whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`
 
 
 @dataclass(frozen=True)
 class Head:
-    """The beginning of a file: its first readable JSON objects, and the first key when even one line is too long."""
+    """The beginning of a file: its first readable JSON objects, the first key when even one line is too long, and the
+    bytes themselves."""
 
     rows: tuple[dict[str, Any], ...] = ()
     first_key: str = ""
+    start: bytes = b""
 
     @classmethod
     def of(cls, start: bytes) -> Head:
@@ -39,7 +42,7 @@ class Head:
             if isinstance(row, dict):
                 rows.append(row)
         first = re.match(rb'\s*\{\s*"([^"\\]{1,200})"\s*:', start)
-        return cls(tuple(rows), first.group(1).decode("utf-8", "replace") if first else "")
+        return cls(tuple(rows), first.group(1).decode("utf-8", "replace") if first else "", start)
 
     def has(self, key: str) -> bool:
         return any(key in row for row in self.rows) or self.first_key == key
@@ -49,8 +52,10 @@ class Head:
 class FileKind:
     """One kind of file. `format` is the name the server knows it by; `pattern` what its file names look like.
 
-    `recognise(name, head)` decides by file name and first rows; `step(name)` is the step in a whole file's name;
-    `line_step(line)` that of one line of a growing file. Both give None where there is none.
+    `recognise(name, head)` decides by file name and first rows; `step(path)` is the step that the file's name or its
+    folders say; `line_step(line)` that of one line of a growing file. Both give None where there is none; `stepless`
+    kinds are taken then too, their rows say it. `split(path)` is empty where the file's own name does not say it.
+    `step_kind` is what their steps count.
     """
 
     format: str
@@ -58,8 +63,12 @@ class FileKind:
     pattern: str
     arrives: Literal["whole", "append"]
     recognise: Callable[[str, Head], bool]
-    step: Callable[[str], int | None] = lambda name: None
+    step: Callable[[Path], int | None] = lambda path: None
     line_step: Callable[[bytes], int | None] = lambda line: None
+    split: Callable[[Path], str] = lambda path: ""
+    holds: Literal["samples", "metrics"] = "samples"
+    stepless: bool = False
+    step_kind: str = "global_step"
 
 
 @dataclass(frozen=True)
@@ -102,11 +111,19 @@ class Finding:
     paste: tuple[str, ...] = field(default=())
 
 
-class Trainer(Protocol):
-    """What a trainer's module offers."""
+class Files(Protocol):
+    """What a module offers of a trainer whose files we take."""
 
     KINDS: tuple[FileKind, ...]
     OTHERS: Mapping[str, str]
+
+    def guess_split(self, heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+        """`train` or `eval` for a folder whose name does not say, and why."""
+
+
+class Trainer(Files, Protocol):
+    """What a trainer's module offers."""
+
     TREE: str  # where the recommended settings put a run, as `watch --tree` takes it
 
     def spots(self, root: Path) -> list[Spot]:
@@ -114,9 +131,6 @@ class Trainer(Protocol):
 
     def described(self, spot: Spot) -> SkipFolder | str:
         """What is there, read from its batch; else the reason why it is left out."""
-
-    def guess_split(self, heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
-        """`train` or `eval` for a folder whose name does not say, and why."""
 
     def check(self, settings: Mapping[str, Any], *, complete: bool) -> list[Finding]:
         """What of these settings (dotted names) would lose samples. `complete`: nothing is left to defaults."""
@@ -142,11 +156,15 @@ def load(name: str) -> Trainer:
     return cast(Trainer, importlib.import_module(f"{__name__}.{name}"))
 
 
-def owner_of(format: str) -> Trainer:
+def files_of(name: str) -> Files:
+    return cast(Files, importlib.import_module(f"{__name__}.{name}"))
+
+
+def owner_of(format: str) -> Files:
     """The trainer that writes files of this format; ValueError names the formats there are."""
     known = []
-    for name in TRAINERS:
-        trainer = load(name)
+    for name in (*TRAINERS, *READ):
+        trainer = files_of(name)
         known += [kind.format for kind in trainer.KINDS]
         if format in known:
             return trainer
@@ -154,13 +172,14 @@ def owner_of(format: str) -> Trainer:
 
 
 def name_of(format: str) -> str:
-    """The word in `TRAINERS` of the trainer that writes files of this format."""
-    return next(name for name in TRAINERS if any(kind.format == format for kind in load(name).KINDS))
+    """The word of the trainer that writes files of this format."""
+    return next(name for name in (*TRAINERS, *READ) if any(kind.format == format for kind in files_of(name).KINDS))
 
 
 def kinds(format: str = "") -> list[FileKind]:
     """All kinds of file, or those of one format; ValueError where there is none."""
-    chosen = owner_of(format).KINDS if format else [kind for name in TRAINERS for kind in load(name).KINDS]
+    every = [kind for name in (*TRAINERS, *READ) for kind in files_of(name).KINDS]
+    chosen = owner_of(format).KINDS if format else every
     return [kind for kind in chosen if format in ("", kind.format)]
 
 
@@ -176,4 +195,4 @@ def described(spot: Spot) -> SkipFolder | str:
 
 def others() -> dict[str, str]:
     """File name patterns that are known and not taken, each with what it is."""
-    return {pattern: what for name in TRAINERS for pattern, what in load(name).OTHERS.items()}
+    return {pattern: what for name in (*TRAINERS, *READ) for pattern, what in files_of(name).OTHERS.items()}

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
@@ -40,14 +41,14 @@ def _is_metrics(row: Mapping[str, Any]) -> bool:
     return set(row) == {"step", "data"} and isinstance(row["data"], dict)
 
 
-def _step_of(name: str) -> int | None:
-    found = _STEP_FILE.match(name)
+def _step_of(path: PurePath) -> int | None:
+    found = _STEP_FILE.match(path.name)
     return int(found.group(1)) if found else None
 
 
 def _is_samples_file(name: str, head: Head) -> bool:
     """`{step}.jsonl` of generations. A metrics file may have such a name too (an experiment called 7)."""
-    return _step_of(name) is not None and head.has("input") and not any(_is_metrics(row) for row in head.rows)
+    return _step_of(PurePath(name)) is not None and head.has("input") and not any(_is_metrics(row) for row in head.rows)
 
 
 def _is_metrics_file(name: str, head: Head) -> bool:
@@ -63,7 +64,9 @@ def _metrics_step(line: bytes) -> int | None:
 
 
 KINDS = (
-    FileKind("verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step),
+    FileKind(
+        "verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step, holds="metrics"
+    ),
     FileKind("verl-jsonl", "samples of a step", "*.jsonl", "whole", _is_samples_file, step=_step_of),
 )
 

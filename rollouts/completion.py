@@ -16,7 +16,7 @@ from rollouts.facets import CATALOG
 from rollouts.grammar import ASCII
 from rollouts.keys import Key
 from rollouts.models import Flag, Run
-from rollouts.nodes import MISSING, NAMES, NUMBERS, PROPERTIES, WHOLE
+from rollouts.nodes import MISSING, NAMES, NUMBERS, PERSONAL, PROPERTIES, WHOLE
 from rollouts.query import parse
 
 MOST: Final = 14
@@ -33,6 +33,8 @@ PROPERTY: Final = {one.term: one.about for one in CATALOG} | {
     "is:flagged": "marked by a person", "is:correct": "by the project's rule", "is:wrong": "by the project's rule",
     "is:final": "the last sample of its trajectory", "is:intermediate": "a later sample ends its trajectory",
     "is:tokens": "its token ids were recorded", "is:pinned": "its step is pinned", "is:reused": "its step was replayed",
+    "is:unseen": "you have not looked at it", "is:seen": "you have looked at it",
+    "is:fine": "you found nothing wrong with it", "is:flagged-by-others": "marked by a person who is not you",
     "no:score": "was not scored", "no:text": "only its tokens were recorded",
 }  # fmt: skip
 
@@ -74,6 +76,10 @@ class Place:
         tests = {f"n{at}": Count("pk", filter=self.rest.asks(term)) for at, term in enumerate(asked)}
         counts = self.rest.samples.order_by().aggregate(**tests) if tests else {}
         return [counts[f"n{at}"] for at in range(len(asked))]
+
+    def knows(self, name: str) -> bool:
+        """Whether this property can be asked: some depend on who asks."""
+        return name not in PERSONAL or self.every.scope.reader is not None
 
     def values(self, column: str, most: int = MOST) -> list[tuple[Any, int]]:
         """[(value, samples)], the most frequent first."""
@@ -142,7 +148,7 @@ def words(place: Place, typed: str) -> list[Choice]:
     if typed in NUMBERS or typed in own:
         return values(place, typed, own.get(typed), "=", "")
     first, last = names(place)
-    offered = [*numbers(place), *first, *(of_key(key) for key in own.values()), *last, *properties(typed)]
+    offered = [*numbers(place), *first, *(of_key(key) for key in own.values()), *last, *properties(place, typed)]
     wanted = typed.casefold()
     begin = [one for one in offered if one.text.casefold().startswith(wanted)]
     hold = [one for one in offered if one not in begin and wanted and wanted in one.text.casefold()]
@@ -171,10 +177,11 @@ def names(place: Place) -> tuple[list[Choice], list[Choice]]:
     return found[:3], found[3:]
 
 
-def properties(typed: str) -> list[Choice]:
+def properties(place: Place, typed: str) -> list[Choice]:
     """`trunc` leads to `is:truncated`."""
     wanted = typed.casefold()
-    found = [term for term in PROPERTY if len(typed) > 1 and term.partition(":")[2].startswith(wanted)]
+    names = [(term, term.partition(":")[2]) for term in PROPERTY]
+    found = [term for term, name in names if len(typed) > 1 and name.startswith(wanted) and place.knows(name)]
     return [Choice(term, "property", PROPERTY[term]) for term in found]
 
 
@@ -245,7 +252,7 @@ def of_logged(place: Place, key: Key, sign: str, typed: str) -> list[Choice]:
 def named(place: Place, name: str, typed: str) -> list[Choice]:
     typed = typed.strip('"“”').casefold()
     ways: dict[str, Callable[[], list[Choice]]] = {
-        "is": lambda: of_properties(place, "is", PROPERTIES),
+        "is": lambda: of_properties(place, "is", tuple(word for word in PROPERTIES if place.knows(word))),
         "no": lambda: of_properties(place, "no", MISSING),
         "split": lambda: of_terms(place, "split", ("train", "eval")),
         "source": lambda: of_column(place, "source", "data_source"),

@@ -23,10 +23,12 @@ from django.db.models import (
     Window,
 )
 from django.db.models.lookups import GreaterThan
+from django.utils.translation import gettext as _
 
+from rollouts.errors import BadInput
 from rollouts.facets import FACETS
-from rollouts.models import Flag, Pin, Replay, Run, Sample, Step, StepQuerySet
-from rollouts.nodes import And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
+from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
+from rollouts.nodes import PERSONAL, And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -56,11 +58,13 @@ class Among(Lookup):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a question is asked: the steps of a run, `one` being their id when there is just one."""
+    """Where a question is asked, and who asks: the steps of a run, `one` being their id when there is just one, and
+    the id of the person, None for nobody."""
 
     run: Run
     steps: StepQuerySet
     one: int | None
+    reader: int | None = None
 
     def samples(self) -> Any:
         """The visible samples of these steps, as a QuerySet."""
@@ -76,6 +80,7 @@ def scope_of(
     step_kind: str = "",
     attempt: str = "",
     root: Node | None = None,
+    reader: int | None = None,
 ) -> Scope:
     """`attempt` is empty for the current steps, `all`, or an attempt's key. Step terms of `root` narrow the steps."""
     given = {"split": split, "step": step, "step_kind": step_kind}
@@ -92,7 +97,7 @@ def scope_of(
     if step is not None or narrowed:
         found = list(steps.values_list("pk", flat=True)[:2])
         one = found[0] if len(found) == 1 else None
-    return Scope(run, steps, one)
+    return Scope(run, steps, one, reader)
 
 
 def conjuncts(root: Node | None) -> Sequence[Node]:
@@ -167,6 +172,8 @@ def reason_key(node: Named, scope: Scope) -> str:
 
 
 def property_of(name: str, scope: Scope) -> Q:
+    if name in PERSONAL:
+        return personal(name, scope)
     match name:
         case "truncated":
             return Q(truncated=True) | facet("trunc?")
@@ -196,6 +203,18 @@ def at_the_step(model: type[Pin] | type[Replay]) -> Any:
     """Rows about the step of an outer query's sample, as a QuerySet."""
     same = {name: OuterRef(f"step__{name}") for name in ("attempt", "step_kind", "step")}
     return model.objects.filter(**same)
+
+
+def personal(name: str, scope: Scope) -> Q:
+    """What is asked of the person who asks. Raises BadInput where that is nobody."""
+    if scope.reader is None:
+        raise BadInput(_("`is:{name}` depends on who asks, and here nobody does.").format(name=name), "q")
+    if name == "flagged-by-others":
+        others = Flag.objects.filter(run=scope.run, withdrawn_at=None).exclude(user=scope.reader)
+        return Q(pk__in=others.values("sample"))
+    looked = Seen.objects.filter(user=scope.reader, run=scope.run)
+    found = Q(pk__in=(looked.filter(fine=True) if name == "fine" else looked).values("sample"))
+    return ~found if name == "unseen" else found
 
 
 def flagged(scope: Scope, **fields: str) -> Q:

@@ -15,9 +15,11 @@ NAMES: Final = ("split", "group", "prompt", "source", "reason")
 PROPERTIES: Final = (
     "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none", "final", "intermediate",
     "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "pinned", "reused",
+    "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
 MISSING: Final = ("marker", "score", "text")
-PASSING: Final = ("flagged", "pinned", "reused")  # what people and later runs change
+PERSONAL: Final = ("unseen", "seen", "fine", "flagged-by-others")  # what depends on who asks
+PASSING: Final = ("flagged", "pinned", "reused", *PERSONAL)  # what people and later runs change
 
 
 class BadQuery(BadInput):
@@ -118,6 +120,11 @@ class Query:
 
     def leaves(self) -> list[Node]:
         return leaves(self.root) if self.root else []
+
+    @property
+    def personal(self) -> bool:
+        """Whether the answer depends on who asks."""
+        return any(isinstance(leaf, Is) and leaf.name in PERSONAL for leaf in self.leaves())
 
 
 def leaves(node: Node) -> list[Node]:

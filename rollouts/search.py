@@ -92,17 +92,18 @@ def find(
     step_kind: str = "",
     progress: scan.Progress | None = None,
     patience: scan.Patience | None = None,
+    reader: int | None = None,
 ) -> Found:
     """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
 
     `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
     `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. `progress` is told while bodies are
-    scanned; with `patience` the newest steps may be all that is searched, see `Found`. Raises BadInput (BadQuery with
-    the span, for `q`) and StorageUnavailable.
+    scanned; with `patience` the newest steps may be all that is searched, see `Found`. `reader` is the id of who asks,
+    for `is:unseen` and its like. Raises BadInput (BadQuery with the span, for `q`) and StorageUnavailable.
     """
     query = parse(q) if isinstance(q, str) else q
     order = ordered(ordering)
-    scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root)
+    scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader)
     samples = scope.samples()
     if query.root is not None:
         samples = samples.filter(Asked(scope, progress, patience).answered(query.root))

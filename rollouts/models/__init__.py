@@ -9,6 +9,7 @@ from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revisi
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
 from rollouts.models.runs import Attempt, Run, RunAlias, RunQuerySet
 from rollouts.models.samples import Flag, Sample, SampleQuerySet, Sighting
+from rollouts.models.seen import Seen
 from rollouts.models.steps import Step, StepQuerySet
 from rollouts.models.tokens import Token, digest
 
@@ -16,5 +17,5 @@ __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet",
     "Entry", "Exhibit", "Finding", "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project",
     "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet",
-    "Segment", "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "digest",
+    "Seen", "Segment", "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "digest",
 ]  # fmt: skip

@@ -1,0 +1,76 @@
+"""What a person has looked at: by having a sample open for a second, or by saying that nothing is wrong with it.
+
+The marks are one's own: nobody else sees them, and they ring no bell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Count, Max
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from rollouts import marking
+from rollouts.errors import BadInput, NotThere
+from rollouts.models import Marking, Run, Sample, Seen
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MOST_AT_ONCE = 500
+
+
+def look(run: Run, sample_ids: Iterable[str], by: User) -> int:
+    """Marks these samples of the run as looked at and gives how many they are; ids that the run does not have are left
+    out, a sample that was marked before stays as it is. Raises BadInput for more than `MOST_AT_ONCE`."""
+    wanted = [pk for pk in dict.fromkeys(sample_ids) if pk.isascii() and pk.isalnum()]
+    if len(wanted) > MOST_AT_ONCE:
+        told = _("At most {most} samples are marked at once, not {count}.")
+        raise BadInput(told.format(most=MOST_AT_ONCE, count=f"{len(wanted):,}"), "samples")
+    there = Sample.objects.filter(pk__in=wanted, step__run=run).values_list("pk", flat=True)
+    rows = [Seen(sample=pk, run=run, user=by) for pk in there]
+    Seen.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)
+
+
+@transaction.atomic
+def approve(run: Run, sample_id: str, by: User) -> Seen:
+    """Says that nothing is wrong with a sample. The caller has checked `flags.can_annotate`. Raises NotThere."""
+    if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
+        told = _("There is no sample {sample} in {run}.")
+        raise NotThere(told.format(sample=sample_id[:60], run=run.name), "sample")
+    own = Seen.objects.filter(sample=sample_id, run=run, user=by)
+    standing = own.filter(fine=True).first()
+    if standing is None:
+        own.delete()
+        standing = Seen.objects.create(sample=sample_id, run=run, user=by, fine=True)
+    return standing
+
+
+def undo(run: Run, by: User) -> marking.Undone:
+    """Undoes the person's newest act in this run: flags, or the word that a sample is fine, which is then as if nobody
+    had looked at it. Raises NotThere when there is nothing to undo."""
+    since = timezone.now() - marking.REMEMBERED
+    word = Seen.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
+    flagged = Marking.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
+    if word is None or flagged.filter(created_at__gt=word.at).exists():
+        return marking.undo(run, by)
+    word.delete()
+    return marking.Undone(_("“fine” on 1 sample"), 0, 0, word.sample)
+
+
+def among(samples: Iterable[Sample], reader: int) -> dict[str, bool]:
+    """Of these samples, read with their steps, those that the person has looked at, and whether they are fine."""
+    listed = list(samples)
+    runs = {sample.step.run_id for sample in listed}
+    rows = Seen.objects.filter(user=reader, run__in=runs, sample__in=[sample.pk for sample in listed])
+    return dict(rows.values_list("sample", "fine"))
+
+
+def version(run: Run, reader: int | None) -> tuple[int, int]:
+    """Changes with each mark of the person in this run, for what is kept of answers."""
+    told = Seen.objects.filter(run=run, user=reader).aggregate(rows=Count("pk"), newest=Max("pk"))
+    return told["rows"], told["newest"] or 0

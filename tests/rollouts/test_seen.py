@@ -1,0 +1,126 @@
+"""What a person has looked at, and the terms of the query language that depend on who asks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts import completion, flags, marking, seen
+from rollouts.errors import BadInput, NotThere
+from rollouts.index import index, reindex
+from rollouts.models import Flag, Project, Run, Seen
+from rollouts.search import find
+from tests import make
+from tests.rollouts.test_marking import filled, samples
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(make.run(project))
+
+
+def found(run: Run, q: str, by: User) -> set[str]:
+    return set(find(run, q=q, reader=by.pk).samples.values_list("pk", flat=True))
+
+
+def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, mate: User, owner: User) -> None:
+    every = samples(run)
+    assert seen.look(run, [*every[:2], every[0]], mate) == 2
+    assert found(run, "is:seen", mate) == set(every[:2])
+    assert found(run, "is:unseen", mate) == found(run, "-is:seen", mate) == set(every[2:])
+    assert found(run, "is:seen", owner) == set()
+    assert found(run, "is:unseen score>=0.5", owner) == {*every[1:3], *every[4:]}
+
+
+def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_left_out(
+    run: Run, project: Project, mate: User
+) -> None:
+    other = filled(make.run(project, "other"))
+    every = samples(run)
+    seen.approve(run, every[0], mate)
+    before = seen.version(run, mate.pk)
+    assert seen.look(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
+    assert (seen.version(run, mate.pk), Seen.objects.count()) == (before, 1)
+    assert found(run, "is:fine", mate) == {every[0]}
+
+
+def test_more_than_a_request_may_hold_is_refused(run: Run, mate: User) -> None:
+    with pytest.raises(BadInput, match="At most 500 samples are marked at once, not 501"):
+        seen.look(run, [f"a{n}" for n in range(501)], mate)
+
+
+def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
+    wanted = samples(run)[0]
+    seen.look(run, [wanted], mate)
+    reindex(run)
+    for dump in run.dumps.all():
+        index(dump.pk)
+    assert found(run, "is:seen", mate) == {wanted}
+
+
+def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
+    wanted = samples(run)[1]
+    seen.look(run, [wanted], mate)
+    looked = seen.version(run, mate.pk)
+    seen.approve(run, wanted, mate)
+    said = seen.version(run, mate.pk)
+    assert looked != said
+    seen.approve(run, wanted, mate)
+    assert seen.version(run, mate.pk) == said
+    assert found(run, "is:fine", mate) == found(run, "is:seen", mate) == {wanted}
+
+
+@pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
+def test_a_sample_of_no_run_cannot_be_fine(run: Run, mate: User, bad: str) -> None:
+    with pytest.raises(NotThere, match="There is no sample"):
+        seen.approve(run, bad, mate)
+
+
+def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, owner: User) -> None:
+    first, second, third = samples(run)[:3]
+    marking.mark(run, [first], mate, reason="truncated")
+    seen.approve(run, second, mate)
+    marking.mark(run, [third], mate, reason="other")
+    seen.approve(run, second, owner)  # another person's act is theirs
+    assert seen.undo(run, mate).sample == third
+    assert (seen.undo(run, mate).said, found(run, "is:seen", mate)) == ("“fine” on 1 sample", set())
+    assert seen.undo(run, mate).sample == first
+    assert not Flag.objects.filter(withdrawn_at=None).exists()
+    with pytest.raises(NotThere, match="nothing of yours to undo"):
+        seen.undo(run, mate)
+    assert found(run, "is:fine", owner) == {second}
+
+
+def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
+    seen.approve(run, samples(run)[0], mate)
+    Seen.objects.update(at=timezone.now() - timedelta(days=2))
+    with pytest.raises(NotThere):
+        seen.undo(run, mate)
+
+
+def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
+    first, second = samples(run)[:2]
+    flags.raise_flag(first, mate)
+    flags.withdraw(flags.raise_flag(second, mate), mate)
+    assert found(run, "is:flagged-by-others", owner) == {first}
+    assert found(run, "is:flagged-by-others", mate) == set()
+
+
+@pytest.mark.parametrize("term", ["is:seen", "is:unseen", "is:fine", "is:flagged-by-others"])
+def test_where_nobody_asks_the_answer_is_a_sentence(run: Run, term: str) -> None:
+    with pytest.raises(BadInput, match=f"`{term}` depends on who asks"):
+        find(run, q=f"score>0 {term}")
+
+
+def test_they_are_offered_with_counts_to_a_person_and_not_at_all_to_nobody(run: Run, mate: User) -> None:
+    seen.look(run, samples(run)[:2], mate)
+    asked = completion.complete(run, "is:", step=1, reader=mate.pk).choices
+    counts = {one.text: one.count for one in completion.complete(run, "is:uns", step=1, reader=mate.pk).choices}
+    assert counts == {"is:unseen": 1}
+    assert "is:seen" in {one.text for one in asked}
+    assert not completion.complete(run, "is:uns", step=1).choices
+    assert [one.text for one in completion.complete(run, "uns", step=1, reader=mate.pk).choices] == ["is:unseen"]
+    assert not completion.complete(run, "uns", step=1).choices

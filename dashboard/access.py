@@ -11,6 +11,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.http.request import split_domain_port, validate_host
+from django.utils.translation import gettext as _
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
@@ -93,9 +94,9 @@ def of(who: Who) -> tuple[User | AnonymousUser, Token | None]:
 
 def person(who: Who) -> User:
     """Whoever asks, where `HasScope` has let only people in. Raises PermissionDenied for nobody."""
-    user, _ = of(who)
+    user = of(who)[0]
     if not isinstance(user, User):
-        raise PermissionDenied("Sign in first.")
+        raise PermissionDenied(_("Sign in first."))
     return user
 
 
@@ -118,7 +119,7 @@ def run_or_404(who: Who, uid: str, *, scope: str = "read") -> Run:
     to see but not to change."""
     run = visible_runs(who).select_related("project").by_uid(uid) if wire.UID.match(uid) else None
     if run is None:
-        raise Http404(f"There is no run {uid[:64]!r} that you may see.")
+        raise Http404(_("There is no run {name} that you may see.").format(name=repr(uid[:64])))
     require_role(who, run.project, ROLE_FOR[scope])
     return run
 
@@ -128,7 +129,7 @@ def sample_or_404(who: Who, pk: str) -> Sample:
     rows = Sample.objects.select_related("step__attempt", "step__run__project", "dump")
     sample = rows.filter(pk=pk, step__run__in=visible_runs(who)).first() if pk.isascii() and pk.isalnum() else None
     if sample is None:
-        raise Http404(f"There is no sample {pk[:60]!r} that you may see.")
+        raise Http404(_("There is no sample {name} that you may see.").format(name=repr(pk[:60])))
     return sample
 
 
@@ -136,7 +137,7 @@ def project_or_404(who: Who, slug: str, *, scope: str = "read") -> Project:
     """As `run_or_404`, for a project's slug."""
     project: Project | None = visible_projects(who).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
-        raise Http404(f"There is no project {slug[:80]!r} that you may see.")
+        raise Http404(_("There is no project {name} that you may see.").format(name=repr(slug[:80])))
     require_role(who, project, ROLE_FOR[scope])
     return project
 
@@ -145,7 +146,8 @@ def require_role(who: Who, project: Project, role: str) -> None:
     """Raises PermissionDenied when the person's role in the project is below `role`."""
     has = project.role_of(of(who)[0])
     if RANK[has] < RANK[role]:
-        raise PermissionDenied(f"This needs the role {role} in {project.slug}; yours is {has or 'none'}.")
+        said = _("This needs the role {role} in {project}; yours is {has}.")
+        raise PermissionDenied(said.format(role=role, project=project.slug, has=has or _("none")))
 
 
 def project_for_ingest(user: User, token: Token | None, slug: str) -> Project:

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 
 from dashboard.pages import keys
 
@@ -24,6 +25,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "language_chosen": request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, ""),
         "theme": chosen if chosen in THEMES else "",
         "page_name": page,
+        "page_title": title(page),
         "keys": keys.keys_for(page),
         "help_here": keys.here(page),
         "help_elsewhere": keys.elsewhere(page),
@@ -33,3 +35,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "feed": f"{settings.PREFIX}/ws/",
         "root": f"{settings.PREFIX}/",
     }
+
+
+def title(page: str | None) -> str:
+    """What stands as a heading where a page has none of its own."""
+    return _(keys.PAGES[page]) if page in keys.PAGES else (page or "Rolloutdeck").capitalize()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 MOST = 400
 # Word, and how high its cell is in per cent: the form tells them apart without colour. Neighbours that share a cell
@@ -56,9 +57,12 @@ def joined(cells: Sequence[Cell]) -> Cell:
         return cells[0]
     chief = min(cells, key=lambda cell: list(HEIGHTS).index(cell.word))
     same = sum(cell.word == chief.word for cell in cells)
-    more = f" ({same} of these {len(cells)} steps)" if same > 1 else ""
     first, last = cells[0].first, cells[-1].last
-    return Cell(first, last, chief.word, f"steps {first} to {last}: {chief.title}{more}", chief.link)
+    said = _("steps {first} to {last}: {what} ({same} of these {all} steps)")
+    if same == 1:
+        said = _("steps {first} to {last}: {what}")
+    title = said.format(first=first, last=last, what=chief.title, same=same, all=len(cells))
+    return Cell(first, last, chief.word, title, chief.link)
 
 
 def drawn(strip: Track) -> SafeString:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 
 
 def problem(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
@@ -13,15 +14,15 @@ def problem(request: HttpRequest, status: int, heading: str, said: str) -> HttpR
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     said = str(exception.args[0]) if exception.args and isinstance(exception.args[0], str) else ""
-    return problem(request, 404, "Not here", said or "There is no page at this address.")
+    return problem(request, 404, _("Not here"), said or _("There is no page at this address."))
 
 
 def refused(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return problem(request, 403, "Not allowed", str(exception) or "Your role does not allow this.")
+    return problem(request, 403, _("Not allowed"), str(exception) or _("Your role does not allow this."))
 
 
 def bad(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return problem(request, 400, "Not understood", "The server could not read this request.")
+    return problem(request, 400, _("Not understood"), _("The server could not read this request."))
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -29,8 +30,8 @@ def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
     return problem(
         request,
         403,
-        "Please try again",
-        "This form came from a page that is no longer current. Load the page again, then repeat.",
+        _("Please try again"),
+        _("This form came from a page that is no longer current. Load the page again, then repeat."),
     )
 
 

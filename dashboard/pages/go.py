@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, JsonResponse
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -56,7 +58,7 @@ def steps(run: Run | None, asked: str) -> list[Place]:
         return []
     words = [word for word in ("latest", "all") if len(asked) > 1 and word.startswith(asked.lower())]
     by_word = [
-        Place("step", f"{word} steps" if word == "all" else "latest step", run.name, at(run, word)) for word in words
+        Place("step", _("all steps") if word == "all" else _("latest step"), run.name, at(run, word)) for word in words
     ]
     number = whole(asked.lower().removeprefix("step").strip())
     if number is None:
@@ -67,7 +69,7 @@ def steps(run: Run | None, asked: str) -> list[Place]:
     return by_word + [
         Place(
             "step",
-            f"step {row.step}",
+            _("step {step}").format(step=row.step),
             detail(row.split, row.samples, row.score_mean),
             at(run, str(row.step), row.split, first),
         )
@@ -76,7 +78,9 @@ def steps(run: Run | None, asked: str) -> list[Place]:
 
 
 def detail(split: str, samples: int, mean: float | None) -> str:
-    return f"{split} · {samples:,} samples" + (f" · mean {num(mean)}" if mean is not None else "")
+    told = ngettext("{count} sample", "{count} samples", samples).format(count=f"{samples:,}")
+    scored = [] if mean is None else [_("mean {score}").format(score=num(mean))]
+    return " · ".join([split, told, *scored])
 
 
 def at(run: Run, step: str, split: str = "", first: str = "") -> str:
@@ -94,6 +98,11 @@ def samples(request: HttpRequest, asked: str) -> list[Place]:
     )
     found = rows.select_related("step__run").order_by("pk")[:4]
     return [
-        Place("sample", row.pk[:16], f"step {row.step.step} of {row.step.run.name}", reverse("sample", args=[row.pk]))
+        Place(
+            "sample",
+            row.pk[:16],
+            _("step {step} of {run}").format(step=row.step.step, run=row.step.run.name),
+            reverse("sample", args=[row.pk]),
+        )
         for row in found
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop as N_
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -37,85 +39,103 @@ LINKED = ("run", "step", "sample", "prompt", "group", "compare", "runs", "live",
 FOLLOWS = ("step", "group", "compare")
 
 KEYS = (
-    Key("j k", "next, previous sample in this list", STEP, foot="sample"),
-    Key("w", "worst sample of the latest step", RUN, foot="worst"),
-    Key("f", "flag, then 1–6 for the reason or Enter for a text", READ, foot="flag"),
-    Key("u", "undo your last flags in this run", READ),
+    Key("j k", N_("next, previous sample in this list"), STEP, foot=N_("sample")),
+    Key("w", N_("worst sample of the latest step"), RUN, foot=N_("worst")),
+    Key("f", N_("flag, then 1–6 for the reason or Enter for a text"), READ, foot=N_("flag")),
+    Key("u", N_("undo your last flags in this run"), READ),
     Key(
         "x",
-        "select this row; then f flags all that are selected (shift-click selects a run of rows)",
+        N_("select this row; then f flags all that are selected (shift-click selects a run of rows)"),
         STEP,
-        foot="select",
+        foot=N_("select"),
     ),
-    Key("X", "select all rows from the last selected one to this one", STEP),
-    Key("q", "add this to a finding, with the selected text as its quote", READ, foot="finding"),
-    Key("Q", "copy run, step, score, the selected text and the link for a chat", READ),
-    Key("q", "add charts to a finding", ("run",), foot="finding"),
-    Key("Q", "copy the finding for a chat", FINDING),
-    Key("e", "the finding as one HTML file", FINDING),
-    Key("p", "pin this step, or see its pin", READ, foot="pin"),
-    Key("h l", "other response of the group", READ, foot="response"),
-    Key("g", "group board: all responses side by side", READ, foot="group"),
-    Key("J K", "next, previous group of this result", BOARD, foot="group"),
-    Key("1–8", "to the response of this number", BOARD, foot="response"),
-    Key("d", "word diff against the best response", BOARD, foot="diff"),
-    Key("e", "every response whole, or only its end", BOARD, foot="whole"),
-    Key("j k", "next, previous prompt, side by side", COMPARE, foot="prompt"),
-    Key("h l", "other response of the prompt", COMPARE),
-    Key("d", "word diff against the first", COMPARE, foot="diff"),
-    Key("[ ]", "same prompt, step before and after", READ, foot="same prompt"),
-    Key("[ ]", "step before and after that has this prompt", HISTORY, foot="step"),
-    Key("d", "word diff of the two answers, or side by side", HISTORY, foot="diff"),
-    Key("{ }", "first, latest step", STEP),
-    Key("r", "read raw", READ),
-    Key("m", "read with math and Markdown", READ),
-    Key("d", "word diff: against the best of the group first", READ, foot="diff"),
-    Key("v", "compare with the next: worst, a step earlier, another run", READ),
-    Key("T", "read turns: tool calls beside their results", READ),
-    Key("t", "read tokens, where they were recorded", READ),
-    Key(".", "next change of the diff, next unlikely token", READ),
-    Key("F", "find in this sample", READ, foot="find"),
-    Key("i", "everything as JSON", READ),
-    Key("Enter", "sample over the full width", STEP),
-    Key("n", "show what has arrived", (*STEP, *FEED), foot="what is new"),
-    Key("Space", "let the feed rest, or run on", FEED, foot="pause"),
-    Key("/", "query", STEP, foot="query"),
-    Key("s", "sort menu", STEP),
-    Key("/", "filter", ("runs", "run", "live", "findings"), foot="filter"),
-    Key("v", "lay another run over the charts", OVERVIEW, foot="overlay"),
-    Key("l", "logarithmic axes, or linear ones", OVERVIEW, foot="log"),
-    Key("x", "charts over steps, or over time", OVERVIEW, foot="steps or time"),
-    Key("← →", "on a chart: its points; Enter opens the step of one", OVERVIEW),
-    Key("j k", "next, previous run", RUNS, foot="run"),
-    Key("x", "select the run; shift and a click select a span", RUNS, foot="select"),
-    Key("c", "compare the selected runs", RUNS),
-    Key("c", "compare this step with another", (*RUN, "compare")),
-    Key("y", "copy the link to exactly this, the step resolved", LINKED),
-    Key("Y", "copy the link that keeps following the latest step", FOLLOWS),
-    Key("o o", "overview of the run", RUN, then=True),
-    Key("o s", "samples of its latest step", RUN, then=True),
-    Key("o r", "runs", then=True),
-    Key("o l", "live", then=True),
-    Key("o c", "compare", then=True),
-    Key("o p", "pins", then=True),
-    Key("o f", "findings", then=True),
-    Key("o e", "settings", then=True),
-    Key("Ctrl+K", "go to a run, a step, a page; or do what this page can"),
-    Key("Esc", "back; leave a field"),
-    Key("?", "this table", foot="all keys"),
+    Key("X", N_("select all rows from the last selected one to this one"), STEP),
+    Key("q", N_("add this to a finding, with the selected text as its quote"), READ, foot=N_("finding")),
+    Key("Q", N_("copy run, step, score, the selected text and the link for a chat"), READ),
+    Key("q", N_("add charts to a finding"), ("run",), foot=N_("finding")),
+    Key("Q", N_("copy the finding for a chat"), FINDING),
+    Key("e", N_("the finding as one HTML file"), FINDING),
+    Key("p", N_("pin this step, or see its pin"), READ, foot=N_("pin")),
+    Key("h l", N_("other response of the group"), READ, foot=N_("response")),
+    Key("g", N_("group board: all responses side by side"), READ, foot=N_("group")),
+    Key("J K", N_("next, previous group of this result"), BOARD, foot=N_("group")),
+    Key("1–8", N_("to the response of this number"), BOARD, foot=N_("response")),
+    Key("d", N_("word diff against the best response"), BOARD, foot=N_("diff")),
+    Key("e", N_("every response whole, or only its end"), BOARD, foot=N_("whole")),
+    Key("j k", N_("next, previous prompt, side by side"), COMPARE, foot=N_("prompt")),
+    Key("h l", N_("other response of the prompt"), COMPARE),
+    Key("d", N_("word diff against the first"), COMPARE, foot=N_("diff")),
+    Key("[ ]", N_("same prompt, step before and after"), READ, foot=N_("same prompt")),
+    Key("[ ]", N_("step before and after that has this prompt"), HISTORY, foot=N_("step")),
+    Key("d", N_("word diff of the two answers, or side by side"), HISTORY, foot=N_("diff")),
+    Key("{ }", N_("first, latest step"), STEP),
+    Key("r", N_("read raw"), READ),
+    Key("m", N_("read with math and Markdown"), READ),
+    Key("d", N_("word diff: against the best of the group first"), READ, foot=N_("diff")),
+    Key("v", N_("compare with the next: worst, a step earlier, another run"), READ),
+    Key("T", N_("read turns: tool calls beside their results"), READ),
+    Key("t", N_("read tokens, where they were recorded"), READ),
+    Key(".", N_("next change of the diff, next unlikely token"), READ),
+    Key("F", N_("find in this sample"), READ, foot=N_("find")),
+    Key("i", N_("everything as JSON"), READ),
+    Key("Enter", N_("sample over the full width"), STEP),
+    Key("n", N_("show what has arrived"), (*STEP, *FEED), foot=N_("what is new")),
+    Key("Space", N_("let the feed rest, or run on"), FEED, foot=N_("pause")),
+    Key("/", N_("query"), STEP, foot=N_("query")),
+    Key("s", N_("sort menu"), STEP),
+    Key("/", N_("filter"), ("runs", "run", "live", "findings"), foot=N_("filter")),
+    Key("v", N_("lay another run over the charts"), OVERVIEW, foot=N_("overlay")),
+    Key("l", N_("logarithmic axes, or linear ones"), OVERVIEW, foot=N_("log")),
+    Key("x", N_("charts over steps, or over time"), OVERVIEW, foot=N_("steps or time")),
+    Key("← →", N_("on a chart: its points; Enter opens the step of one"), OVERVIEW),
+    Key("j k", N_("next, previous run"), RUNS, foot=N_("run")),
+    Key("x", N_("select the run; shift and a click select a span"), RUNS, foot=N_("select")),
+    Key("c", N_("compare the selected runs"), RUNS),
+    Key("c", N_("compare this step with another"), (*RUN, "compare")),
+    Key("y", N_("copy the link to exactly this, the step resolved"), LINKED),
+    Key("Y", N_("copy the link that keeps following the latest step"), FOLLOWS),
+    Key("o o", N_("overview of the run"), RUN, then=True),
+    Key("o s", N_("samples of its latest step"), RUN, then=True),
+    Key("o r", N_("runs"), then=True),
+    Key("o l", N_("live"), then=True),
+    Key("o c", N_("compare"), then=True),
+    Key("o p", N_("pins"), then=True),
+    Key("o f", N_("findings"), then=True),
+    Key("o e", N_("settings"), then=True),
+    Key("Ctrl+K", N_("go to a run, a step, a page; or do what this page can")),
+    Key("Esc", N_("back; leave a field")),
+    Key("?", N_("this table"), foot=N_("all keys")),
 )
 
-EVERYWHERE = "Everywhere"
-GO = "Go to"
+# What a page is called in its heading, and over its keys on other pages.
+PAGES = {
+    "runs": N_("Runs"),
+    "run": N_("Run"),
+    "step": N_("Step"),
+    "sample": N_("Sample"),
+    "group": N_("Group"),
+    "prompt": N_("Prompt"),
+    "live": N_("Live"),
+    "compare": N_("Compare"),
+    "pins": N_("Pins"),
+    "findings": N_("Findings"),
+    "finding": N_("Finding"),
+    "settings": N_("Settings"),
+    "project": N_("Project"),
+    "members": N_("Members"),
+    "tokens": N_("Tokens"),
+}
+EVERYWHERE = N_("Everywhere")
+GO = N_("Go to")
 # The title of the keys that belong to these pages, where another page shows them.
 TITLES = {
-    STEP: "Samples of a step",
-    READ: "A sample",
-    BOARD: "Group board",
-    HISTORY: "One prompt over steps",
-    FEED: "Live",
-    RUN: "Pages of a run",
-    COMPARE: "Compare",
+    STEP: N_("Samples of a step"),
+    READ: N_("A sample"),
+    BOARD: N_("Group board"),
+    HISTORY: N_("One prompt over steps"),
+    FEED: N_("Live"),
+    RUN: N_("Pages of a run"),
+    COMPARE: N_("Compare"),
 }
 
 
@@ -134,7 +154,7 @@ def here(page: str | None) -> list[Section]:
     valid = keys_for(page)
     own = [key for key in valid if key.pages and not key.then]
     named = [
-        ("This page", own),
+        (N_("This page"), own),
         (GO, [key for key in valid if key.then]),
         (EVERYWHERE, [key for key in valid if not key.pages and not key.then]),
     ]
@@ -146,6 +166,6 @@ def elsewhere(page: str | None) -> list[Section]:
     found: dict[str, list[Key]] = {}
     for key in KEYS:
         if key.pages and page not in key.pages:
-            title = GO if key.then else TITLES.get(key.pages, key.pages[0].capitalize())
+            title = GO if key.then else TITLES.get(key.pages) or PAGES[key.pages[0]]
             found.setdefault(title, []).append(key)
     return [Section(title, keys) for title, keys in found.items()]

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import access
@@ -39,7 +40,7 @@ def save(request: HttpRequest, slug: str) -> HttpResponse:
     if new is not None:
         invitation = {"name": name, "link": link_for(new)}
         return render(request, "settings/project.html", pages.context(request, project, invitation=invitation))
-    messages.success(request, f"Saved: {name}.")
+    messages.success(request, _("Saved: {name}.").format(name=name))
     return redirect("project", project.slug) if project.role_of(request.user) else redirect("settings")
 
 
@@ -50,9 +51,9 @@ def account(name: str) -> User | None:
     try:
         UnicodeUsernameValidator()(name)
     except ValidationError as error:
-        raise BadInput("A name may hold letters, digits and @ . + - _ only.", "user") from error
+        raise BadInput(_("A name may hold letters, digits and @ . + - _ only."), "user") from error
     if len(name) > 150:
-        raise BadInput("A name may have at most 150 characters.", "user")
+        raise BadInput(_("A name may have at most 150 characters."), "user")
     return User.objects.create_user(name)
 
 
@@ -62,7 +63,7 @@ def password(request: HttpRequest) -> HttpResponse:
     form = SetPasswordForm(opened.person(request), request.POST)
     if form.is_valid():
         update_session_auth_hash(request, form.save())
-        messages.success(request, "The password is changed.")
+        messages.success(request, _("The password is changed."))
     else:
         messages.error(request, " ".join(str(message) for found in form.errors.values() for message in found))
     return redirect("settings")

@@ -6,6 +6,7 @@ from typing import cast
 
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
 
 from dashboard import access
 from dashboard.pages import strip
@@ -25,7 +26,7 @@ def attempt_of(run: Run, key: str) -> Attempt | None:
         return None
     attempt = run.attempts.filter(key=key).first()
     if attempt is None:
-        raise Http404(f"This run has no attempt called {key}.")
+        raise Http404(_("This run has no attempt called {key}.").format(key=key))
     return attempt
 
 
@@ -50,7 +51,7 @@ def named_step(run: Run, split: str, word: str, attempt: str) -> Step | None:
         return None
     row = step_of(run, split, wanted, attempt_of(run, attempt))
     if row is None:
-        raise BadInput(f"This run has no {split} step {wanted}.", "step")
+        raise BadInput(_("This run has no {split} step {step}.").format(split=split, step=wanted), "step")
     return row
 
 

@@ -10,6 +10,7 @@ from django.contrib.auth.forms import SetPasswordForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
@@ -46,7 +47,8 @@ def created(request: HttpRequest) -> HttpResponse:
         messages.error(request, str(error))
         return redirect("settings")
     if not new and not project.role_of(request.user):
-        messages.error(request, f"There is a project called {project.slug} already; ask one of its owners for a role.")
+        said = _("There is a project called {project} already; ask one of its owners for a role.")
+        messages.error(request, said.format(project=project.slug))
         return redirect("settings")
     return redirect("project", project.slug)
 
@@ -88,13 +90,13 @@ def reasons(request: HttpRequest, slug: str) -> HttpResponse:
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in request.POST.get("reasons", "").splitlines()))
     names = [name for name in names if name][:MOST_REASONS]
     if not names:
-        messages.error(request, "A project needs at least one reason; nothing was changed.")
+        messages.error(request, _("A project needs at least one reason; nothing was changed."))
         return redirect("project", one.slug)
     one.reasons = [
         {"key": known.get(name) or slugify(name, allow_unicode=True)[:40] or name[:40], "name": name} for name in names
     ]
     one.save(update_fields=["reasons"])
-    messages.success(request, "The reasons are saved.")
+    messages.success(request, _("The reasons are saved."))
     return redirect("project", one.slug)
 
 
@@ -111,5 +113,5 @@ def correct(request: HttpRequest, slug: str) -> HttpResponse:
         shown = context(request, one, rule_draft=told, rule_error=asking.said(told, problem))
         return render(request, "settings/project.html", shown, status=400)
     tasks.hurry_rule(one.pk)
-    messages.success(request, "The rule is saved; a worker judges by it.")
+    messages.success(request, _("The rule is saved; a worker judges by it."))
     return redirect("project", one.slug)

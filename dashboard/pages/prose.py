@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from dashboard.pages import folding, landmarks, text
 from dashboard.pages.landmarks import Landmark
@@ -73,7 +74,7 @@ class Page:
         at = 0
         for fold in folding.folds(self.written):
             yield from self.blocks(at, fold.start)
-            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">show</span></summary>'
+            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{_("show")}</span></summary>'
             yield from self.blocks(fold.start, fold.end)
             yield "</details>"
             at = fold.end

@@ -12,6 +12,7 @@ from django.contrib.auth.views import LoginView
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -48,11 +49,11 @@ def by_link(request: HttpRequest) -> HttpResponse:
     if user is None:
         if request.user.is_authenticated:
             return redirect("runs")
-        said = "This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one."
+        said = _("This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one.")
         return render(request, "sign_in.html", {"said": said}, status=403)
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     if not user.has_usable_password():
-        messages.info(request, "You are signed in. Choose a password under Settings, so that you can come back.")
+        messages.info(request, _("You are signed in. Choose a password under Settings, so that you can come back."))
     return redirect("runs")
 
 

@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
@@ -46,9 +47,9 @@ def revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = access.project_or_404(request, slug)
     token = project.tokens.filter(pk=pk).first()
     if token is None:
-        raise Http404("There is no such token in this project.")
+        raise Http404(_("There is no such token in this project."))
     if token.user_id != request.user.pk:
         access.require_role(request, project, "owner")
     projects.revoke_token(token, opened.person(request))
-    messages.success(request, f"The token {token.name} no longer works.")
+    messages.success(request, _("The token {name} no longer works.").format(name=token.name))
     return redirect("project", project.slug)

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from rolloutdeck import trainers
 from rollouts.models import Project, Revision
@@ -27,13 +28,17 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
     ref = f"{plan}@{revision.number}"
     return [
         Command(
-            "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them and "
-            "prints the settings to start it with.",
+            _(
+                "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
+                "and prints the settings to start it with."
+            ),
             pull(project, plan, ref, steps),
         ),
         Command(
-            "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, and a "
-            "token from the settings:",
+            _(
+                "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
+                "and a token from the settings:"
+            ),
             environment(project, ref),
         ),
     ]
@@ -50,4 +55,4 @@ def environment(project: Project, ref: str) -> str:
     told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
     handed = trainers.load(trainers.TRAINERS[0]).environment(told)
-    return "\n".join([*exports, "# for workers on other machines, as settings of the trainer:", *handed])
+    return "\n".join([*exports, "# " + _("for workers on other machines, as settings of the trainer:"), *handed])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django import template
 from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 register = template.Library()
 
-SAME = mark_safe('<span class="change muted" title="as at the step before">=</span>')
 LEAST = {"score": 0.0005, "truncated": 0.0005}
 
 
@@ -18,10 +18,10 @@ def change(value: float | None, of: str) -> SafeString | str:
     if value is None:
         return ""
     if abs(value) < LEAST[of]:
-        return SAME
+        return format_html('<span class="change muted" title="{}">=</span>', _("as at the step before"))
     better = value > 0 if of == "score" else value < 0
-    shown = f"{abs(value):.3g}" if of == "score" else f"{100 * abs(value):.1f} pt"
+    shown = f"{abs(value):.3g}" if of == "score" else _("{points} pt").format(points=f"{100 * abs(value):.1f}")
     return format_html(
-        '<span class="change {}" title="against the step before">{} {}</span>',
-        "better" if better else "worse", "▲" if value > 0 else "▼", shown,
+        '<span class="change {}" title="{}">{} {}</span>',
+        "better" if better else "worse", _("against the step before"), "▲" if value > 0 else "▼", shown,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import template
+from django.utils.translation import gettext as _
 
 from dashboard.pages import charted, shown_finding, text
 from rollouts.models import Sample
@@ -16,7 +17,13 @@ def chat_head(sample: Sample) -> str:
     """`grpo · train step 12 · score 0.10 · expected 75 · 116 tok`."""
     step = sample.step
     held = {"tokens": sample.tokens, "chars": sample.chars, "truncated": sample.truncated, "index": sample.index}
-    expected = f"expected {sample.expected}" if sample.expected else ""
+    expected = _("expected {value}").format(value=sample.expected) if sample.expected else ""
     facts = shown_finding.facts({**held, "data_source": sample.data_source})
-    head = [step.run.name, f"{step.split} step {step.step}", shown_finding.scored(sample.score), expected, *facts]
+    head = [
+        step.run.name,
+        _("{split} step {step}").format(split=step.split, step=step.step),
+        shown_finding.scored(sample.score),
+        expected,
+        *facts,
+    ]
     return text.bare(" · ".join(one for one in head if one))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from rollouts.prompts import Line
 
@@ -14,32 +16,42 @@ register = template.Library()
 @register.simple_tag
 def solved(line: Line) -> str:
     """`31 of 40 steps`."""
-    return f"{len(line.solved):,} of {len(line.judged):,}" if line.judged else ""
+    if not line.judged:
+        return ""
+    return _("{solved} of {judged}").format(solved=f"{len(line.solved):,}", judged=f"{len(line.judged):,}")
 
 
 @register.simple_tag
 def facts(line: Line) -> SafeString:
     """Whether and when the prompt was solved: by one answer at least."""
-    asked = f"asked at {len(line.steps):,} step{'s' * (len(line.steps) != 1)}"
+    steps = len(line.steps)
+    asked = ngettext("asked at {count} step", "asked at {count} steps", steps).format(count=f"{steps:,}")
     if not line.judged:
-        return format_html('<span>{}</span><span class="muted">nothing says which answers are correct</span>', asked)
+        unjudged = _("nothing says which answers are correct")
+        return format_html('<span>{}</span><span class="muted">{}</span>', asked, unjudged)
     if not line.solved:
-        return format_html('<span class="tag bad">NEVER SOLVED</span><span>{}</span>', asked)
+        return format_html('<span class="tag bad">{}</span><span>{}</span>', _("NEVER SOLVED"), asked)
     first, last = line.solved[0].step, line.solved[-1].step
-    told = format_html("<span>first solved at step <b>{}</b></span><span>{}</span>", first, asked)
+    told = at_step(_("first solved at step {step}"), first) + format_html("<span>{}</span>", asked)
     if line.regressed:
-        lost = format_html('<span class="tag bad">REGRESSED</span><span>last solved at step <b>{}</b></span>', last)
-        return lost + told
-    return format_html('<span class="tag good">SOLVED</span><span>{}</span>', since(line)) + told
+        lost = at_step(_("last solved at step {step}"), last)
+        return format_html('<span class="tag bad">{}</span>', _("REGRESSED")) + lost + told
+    return format_html('<span class="tag good">{}</span><span>{}</span>', _("SOLVED"), since(line)) + told
+
+
+def at_step(said: str, step: int) -> SafeString:
+    """A sentence about `{step}`, which stands out."""
+    return format_html("<span>{}</span>", format_html(said, step=format_html("<b>{}</b>", step)))
 
 
 def since(line: Line) -> str:
     """From which step on every step was solved, of a prompt that the last one solves."""
     lost = next((one.step for one in reversed(line.judged) if not one.solved), None)
     if lost is None:
-        return "at every step"
+        return _("at every step")
     first = next(one.step for one in line.judged if one.step > lost)
-    return f"since step {first}" if first == line.solved[0].step else f"again since step {first}"
+    said = _("since step {step}") if first == line.solved[0].step else _("again since step {step}")
+    return said.format(step=first)
 
 
 @register.simple_tag(takes_context=True)

@@ -1,5 +1,6 @@
 // Live: one WebSocket says that something changed, the page asks its ordinary address again. A lost ring costs nothing,
 // because every (re)connect rings once; without a socket the page asks every five seconds.
+import { fill, gettext } from "./i18n.js";
 import { address, ask, place } from "./panel.js";
 
 // In ms. A ring is heard by all at once, so the more listen, the wider they spread; a busy server is asked less often.
@@ -82,7 +83,7 @@ function arrived(panel, html) {
   const moved = next.step !== now.step;
   button.hidden = !moved && more <= 0;
   button.dataset.moved = moved;
-  button.querySelector("span").textContent = moved ? `step ${next.step} is here` : `${more} new`;
+  button.querySelector("span").textContent = moved ? fill(gettext("step {step} is here"), { step: next.step }) : fill(gettext("{count} new"), { count: more });
 }
 
 document.addEventListener("click", (event) => {
@@ -134,7 +135,7 @@ function connect() {
 function connected(yes, wait = 0) {
   document.body.classList.toggle("disconnected", !yes);
   link.hidden = yes;
-  if (!yes) link.textContent = `disconnected, retrying in ${Math.ceil(wait / 1000)} s`;
+  if (!yes) link.textContent = fill(gettext("disconnected, retrying in {seconds} s"), { seconds: Math.ceil(wait / 1000) });
   const poll = !yes && failures >= GIVE_UP_AFTER;
   if (poll) polling ??= setInterval(() => document.hidden || refreshAll([{}]), POLL);
   else if (yes) polling = void clearInterval(polling);

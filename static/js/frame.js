@@ -1,12 +1,13 @@
 // Times, copying, colours, help, the bar that says something is on its way.
+import { fill, gettext } from "./i18n.js";
 import { work } from "./panel.js";
 
-const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [Infinity, 86400, "d"]];
+const UNITS = [[60, 1, gettext("{n} s ago")], [3600, 60, gettext("{n} min ago")], [86400, 3600, gettext("{n} h ago")], [Infinity, 86400, gettext("{n} d ago")]];
 
 function ago(moment) {
   const seconds = Math.max(0, Math.round((Date.now() - new Date(moment)) / 1000));
-  const [, size, name] = UNITS.find(([most]) => seconds < most);
-  return `${Math.floor(seconds / size)} ${name} ago`;
+  const [, size, said] = UNITS.find(([most]) => seconds < most);
+  return fill(said, { n: Math.floor(seconds / size) });
 }
 
 function tell(root = document) {
@@ -51,7 +52,7 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   await copy(button.closest(".copyable").querySelector("pre").textContent);
-  say("Copied");
+  say(gettext("Copied"));
 });
 
 document.querySelector("[data-help]")?.addEventListener("click", () => document.getElementById("help").showModal());
@@ -65,6 +66,7 @@ document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event
   event.preventDefault();
   const button = event.target.querySelector("button");
   const order = { light: "auto", auto: "dark", dark: "light" };
+  const names = { light: gettext("Colours: light"), auto: gettext("Colours: as the system"), dark: gettext("Colours: dark") };
   const chosen = button.value;
   const root = document.documentElement;
   if (chosen === "auto") delete root.dataset.theme;
@@ -72,6 +74,7 @@ document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event
   const path = document.body.dataset.root;
   document.cookie = `theme=${chosen === "auto" ? "" : chosen}; path=${path}; max-age=31536000; samesite=lax`;
   button.value = order[chosen];
-  button.title = `Colours: ${chosen === "auto" ? "as the system" : chosen}`;
+  button.title = names[chosen];
+  button.setAttribute("aria-label", fill(gettext("{colours}. Switch."), { colours: names[chosen] }));
   document.dispatchEvent(new CustomEvent("deck:theme"));
 });

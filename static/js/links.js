@@ -1,5 +1,6 @@
 // Links to what is on the screen: y to exactly this, Y to whatever is latest.
 import { copy, say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { address } from "./panel.js";
 
 const whole = (path) => new URL(path, location.href).href;
@@ -23,5 +24,5 @@ document.addEventListener("click", async (event) => {
   const kind = event.target.closest("[data-link]")?.dataset.link;
   if (!kind) return;
   await copy(kind === "latest" ? following() : exact());
-  say(kind === "latest" ? "Link to the latest step copied" : "Link copied");
+  say(kind === "latest" ? gettext("Link to the latest step copied") : gettext("Link copied"));
 });

@@ -1,4 +1,5 @@
 // The palette: what this page can do, its pages, and what the server finds. Everything by keyboard, and by mouse.
+import { fill, gettext, ngettext } from "./i18n.js";
 import { pressable } from "./keys.js";
 
 const dialog = document.getElementById("palette");
@@ -9,6 +10,7 @@ const MOST = 60;
 const TELLING = 10; // characters of a name that needs no further word
 const RECENT = 5;
 const APART = " -_./:@";
+const KINDS = { here: gettext("here"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
 let offered = [], places = [], shown = [], at = 0, asking;
 
 // --- what there is ----------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ async function ask() {
     places = found.map((one) => item(one.kind, one.name, "", (apart) => (apart ? open(one.url) : location.assign(one.url)), one.detail));
     draw();
   } catch (error) {
-    if (error.name !== "AbortError") said.textContent = "Runs cannot be asked for; the server does not answer.";
+    if (error.name !== "AbortError") said.textContent = gettext("Runs cannot be asked for; the server does not answer.");
   }
 }
 
@@ -101,7 +103,7 @@ function option(one, index) {
   const row = Object.assign(document.createElement("div"), { id: `palette-${index}`, className: "palette-row" });
   row.setAttribute("role", "option");
   row.dataset.at = index;
-  const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: one.kind });
+  const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: KINDS[one.kind] });
   const label = Object.assign(document.createElement("bdi"), { className: "clip", textContent: one.name });
   const detail = Object.assign(document.createElement("span"), { className: "muted clip detail", textContent: one.kind === "here" && one.name.length >= TELLING ? "" : one.detail });
   row.append(kind, label, detail);
@@ -114,7 +116,8 @@ function draw() {
   shown = matching();
   at = Math.max(0, at && before ? shown.findIndex((one) => one.name === before) : 0);
   list.replaceChildren(...shown.map(option));
-  said.textContent = shown.length ? `${shown.length} to choose from` : `Nothing here is called “${box.value.trim().slice(0, 60)}”.`;
+  const count = fill(ngettext("{count} to choose from", "{count} to choose from", shown.length), { count: shown.length });
+  said.textContent = shown.length ? count : fill(gettext("Nothing here is called “{name}”."), { name: box.value.trim().slice(0, 60) });
   choose(at);
 }
 

@@ -1,4 +1,5 @@
 // Asks an address for one panel's content and puts it in place. The address is the page's own; HX-Target names the panel.
+import { fill, gettext } from "./i18n.js";
 
 const etags = new Map();
 let busy = 0;
@@ -16,7 +17,7 @@ export async function ask(panel, url, { signal, quiet = false } = {}) {
     if (answer.status === 304) return null;
     if (answer.headers.has("HX-Retarget")) return null;
     if (answer.redirected || answer.headers.has("HX-Refresh")) return location.reload(), null;
-    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    if (!answer.ok) throw new Error(fill(gettext("The server answered {status}."), { status: answer.status }));
     etags.set(key, answer.headers.get("ETag"));
     return await answer.text();
   } finally {

@@ -1,3 +1,5 @@
+import { fill, gettext } from "./i18n.js";
+
 // Posts a form and gives the server's answer {said, …}; throws what it said instead.
 export async function post(form, changes = {}, submitter = null) {
   const data = new FormData(form, submitter);
@@ -6,9 +8,9 @@ export async function post(form, changes = {}, submitter = null) {
   try {
     answer = await fetch(form.action, { method: "POST", body: data, headers: { Accept: "application/json" }, credentials: "same-origin" });
   } catch {
-    throw new Error("The server does not answer; nothing was saved. Try again in a moment.");
+    throw new Error(gettext("The server does not answer; nothing was saved. Try again in a moment."));
   }
   const told = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(told.said ?? `The server refused it (${answer.status}); nothing was saved.`);
+  if (!answer.ok) throw new Error(told.said ?? fill(gettext("The server refused it ({status}); nothing was saved."), { status: answer.status }));
   return told;
 }

@@ -118,11 +118,19 @@ def body_of(sample: Sample) -> Body:
 
 
 def of_query(
-    run: Run, *, split: str, step: int | None, step_kind: str, attempt: str, q: str, ordering: str
+    run: Run,
+    *,
+    split: str,
+    step: int | None,
+    step_kind: str,
+    attempt: str,
+    q: str,
+    ordering: str,
+    reader: int | None = None,
 ) -> dict[str, Any]:
-    """A query's counts, figures and first rows. Raises BadInput."""
+    """A query's counts, figures and first rows, as they are for `reader`, the id of who asks. Raises BadInput."""
     where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
-    answer = search.find(run, **where, q=q, ordering=ordering)
+    answer = search.find(run, **where, q=q, ordering=ordering, reader=reader)
     scores = (
         answer.samples.order_by().filter(final=True).aggregate(mean=Avg("score"), low=Min("score"), high=Max("score"))
     )
@@ -148,7 +156,10 @@ def of_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current
         raise BadInput(f"A chart holds between 1 and {MOST_CURVES} curves, not {len(wanted) * len(runs)}.", "names")
     read = series.read(list(runs), wanted, max_points=POINTS, attempt=attempt)
     curves = [
-        {"run": of_run(run), "name": name, **curve} for run in runs for name in wanted for curve in read[run.uid][name]
+        {"run": {**of_run(run), "colour": run.colour}, "name": name, **curve}
+        for run in runs
+        for name in wanted
+        for curve in read[run.uid][name]
     ]
     if not curves:
         raise NotThere(f"{runs[0].name} has no metric called {wanted[0][:80]}.", "names")

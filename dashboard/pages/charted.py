@@ -44,7 +44,7 @@ def of(curves: Sequence[Mapping[str, Any]]) -> Picture:
     lines: list[Line] = []
     for curve in curves:
         name = curve["run"]["name"]
-        colour = names.setdefault(name, len(names) % COLOURS + 1)
+        colour = names.setdefault(name, curve["run"].get("colour") or len(names) % COLOURS + 1)
         line = Line(name, colour)
         for stretch in stretches(curve):
             places = [(round(across(step), 1), round(up(value), 1)) for step, value in stretch]

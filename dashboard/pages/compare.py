@@ -163,6 +163,7 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
         "before": asked.link(only=only, start=max(0, start - ROWS)) if start else "",
         "after": asked.link(only=only, start=following) if following < len(rows) else "",
         "settings": settings(found),
+        "badges": compared.badges(found),
         "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
         "row_link": asked.link(only=only, diff="1" if asked.diff else "") + "&sel=",
         "one_run": len({cell.run.pk for cell in found}) == 1,

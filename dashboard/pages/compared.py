@@ -46,6 +46,14 @@ def chips(result: Comparison, found: Sequence[Cell], only: str, link: Callable[.
     return [Chip(name, count, key == only, link(only=key, start=0)) for key, name, count in named]
 
 
+def badges(found: Sequence[Cell]) -> dict[str, str]:
+    """{letter: its classes}: the colour of its run, and whether a letter before it has the same."""
+    colours = [cell.run.colour for cell in found]
+    return {
+        cell.letter: f"c{colours[at]}{' again' if colours[at] in colours[:at] else ''}" for at, cell in enumerate(found)
+    }
+
+
 def all_right(found: Sequence[Cell]) -> str:
     return "Both right" if len(found) == 2 else "All right"
 

@@ -13,7 +13,7 @@ from dashboard.pages.ask import clean
 from rolloutdeck import wire
 from rollouts.models import Run
 
-MOST = 7  # besides the run itself: there are eight colours
+MOST = 7  # besides the run itself
 OFFERED = 60
 
 
@@ -42,13 +42,19 @@ def link(request: HttpRequest, runs: Sequence[Run]) -> str:
     return "?" + "&".join(pairs)
 
 
-def chips(request: HttpRequest, over: Sequence[Run]) -> list[tuple[Run, int, str, str]]:
-    """(run, its colour from 2, the address without it, the `runs` of that address)."""
+def chips(request: HttpRequest, own: Run, over: Sequence[Run]) -> list[tuple[Run, bool, str, str]]:
+    """(run, whether one before it has its colour, the address without it, the `runs` of that address)."""
     rest = [[one for one in over if one != run] for run in over]
+    taken = again([own, *over])[1:]
     return [
-        (run, at, link(request, others), ",".join(one.uid for one in others))
-        for at, (run, others) in enumerate(zip(over, rest, strict=True), 2)
+        (run, twice, link(request, others), ",".join(one.uid for one in others))
+        for run, twice, others in zip(over, taken, rest, strict=True)
     ]
+
+
+def again(runs: Sequence[Run]) -> list[bool]:
+    """Of each whether one before it has its colour: there are eight."""
+    return [run.colour in {other.colour for other in runs[:at]} for at, run in enumerate(runs)]
 
 
 def offers(request: HttpRequest, one: Run, over: Sequence[Run]) -> list[Offer]:

@@ -64,7 +64,7 @@ def context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "run": one, "project": one.project, "ask": ask, "split": track.split, "strip": track, "current": None,
         "tab": "overview", "show": show if show in SHOWS else "", "axis": axis(request),
-        "over": overlay.chips(request, over), "charts_address": charts_address(request),
+        "over": overlay.chips(request, one, over), "charts_address": charts_address(request),
     }  # fmt: skip
     panel = panels.target(request)
     if panel in {"", "notices"}:
@@ -133,8 +133,8 @@ def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
 @login_required
 @require_safe
 def charts(request: HttpRequest, uid: str) -> HttpResponse:
-    """{default, groups, constant, curves, over, left}: the layout of `rollouts.charts`, the points of all that it
-    draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many metrics are not drawn.
+    """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.charts`, the points of all that
+    it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many metrics are not drawn.
     With `?x=time` each curve has `hours` too."""
     one = access.run_or_404(request, uid)
     ask = Ask.of(request.GET)
@@ -161,5 +161,5 @@ def drawing(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str
         uid: {name: found for name, found in by_name.items() if found and name not in layout.constant}
         for uid, by_name in curves.items()
     }
-    others = [{"uid": run.uid, "name": run.name, "curves": drawn[run.uid]} for run in over]
-    return {**asdict(layout), "curves": drawn[one.uid], "over": others, "left": len(left)}
+    others = [{"uid": run.uid, "name": run.name, "colour": run.colour, "curves": drawn[run.uid]} for run in over]
+    return {**asdict(layout), "colour": one.colour, "curves": drawn[one.uid], "over": others, "left": len(left)}

@@ -32,6 +32,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.filter(Q(uid=uid) | Q(aliases__uid=uid)).first()
 
 
+COLOURS = 8
 QUIET = timedelta(minutes=3)  # a run with news since is not silent, however short its steps are
 STEPS_QUIET = 3
 STEPS_TIMED = 21  # the newest training steps, of which the arrivals tell how long one takes
@@ -93,6 +94,12 @@ class Run(models.Model):
             return self.outcome
         quiet = timezone.now() - self.seen_at
         return "silent" if quiet > QUIET and quiet > STEPS_QUIET * self.median_step() else "running"
+
+    @property
+    def colour(self) -> int:
+        """1 to 8: which of the run colours is its own, on every page and for as long as it exists. Runs that were made
+        one after the other differ."""
+        return (self.pk - 1) % COLOURS + 1
 
     def median_step(self) -> timedelta:
         """Median time between the arrivals of the last twenty training steps."""

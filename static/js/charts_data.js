@@ -1,8 +1,9 @@
 // What a chart draws: lines of runs, metrics and attempts on one axis, smoothed or raw.
 
-// The page's layout with every run's curves; the run itself is the first.
+// The page's layout with every run's curves; the run itself is the first. `again` counts the runs before one that have its colour.
 export function runsOf(layout, uid) {
-  return [{ uid, curves: layout.curves }, ...layout.over].map((run, at) => ({ ...run, at }));
+  const all = [{ uid, colour: layout.colour, curves: layout.curves }, ...layout.over];
+  return all.map((run, at) => ({ ...run, at, again: all.slice(0, at).filter((other) => other.colour === run.colour).length }));
 }
 
 // Each line has its values over `x` (steps, or hours where the axis is time) and knows its steps.

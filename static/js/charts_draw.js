@@ -28,9 +28,9 @@ export class Drawing {
     return this.page.colours.lines[this.number(line) - 1];
   }
 
-  // 1 to 8: by run where there are several, else by metric; the three lines of a fan are one thing.
+  // 1 to 8: the run's own; where it is alone its further metrics take the next ones. The three lines of a fan are one thing.
   number(line) {
-    return 1 + ((this.several || this.chart.kind === "fan" ? line.run.at : line.part) % 8);
+    return 1 + ((line.run.colour - 1 + (this.several || this.chart.kind === "fan" ? 0 : line.part)) % 8);
   }
 
   // --- drawing ----------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ export class Drawing {
     return {
       stroke: this.colour(line),
       width: faint || edge ? 1 : 1.3, alpha: faint ? 0.22 : edge ? 0.5 : older ? 0.35 : 1,
-      dash: this.several && this.chart.kind !== "fan" ? DASHES[line.part % DASHES.length] : [],
+      dash: DASHES[((this.several && this.chart.kind !== "fan" ? line.part : 0) + line.run.again) % DASHES.length],
       spanGaps: true, points: { show: !faint && line.x.length < 2, size: 4 },
     };
   }

@@ -27,6 +27,6 @@ function rowsOf(name, run, several) {
   const title = cell("th", name);
   title.scope = "row";
   const told = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), known.length];
-  row.append(title, ...(several ? [cell("td", run.name ?? "", `c${1 + run.at}`)] : []), ...told.map((value, at) => cell("td", at === 1 || at === 4 ? value.toLocaleString("en") : short(value), "num")));
+  row.append(title, ...(several ? [cell("td", run.name ?? "", `c${run.colour}`)] : []), ...told.map((value, at) => cell("td", at === 1 || at === 4 ? value.toLocaleString("en") : short(value), "num")));
   return [row];
 }

@@ -1,0 +1,86 @@
+"""A run has one colour, and has it on every page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.pages import charted, overlay
+from rollouts import exhibits, series
+from rollouts.models import Project, Run, Sample
+from rollouts.models.runs import COLOURS
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def runs(project: Project) -> list[Run]:
+    """Two runs that answered one prompt at two steps and logged one metric."""
+    return [logged(project, name) for name in ("one", "two")]
+
+
+@pytest.fixture
+def at(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def logged(project: Project, name: str) -> Run:
+    run = make.run(project, name)
+    points = [Point(step, {"loss": float(step)}, "global_step", 1.0) for step in (1, 2)]
+    series.append(run, make.attempt(run, "files"), points)
+    for step in (1, 2):
+        indexed(run, lines(generation(step=step)), step)
+    return run
+
+
+def swatches(at: Client, address: str) -> set[str]:
+    return set(re.findall(r'class="swatch (c\d)"', at.get(address).content.decode()))
+
+
+def badges(at: Client, address: str) -> set[str]:
+    return set(re.findall(r'<b class="letter (c\d(?: again)?)">', at.get(address).content.decode()))
+
+
+def test_runs_that_were_made_one_after_the_other_have_eight_colours_and_keep_them(project: Project) -> None:
+    made = [make.run(project, f"run-{n}") for n in range(COLOURS + 1)]
+    first = [run.colour for run in made]
+    assert sorted(first[:COLOURS]) == list(range(1, COLOURS + 1)) and first[0] == first[-1]
+    made[0].delete()
+    assert [Run.objects.get(pk=run.pk).colour for run in made[1:]] == first[1:]
+
+
+def test_a_run_has_its_swatch_on_every_page(runs: list[Run], at: Client) -> None:
+    own = {f"c{run.colour}" for run in runs}
+    key = Sample.objects.all()[0].prompt_key
+    assert len(own) == 2
+    for address in ("/", "/live/", f"/runs/{runs[0].uid}/?runs={runs[1].uid}", f"/runs/{runs[0].uid}/prompts/{key}/"):
+        assert swatches(at, address) == own, address
+    for address in (f"/runs/{runs[1].uid}/", f"/runs/{runs[1].uid}/steps/latest/"):
+        assert swatches(at, address) == {f"c{runs[1].colour}"}, address
+
+
+def test_a_compared_step_has_the_colour_of_its_run_whatever_its_letter(runs: list[Run], at: Client) -> None:
+    one, two = (f"c{run.colour}" for run in runs)
+    for of in (runs, runs[::-1]):
+        cells = ",".join(f"{run.uid}@latest" for run in of)
+        assert badges(at, f"/compare/?of={cells}&split=train") == {one, two}
+    checkpoints = f"{runs[0].uid}@1,{runs[0].uid}@2"
+    assert badges(at, f"/compare/?of={checkpoints}&split=train") == {one, f"{one} again"}
+
+
+def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None:
+    for one, two in (runs, runs[::-1]):
+        told = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
+        assert (told["colour"], told["over"][0]["colour"]) == (one.colour, two.colour)
+        held = exhibits.of_charts([one, two], ["loss"])
+        assert [line.colour for line in charted.of(held["curves"]).lines] == [one.colour, two.colour]
+
+
+def test_two_runs_of_one_colour_are_told_apart_by_the_form(project: Project) -> None:
+    made = [make.run(project, f"run-{n}") for n in range(COLOURS + 1)]
+    assert overlay.again([made[0], made[1], made[-1]]) == [False, False, True]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import transaction
 from django.db.models import Count, Max
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from rollouts import audit, exhibits, live
 from rollouts.errors import BadInput, NotThere, Outdated
@@ -28,7 +30,7 @@ MOST_NOTE: Final = 50_000
 MOST_EXHIBITS: Final = 200
 MOST_QUOTES: Final = 100  # of one sample
 TOPIC: Final = "findings"
-GONE: Final = "This exhibit is gone; somebody took it out."
+GONE: Final = N_("This exhibit is gone; somebody took it out.")
 
 
 def begin(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
@@ -44,7 +46,7 @@ def change(finding: Finding, *, title: Any = None, note: Any = None, version: in
     `version`."""
     row = held(finding)
     if version is not None and version != row.version:
-        raise Outdated("Somebody else has changed this finding since you opened it; nothing was saved.", "version")
+        raise Outdated(_("Somebody else has changed this finding since you opened it; nothing was saved."), "version")
     wanted = (
         row.title if title is None else titled(title),
         row.note if note is None else noted(note, "note"),
@@ -90,7 +92,7 @@ def keep_sample(
 ) -> Exhibit:
     """`show_sample` with what `exhibits.of_sample` made before the lock was taken."""
     if len(quotes) > MOST_QUOTES:
-        raise BadInput(f"A sample may have {MOST_QUOTES} quotes in a finding.", "quotes")
+        raise BadInput(_("A sample may have {most} quotes in a finding.").format(most=MOST_QUOTES), "quotes")
     row = held(finding)
     shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
     if shown is None:
@@ -102,7 +104,7 @@ def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any
     kept = shown.shown
     further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
     if len(kept["quotes"]) + len(further) > MOST_QUOTES:
-        raise BadInput(f"A sample may have {MOST_QUOTES} quotes in a finding.", "quotes")
+        raise BadInput(_("A sample may have {most} quotes in a finding.").format(most=MOST_QUOTES), "quotes")
     said = further_words(shown, words)
     if further or said != shown.words:
         kept["quotes"] += further
@@ -134,7 +136,8 @@ def show_query(
     words: Any = "",
 ) -> Exhibit:
     """Shows what a query finds now: how many, their figures, the first of them. Raises BadInput."""
-    new = exhibits.of_query(run, split=split, step=step, step_kind=step_kind, attempt=attempt, q=q, ordering=ordering)
+    where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
+    new = exhibits.of_query(run, **where, q=q, ordering=ordering, reader=by.pk)
     return keep(finding, Exhibit.Kind.QUERY, run, new, by, words)
 
 
@@ -173,12 +176,12 @@ def say(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
     finding = held(exhibit.finding)
     row: Exhibit | None = finding.exhibits.filter(pk=exhibit.pk).first()
     if row is None:
-        raise NotThere(GONE)
+        raise NotThere(_(GONE))
     wanted = noted(words, "words")
     if wanted == row.words:
         return row
     if began is not None and noted(began, "began") != row.words:
-        raise Outdated("Somebody else has changed these words since you opened them; nothing was saved.", "began")
+        raise Outdated(_("Somebody else has changed these words since you opened them; nothing was saved."), "began")
     row.words = wanted
     row.save(update_fields=["words"])
     touched(finding)
@@ -192,7 +195,7 @@ def move(exhibit: Exhibit, places: int) -> None:
     order = list(row.exhibits.all())
     at = next((at for at, one in enumerate(order) if one.pk == exhibit.pk), None)
     if at is None:
-        raise NotThere(GONE)
+        raise NotThere(_(GONE))
     order.insert(min(max(at + places, 0), len(order) - 1), order.pop(at))
     for place, one in enumerate(order):
         one.place = place
@@ -212,7 +215,7 @@ def held(finding: Finding, *, removed: bool = False) -> Finding:
     """The row, locked. Raises NotThere when somebody has removed the finding meanwhile, unless `removed`."""
     row: Finding = Finding.objects.select_for_update(of=("self",)).select_related("project").get(pk=finding.pk)
     if row.removed_at is not None and not removed:
-        raise NotThere("This finding has been removed; restore it first.")
+        raise NotThere(_("This finding has been removed; restore it first."))
     return row
 
 
@@ -221,7 +224,7 @@ def added(
 ) -> Exhibit:
     figures = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
     if figures["count"] >= MOST_EXHIBITS:
-        raise BadInput(f"A finding holds at most {MOST_EXHIBITS} exhibits; begin another.")
+        raise BadInput(_("A finding holds at most {most} exhibits; begin another.").format(most=MOST_EXHIBITS))
     row = Exhibit.objects.create(
         finding=finding,
         kind=kind,
@@ -245,7 +248,7 @@ def touched(finding: Finding) -> None:
 def titled(title: Any) -> str:
     found = " ".join(text(title, "title", most=MOST_TITLE).split())
     if not found:
-        raise BadInput("A finding needs a title.", "title")
+        raise BadInput(_("A finding needs a title."), "title")
     return found
 
 

@@ -49,6 +49,7 @@ def place(request: Request, query: dict[str, str]) -> dict[str, Any]:
         step = str(steps.order_by("-step").values_list("step", flat=True).first() or 0)
     return {
         "run": run,
+        "reader": access.person(request).pk,
         "split": split,
         "step": None if step == "all" else number(step, "step"),
         "step_kind": one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),

@@ -13,6 +13,7 @@ from django.db.models import Max, Q
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard import access
@@ -58,7 +59,8 @@ def add(request: HttpRequest) -> HttpResponse:
         if said.by_script(request):
             return said.refused(request, error, "findings")
         return render(request, template(request), form(request, looked, given, str(error)), status=400)
-    return said.done(request, f"Added to “{row.title}”.", "finding", row.pk, link=reverse("finding", args=[row.pk]))
+    words = _("Added to “{title}”.").format(title=row.title)
+    return said.done(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
 
 
 def template(request: HttpRequest) -> str:
@@ -77,7 +79,7 @@ def looking(request: HttpRequest, given: QueryDict) -> Looked:
     looked = Looked(run.project, run, sample)
     if given.get("step"):
         try:
-            looked.where = scope(run, given)
+            looked.where = scope(run, given) | {"reader": request.user.pk}
         except BadInput as error:
             looked.problem = str(error)
     return looked
@@ -90,7 +92,7 @@ def project_of(request: HttpRequest, slug: str) -> Project:
     mine = access.visible_projects(request).order_by("slug")
     found = next((one for one in mine if opened.may(one.role_of(request.user), "annotator")), None)
     if found is None:
-        raise Http404("You may write in no project yet; an owner of one can give you the role annotator.")
+        raise Http404(_("You may write in no project yet; an owner of one can give you the role annotator."))
     return found
 
 
@@ -157,7 +159,7 @@ def added(request: HttpRequest, looked: Looked) -> Finding:
     by, given = opened.person(request), request.POST
     ticked = set(given.getlist("show"))
     if given.get("finding") and not ticked and not given.getlist("names"):
-        raise BadInput("Choose what to add: the sample, the query, or a metric.", "show")
+        raise BadInput(_("Choose what to add: the sample, the query, or a metric."), "show")
     keeps = [keep for part in (sample_of, query_of, charts_of) for keep in part(request, looked, ticked)]
     with transaction.atomic():
         row = chosen(request, looked)
@@ -172,7 +174,8 @@ def sample_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterato
         return
     texts = [one for one in request.POST.getlist("quote") if one.strip()]
     if len(texts) > MOST_QUOTED or any(len(one) > MOST_QUOTE for one in texts):
-        raise BadInput(f"At most {MOST_QUOTED} quotes of {MOST_QUOTE:,} characters are added at once.", "quote")
+        problem = _("At most {count} quotes of {most} characters are added at once.")
+        raise BadInput(problem.format(count=MOST_QUOTED, most=f"{MOST_QUOTE:,}"), "quote")
     near = number(request.POST.get("near"), "near") or 0
     body = exhibits.body_of(sample)
     quotes = [exhibits.quote_of(body, one, near) for one in texts]
@@ -205,9 +208,9 @@ def chosen(request: HttpRequest, looked: Looked) -> Finding:
         return findings.begin(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
     row = pages.finding_of(request, number(given["finding"], "finding") or 0, "annotator")
     if row.project_id != looked.project.pk:
-        raise BadInput(
-            f"“{row.title}” belongs to {row.project.slug}, what you show to {looked.project.slug}.", "finding"
-        )
+        problem = _("“{title}” belongs to {project}, what you show to {other}.")
+        other = {"title": row.title, "project": row.project.slug, "other": looked.project.slug}
+        raise BadInput(problem.format(**other), "finding")
     return row
 
 

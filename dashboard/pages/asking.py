@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from dashboard.pages import chips, figures, listing, scatter, strip
 from dashboard.pages.ask import Ask, whole
 from dashboard.pages.figures import Figures, Frame
-from rollouts import search
+from rollouts import search, seen
 from rollouts.errors import BadInput
 from rollouts.models import Run, Step
 from rollouts.query import BadQuery, Query, Text
@@ -69,7 +69,7 @@ class Result:
         return self.found.horizon
 
     def page(self, start: int, count: int) -> Page:
-        rows = listing.rows(self.found.samples[start : start + count + 1])
+        rows = listing.rows(self.found.samples[start : start + count + 1], self.found.scope.reader)
         return Page(rows[:count], start + count if len(rows) > count else None)
 
     def figures(self) -> Figures:
@@ -116,19 +116,22 @@ def faceted(result: Result) -> dict[str, int]:
     return result.found.facets()
 
 
-def find(run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None) -> Result:
-    """`beyond` is the step that a search of all steps had come down to when it was last asked."""
+def find(
+    run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None, reader: int | None = None
+) -> Result:
+    """`beyond` is the step that a search of all steps had come down to when it was last asked; `reader` who asks."""
     error: SafeString | str = ""
-    every = asked(run, split, row, ask, "")
+    every = asked(run, split, row, ask, "", reader=reader)
     found = every
     try:
         if ask.q.strip():
-            found = asked(run, split, row, ask, ask.q, Patience(PATIENCE, beyond) if row is None else None)
+            found = asked(run, split, row, ask, ask.q, Patience(PATIENCE, beyond) if row is None else None, reader)
     except BadInput as problem:
         error = said(ask.q, problem)
     step = row.pk if row else None
     place = Place(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
-    key = (*place.key, "" if error else ask.q, order(ask, row), found.horizon)
+    own = (reader, seen.version(run, reader)) if found.query.personal else ()
+    key = (*place.key, "" if error else ask.q, order(ask, row), found.horizon, *own)
     return Result(found, place, key, ask, error)
 
 
@@ -141,12 +144,26 @@ def usual(row: Step | None) -> str:
     return "-step" if row is None else "score"
 
 
-def asked(run: Run, split: str, row: Step | None, ask: Ask, q: str, patience: Patience | None = None) -> search.Found:
+def asked(
+    run: Run,
+    split: str,
+    row: Step | None,
+    ask: Ask,
+    q: str,
+    patience: Patience | None = None,
+    reader: int | None = None,
+) -> search.Found:
     """The whole answer, unless there is `patience`."""
     if row is None:
-        kind = strip.kind_of(run, split)
         return search.find(
-            run, split=split, step_kind=kind, attempt=ask.attempt, q=q, ordering=order(ask, row), patience=patience
+            run,
+            split=split,
+            step_kind=strip.kind_of(run, split),
+            attempt=ask.attempt,
+            q=q,
+            ordering=order(ask, row),
+            patience=patience,
+            reader=reader,
         )
     return search.find(
         run,
@@ -156,6 +173,7 @@ def asked(run: Run, split: str, row: Step | None, ask: Ask, q: str, patience: Pa
         attempt=row.attempt.key if row.superseded or ask.attempt else "",
         q=q,
         ordering=order(ask, row),
+        reader=reader,
     )
 
 
@@ -181,4 +199,12 @@ def start_of(value: str) -> int:
 
 def offered(ask: Ask, row: Step | None, result: Result) -> list[chips.Chip]:
     counts = chips.recorded(row, result.figures().zero_or_less) if row and not result.narrowed else result.facets()
-    return chips.shown(ask, counts)
+    return chips.shown(ask, {**counts, "is:unseen": unseen(result)})
+
+
+def unseen(result: Result) -> int:
+    """How many of what was found the person has not looked at; 0 while they have looked at none, and nothing is new."""
+    if result.found.scope.reader is None:
+        return 0
+    looked = result.found.samples.order_by().filter(result.found.asks("is:seen")).count()
+    return result.total - looked if looked else 0

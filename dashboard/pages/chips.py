@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+
 from dashboard.pages.ask import Ask
 from rollouts.facets import CATALOG
 from rollouts.models import Step
 
-OTHERS = (("score<=0", "Zero or less", "score of 0 or below"), ("is:flagged", "Flagged", "marked by a person"))
-OFFERED = (OTHERS[0], *((one.term, one.title, one.about) for one in CATALOG), OTHERS[1])
+OTHERS = (
+    ("score<=0", N_("Zero or less"), N_("score of 0 or below")),
+    ("is:flagged", N_("Flagged"), N_("marked by a person")),
+)
+OWN = ("is:unseen", "Unseen", "you have not looked at it")
+OFFERED = (OTHERS[0], *((one.term, one.title, one.about) for one in CATALOG), OTHERS[1], OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Chip:
 def shown(ask: Ask, counts: dict[str, int]) -> list[Chip]:
     """Those that leave something, and those that are on."""
     return [
-        Chip(name, about, counts.get(term, 0), ask.has(term), ask.toggled(term) or "?")
+        Chip(_(name), _(about), counts.get(term, 0), ask.has(term), ask.toggled(term) or "?")
         for term, name, about in OFFERED
         if ask.has(term) or (counts.get(term) and not doubled(term, counts))
     ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from dashboard.pages import text
 from dashboard.pages.ask import Ask
@@ -34,13 +35,19 @@ def row(one: Row, columns: list[str], link: str, boards: Boards, with_step: bool
         tail(one, link),
         f'<td class="mono">{text.line(sample.expected)}</td>' if "expected" in columns else "",
     ]
-    return f'<tr id="r-{sample.pk}" data-id="{sample.pk}">{"".join(cells)}</tr>'
+    return f'<tr id="r-{sample.pk}" data-id="{sample.pk}"{look(one)}>{"".join(cells)}</tr>'
+
+
+def look(one: Row) -> str:
+    """For the mark of a row that the person has looked at."""
+    return f' data-look="{escape(one.look)}"{" data-fine" * one.fine}' if one.look else ""
 
 
 def group(one: Row, boards: Boards) -> str:
     """Where all responses of the row's group stand side by side."""
     link = escape(boards.link(one.sample))
-    inside = f'<a href="{link}" data-board title="its group, side by side">{text.plain(one.group)}</a>' if link else ""
+    said = escape(_("its group, side by side"))
+    inside = f'<a href="{link}" data-board title="{said}">{text.plain(one.group)}</a>' if link else ""
     return f'<td class="num group">{inside}</td>'
 
 
@@ -48,14 +55,16 @@ def tail(one: Row, link: str) -> str:
     sample = one.sample
     cut = " cut" if sample.chars > len(sample.tail) else ""
     inside = f"<span><bdi>{text.line(sample.tail)}</bdi></span>"
-    named = "" if sample.tail else ' aria-label="no text"'
+    named = "" if sample.tail else f' aria-label="{escape(_("no text"))}"'
     return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}"{named}>{inside}</a></td>'
 
 
 def marks(one: Row) -> SafeString:
     """What stands out about a sample, in words: never by colour alone."""
     return mark_safe(
-        " ".join(f'<span class="tag {kind}" title="{full}">{mark}</span>' for kind, full, mark in one.marks())
+        " ".join(
+            f'<span class="tag {kind}" title="{escape(full)}">{escape(mark)}</span>' for kind, full, mark in one.marks()
+        )
     )
 
 
@@ -68,10 +77,13 @@ def bars(track: Strip, uid: str, here: int | None, ask: Ask) -> SafeString:
 
 
 def bar(one: Bar, link: str, here: bool) -> str:
-    title = one.steps
-    title += "" if one.score is None else f" · mean {text.num(one.score)}"
-    title += f" · {one.flags} flagged" if one.flags else ""
-    title += f" · {one.reused} replayed" if one.reused else ""
+    told = [
+        one.steps,
+        "" if one.score is None else _("mean {mean}").format(mean=text.num(one.score)),
+        _("{count} flagged").format(count=one.flags) if one.flags else "",
+        _("{count} replayed").format(count=one.reused) if one.reused else "",
+    ]
+    title = escape(" · ".join(part for part in told if part))
     place = f'x="{one.x}%" width="{one.width}%"'
     kind, below = ("bar here" if here else "bar"), ("flags" if one.flags else "base")
     return (

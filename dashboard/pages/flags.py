@@ -7,6 +7,8 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
@@ -49,7 +51,7 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     visible = Flag.objects.filter(run__in=access.visible_runs(request)).select_related("run__project", "user")
     flag = visible.filter(pk=pk).first()
     if flag is None:
-        raise Http404("There is no such flag that you may see.")
+        raise Http404(_("There is no such flag that you may see."))
     access.require_role(request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer")
     marking.take_back(flag, opened.person(request))
     return answered(request, access.sample_or_404(request, flag.sample), "")
@@ -67,7 +69,9 @@ def many(request: HttpRequest, uid: str) -> HttpResponse:
         act = marking.mark(run, wanted(request, run), opened.person(request), **told(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
-    words = f"Flagged: {act.said}." if act.pk else "All of them were flagged so already."
+    words = _("All of them were flagged so already.")
+    if act.pk:
+        words = _("Flagged: {act}.").format(act=act.said)
     return said.done(request, words, "run", run.uid, undoable=act.pk is not None)
 
 
@@ -79,7 +83,7 @@ def wanted(request: HttpRequest, run: Run) -> list[str]:
     ask = Ask.of(given)
     split = one_of(given.get("split"), "split", wire.SPLITS, default="")
     row = opened.named_step(run, split, given.get("step", ""), ask.attempt)
-    found = asking.asked(run, split, row, ask, given.get("q", ""))
+    found = asking.asked(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
     return marking.found(found, number(given.get("seen"), "seen"))
 
 
@@ -93,8 +97,15 @@ def undo(request: HttpRequest, uid: str) -> HttpResponse:
         undone = marking.undo(run, opened.person(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
-    stays = f" {undone.kept} had changed since and stay." if undone.kept else ""
-    return said.done(request, f"Undone: {undone.said}.{stays}", "run", run.uid, sample=undone.sample)
+    words = _("Undone: {act}.")
+    if undone.kept:
+        words = ngettext(
+            "Undone: {act}. {count} had changed since and stay.",
+            "Undone: {act}. {count} had changed since and stay.",
+            undone.kept,
+        )
+    words = words.format(act=undone.said, count=undone.kept)
+    return said.done(request, words, "run", run.uid, sample=undone.sample)
 
 
 def answered(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -47,16 +48,17 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
     split = ask.split or strip.first_split(run)
     row = step_page.wanted(run, split, word, attempt)
     if row is None:
-        raise Http404("A group is of one step: a number, or latest.")
+        raise Http404(_("A group is of one step: a number, or latest."))
     row = groups.home(run, row, name, attempt)
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
     wanted = "all" if diff else request.GET.get("whole", "")
     begun = tuple(part for part in wanted.split(",") if len(part) >= BEGINNING)[:MOST_WHOLE]
     found = groups.board(row, name, whole=begun, every=wanted == "all")
     if found is None:
-        raise Http404(f"The {split} step {row.step} of this run has no group {name[:80]}.")
+        said = _("The {split} step {step} of this run has no group {group}.")
+        raise Http404(said.format(split=split, step=row.step, group=name[:80]))
     shown = found.only(only)
-    way = walk(run, split, found, ask)
+    way = walk(request, run, split, found, ask)
     words = reading.words_of(ask.q)
     dim = 0 if diff or words else shown.shared  # a hit may lie across the end of what is dimmed
     return {
@@ -72,7 +74,7 @@ def chips(found: Board, only: str, here: str) -> list[tuple[str, int, str, bool]
     """[(name, count, link, on)] of all responses, the right ones and the wrong; none where one of these is empty."""
     if not found.right or not found.wrong:
         return []
-    named = (("", "All", found.judged), ("right", "Right", found.right), ("wrong", "Wrong", found.wrong))
+    named = (("", _("All"), found.judged), ("right", _("Right"), found.right), ("wrong", _("Wrong"), found.wrong))
     return [(name, count, f"{here}only={key}" if key else here[:-1], key == only) for key, name, count in named]
 
 
@@ -109,9 +111,9 @@ def column(one: Response, head: listing.Row, dim: int, key: str = "") -> dict[st
     }
 
 
-def walk(run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:
+def walk(request: HttpRequest, run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:
     """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
-    result = asking.find(run, split, found.step, ask)
+    result = asking.find(run, split, found.step, ask, reader=request.user.pk)
     names = in_order(result)
     links = Boards(run, ask)
     here = links.of(found.step, found.group)

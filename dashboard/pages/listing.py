@@ -6,19 +6,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import Count
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 
+from rollouts import seen
 from rollouts.facets import FACETS
 from rollouts.models import Flag, Sample
 
 # Facet, its mark in the table, its colour class, and what the mark says in full.
 MARKS = (
-    ("trunc?", "TRUNC?", "trunc", "looks cut off; this run does not record why generation ended"),
-    ("repetition", "REP", "partial", "ends in repetition"),
-    ("language-mix", "LANG", "partial", "uses a script that the prompt does not"),
-    ("empty", "EMPTY", "bad", "an empty response"),
-    ("duplicate", "DUP", "plain", "the same text as another response of its group"),
-    ("no-marker", "FMT", "bad", "no answer marker"),
-    ("no-text", "NO TEXT", "plain", "only its tokens were recorded; text needs a tokenizer"),
+    ("trunc?", N_("TRUNC?"), "trunc", N_("looks cut off; this run does not record why generation ended")),
+    ("repetition", N_("REP"), "partial", N_("ends in repetition")),
+    ("language-mix", N_("LANG"), "partial", N_("uses a script that the prompt does not")),
+    ("empty", N_("EMPTY"), "bad", N_("an empty response")),
+    ("duplicate", N_("DUP"), "plain", N_("the same text as another response of its group")),
+    ("no-marker", N_("FMT"), "bad", N_("no answer marker")),
+    ("no-text", N_("NO TEXT"), "plain", N_("only its tokens were recorded; text needs a tokenizer")),
 )
 
 FIRST, MORE = 50, 200
@@ -29,6 +33,8 @@ COLUMNS = ("group", "n", "adv", "len", "source", "expected")
 class Row:
     sample: Sample
     flags: int = 0
+    look: str = ""  # in a word, by the person who asks
+    fine: bool = False
 
     @property
     def group(self) -> str:
@@ -41,18 +47,18 @@ class Row:
 
     def marks(self) -> list[tuple[str, str, str]]:
         """[(colour class, what it says in full, mark)]"""
-        found = [("trunc", "stopped by the length limit", "TRUNC")] if self.sample.truncated else []
-        found += [(kind, full, mark) for name, mark, kind, full in MARKS if self.sample.facets & FACETS[name]]
+        found = [("trunc", _("stopped by the length limit"), _("TRUNC"))] if self.sample.truncated else []
+        found += [(kind, _(full), _(mark)) for name, mark, kind, full in MARKS if self.sample.facets & FACETS[name]]
         if not self.sample.final:
-            found.append(("plain", "a later sample ends this trajectory", "MID"))
+            found.append(("plain", _("a later sample ends this trajectory"), _("MID")))
         if self.flags:
-            found.append(
-                ("flag", f"{self.flags} flag{'s' * (self.flags > 1)}", f"⚑ {self.flags}" if self.flags > 1 else "⚑")
-            )
+            full = ngettext("{count} flag", "{count} flags", self.flags).format(count=self.flags)
+            found.append(("flag", full, f"⚑ {self.flags}" if self.flags > 1 else "⚑"))
         return found
 
 
-def rows(samples: Iterable[Sample]) -> list[Row]:
+def rows(samples: Iterable[Sample], reader: int | None = None) -> list[Row]:
+    """`reader` is the id of who looks at the list."""
     found = list(samples)
     flags = dict(
         Flag.objects.filter(sample__in=[sample.pk for sample in found], withdrawn_at=None)
@@ -60,7 +66,13 @@ def rows(samples: Iterable[Sample]) -> list[Row]:
         .annotate(count=Count("pk"))
         .values_list("sample", "count")
     )
-    return [Row(sample, flags.get(sample.pk, 0)) for sample in found]
+    looks = {} if reader is None else seen.among(found, reader)
+    return [Row(sample, flags.get(sample.pk, 0), looked(fine := looks.get(sample.pk)), bool(fine)) for sample in found]
+
+
+def looked(fine: bool | None) -> str:
+    """`fine` is None for a sample that the person has not looked at."""
+    return "" if fine is None else _("fine") if fine else _("seen")
 
 
 def columns(page: list[Row]) -> list[str]:

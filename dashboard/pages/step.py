@@ -6,11 +6,13 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import asking, listing, opened, panels, pinning, reading, sorting, strip
 from dashboard.pages.ask import Ask, step_number
+from rollouts import seen
 from rollouts.models import Attempt, Run, Step
 
 PANELS = {
@@ -37,7 +39,7 @@ def step(request: HttpRequest, uid: str, step: str) -> HttpResponse:
         "step/page.html",
         PANELS,
         lambda: context(request, run, step, role) | {"status": status},
-        *(run.version, status, role),
+        *(run.version, status, role, seen.version(run, request.user.pk)),
     )
 
 
@@ -65,7 +67,7 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         return {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
         return pinning.box(run, row, role)
-    result = asking.find(run, split, row, ask, step_number(request.GET.get("beyond", "")))
+    result = asking.find(run, split, row, ask, step_number(request.GET.get("beyond", "")), request.user.pk)
     start = asking.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": asking.KEEP_LAST}
@@ -110,10 +112,10 @@ def wanted(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | N
         return None
     number = step_number(word)
     if number is None and word != "latest":
-        raise Http404("A step is a number, latest, or all.")
+        raise Http404(_("A step is a number, latest, or all."))
     found = opened.step_of(run, split, number, attempt)
     if found is None and word != "latest":
-        raise Http404(f"This run has no {split} step {word}.")
+        raise Http404(_("This run has no {split} step {step}.").format(split=split, step=word))
     return found
 
 

@@ -168,7 +168,8 @@ def reason_key(node: Named, scope: Scope) -> str:
         if node.text.casefold() in (reason["key"].casefold(), reason["name"].casefold()):
             return str(reason["key"])
     listed = ", ".join(str(reason["key"]) for reason in reasons)
-    raise BadQuery(f"This project has no reason `{node.text}`. It has: {listed}.", node.span)
+    said = _("This project has no reason `{reason}`. It has: {listed}.")
+    raise BadQuery(said.format(reason=node.text, listed=listed), node.span)
 
 
 def property_of(name: str, scope: Scope) -> Q:

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from django.utils.translation import gettext_noop as N_
 
 FACETS: dict[str, int] = {
     "trunc?": 1,
@@ -49,17 +50,22 @@ class Facet(NamedTuple):
 
 CATALOG: Final[tuple[Facet, ...]] = (
     Facet(
-        "truncated", "is:truncated", "Truncated", "stopped by the length limit: recorded, or inferred where it is not"
+        "truncated",
+        "is:truncated",
+        N_("Truncated"),
+        N_("stopped by the length limit: recorded, or inferred where it is not"),
     ),
-    Facet("trunc?", "is:trunc?", "Truncated?", "looks cut off; the run does not record why generation ended"),
-    Facet("no-marker", "no:marker", "No answer marker", "lacks the answer marker that most of its step have"),
-    Facet("repetition", "is:repetition", "Repetition", "ends in repetition"),
-    Facet("language-mix", "is:language-mix", "Language mix", "uses a script that the prompt does not"),
-    Facet("empty", "is:empty", "Empty", "nothing but white space"),
-    Facet("duplicate", "is:duplicate", "Duplicate", "the same text as another response of its group"),
-    Facet("zerovar", "is:zerovar", "Zero-variance groups", "all responses have one score: no gradient", "groups"),
-    Facet("solve-all", "is:solve-all", "Solved by all", "every response of the group is correct", "groups"),
-    Facet("solve-none", "is:solve-none", "Solved by none", "no response of the group is correct", "groups"),
+    Facet("trunc?", "is:trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")),
+    Facet("no-marker", "no:marker", N_("No answer marker"), N_("lacks the answer marker that most of its step have")),
+    Facet("repetition", "is:repetition", N_("Repetition"), N_("ends in repetition")),
+    Facet("language-mix", "is:language-mix", N_("Language mix"), N_("uses a script that the prompt does not")),
+    Facet("empty", "is:empty", N_("Empty"), N_("nothing but white space")),
+    Facet("duplicate", "is:duplicate", N_("Duplicate"), N_("the same text as another response of its group")),
+    Facet(
+        "zerovar", "is:zerovar", N_("Zero-variance groups"), N_("all responses have one score: no gradient"), "groups"
+    ),
+    Facet("solve-all", "is:solve-all", N_("Solved by all"), N_("every response of the group is correct"), "groups"),
+    Facet("solve-none", "is:solve-none", N_("Solved by none"), N_("no response of the group is correct"), "groups"),
 )
 
 # Found by looking at the other responses of a step.

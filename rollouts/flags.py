@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts import audit, live
@@ -47,7 +48,7 @@ def raise_flag(sample_id: str, by: User, *, label: str = "bad", reason: str = ""
     """
     sample = Sample.objects.select_related("step__run__project").filter(pk=sample_id).first()
     if sample is None:
-        raise NotThere(f"There is no sample {sample_id[:60]}.", "sample")
+        raise NotThere(_("There is no sample {sample}.").format(sample=sample_id[:60]), "sample")
     check(sample.step.run.project, label, reason, text)
     step = Step.objects.select_for_update().get(pk=sample.step_id)
     wanted = {"label": label, "text": text, "withdrawn_at": None, "step_id": step.pk, "run_id": step.run_id}
@@ -85,10 +86,12 @@ def withdraw(flag: Flag, by: User) -> Flag:
 def check(project: Project, label: str, reason: str, text: str) -> None:
     """Raises BadInput for what a flag cannot hold."""
     if label not in wire.LABELS:
-        raise BadInput(f"`label` must be one of {', '.join(wire.LABELS)}, not {str(label)[:40]!r}.", "label")
+        said = _("`label` must be one of {known}, not {label}.")
+        raise BadInput(said.format(known=", ".join(wire.LABELS), label=repr(str(label)[:40])), "label")
     keys = [str(entry["key"]) for entry in project.reasons]
     if reason and reason not in keys:
-        raise BadInput(f"`reason` must be one of {', '.join(keys)}, or empty; not {str(reason)[:40]!r}.", "reason")
+        said = _("`reason` must be one of {known}, or empty; not {reason}.")
+        raise BadInput(said.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
     prose(text, "text", most=MOST_TEXT)
 
 

@@ -8,6 +8,8 @@ from os.path import commonprefix
 from statistics import fmean, pstdev
 from typing import Final
 
+from django.utils.translation import gettext as _
+
 from rollouts import bodies
 from rollouts.answers import answer_of
 from rollouts.bodies import Body
@@ -57,7 +59,9 @@ class Fold:
     @property
     def verdict(self) -> str:
         """`right` where all are, `3 right` where some are."""
-        return "" if not self.right else "right" if self.right == self.count else f"{self.right} right"
+        if not self.right:
+            return ""
+        return _("right") if self.right == self.count else _("{count} right").format(count=self.right)
 
     @property
     def open(self) -> bool:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from rollouts import audit, flags, live
 from rollouts.errors import BadInput, NotThere
@@ -47,9 +49,11 @@ def found(answer: Found, seen: int | None = None) -> list[str]:
     as many as the person saw."""
     total = answer.total
     if total > MOST_AT_ONCE:
-        raise BadInput(f"The query finds {total:,} samples; at most {MOST_AT_ONCE:,} are flagged at once. Narrow it.")
+        said = _("The query finds {count} samples; at most {most} are flagged at once. Narrow it.")
+        raise BadInput(said.format(count=f"{total:,}", most=f"{MOST_AT_ONCE:,}"))
     if seen is not None and total != seen:
-        raise BadInput(f"The query finds {total:,} samples now, not {seen:,} as before. Look again, then flag them.")
+        said = _("The query finds {count} samples now, not {before} as before. Look again, then flag them.")
+        raise BadInput(said.format(count=f"{total:,}", before=f"{seen:,}"))
     return list(answer.samples.order_by("pk").values_list("pk", flat=True))
 
 
@@ -64,7 +68,8 @@ def mark(
     wanted = list(dict.fromkeys(sample_ids))
     flags.check(run.project, label, reason, text)
     if not wanted or len(wanted) > MOST_AT_ONCE:
-        raise BadInput(f"Choose between 1 and {MOST_AT_ONCE:,} samples, not {len(wanted):,}.", "samples")
+        problem = _("Choose between 1 and {most} samples, not {count}.")
+        raise BadInput(problem.format(most=f"{MOST_AT_ONCE:,}", count=f"{len(wanted):,}"), "samples")
     steps = locked(run, wanted)
     standing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=wanted, user=by, reason=reason)}
     new = [
@@ -80,7 +85,8 @@ def mark(
     made = Flag.objects.bulk_create(new)
     Flag.objects.bulk_update(changed, ["label", "text", "withdrawn_at", "updated_at"])
     told(run, {steps[flag.sample] for flag in [*made, *changed]})
-    said = f"{named(run, label, reason)} on {samples_said(len(wanted))}"
+    one_or_many = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(wanted))
+    said = one_or_many.format(flag=named(run, label, reason), count=f"{len(wanted):,}")
     return kept(run, by, said, [*((flag, None, None) for flag in made), *before], after)
 
 
@@ -91,7 +97,7 @@ def take_back(flag: Flag, by: User) -> Marking:
     flag.refresh_from_db()
     before, since = state(flag), written(flag)
     flag = flags.withdraw(flag, by)
-    said = f"withdrawal of {named(flag.run, flag.label, flag.reason)}"
+    said = _("withdrawal of {flag}").format(flag=named(flag.run, flag.label, flag.reason))
     return kept(flag.run, by, said, [(flag, before, since)] if state(flag) != before else [], state(flag))
 
 
@@ -103,14 +109,14 @@ def undo(run: Run, by: User) -> Undone:
     )
     act = newest.order_by("-created_at", "-pk").first()
     if act is None:
-        raise NotThere("There is nothing of yours to undo in this run; acts of the last day can be undone.")
+        raise NotThere(_("There is nothing of yours to undo in this run; acts of the last day can be undone."))
     past, left = {pk: rest for pk, *rest in act.before["was"]}, act.before["left"]
     rows = Flag.objects.filter(pk__in=past).order_by("pk")
     hold(set(rows.values_list("step", flat=True)))
     now = timezone.now()
     still = [flag for flag in rows if state(flag) == left and written(flag) == past[flag.pk][0]]
     for flag in still:
-        _, before, since = past[flag.pk]
+        before, since = past[flag.pk][1:]
         put(flag, before or [flag.label, flag.text, True], datetime.fromisoformat(since) if since else now)
     Flag.objects.bulk_update(still, ["label", "text", "withdrawn_at", "updated_at"])
     act.undone_at = now
@@ -126,7 +132,8 @@ def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
     asked = [pk for pk in sample_ids if pk.isascii() and pk.isprintable()]  # PostgreSQL takes no NUL and no half pair
     steps = dict(Sample.objects.filter(pk__in=asked, step__run=run).values_list("pk", "step"))
     if missing := [pk for pk in sample_ids if pk not in steps]:
-        raise NotThere(f"There is no sample {missing[0][:60]} in {run.name}.", "samples")
+        said = _("There is no sample {sample} in {run}.")
+        raise NotThere(said.format(sample=missing[0][:60], run=run.name), "samples")
     hold(set(steps.values()))
     return steps
 
@@ -174,8 +181,6 @@ def kept(run: Run, by: User, said: str, was: list[Was], left: State) -> Marking:
 
 def named(run: Run, label: str, reason: str) -> str:
     names = {str(one["key"]): str(one["name"]) for one in run.project.reasons}
-    return f"“{names.get(reason, reason)}” ({label})" if reason else f"“{label}”"
-
-
-def samples_said(count: int) -> str:
-    return f"{count:,} sample{'' if count == 1 else 's'}"
+    if reason:
+        return _("“{reason}” ({label})").format(reason=_(names.get(reason, reason)), label=_(label))
+    return _("“{label}”").format(label=_(label))

@@ -19,6 +19,8 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from django.utils.translation import gettext as _
+
 from rollouts.grammar import ASCII, parser
 from rollouts.nodes import (
     MISSING,
@@ -60,16 +62,18 @@ BIGGEST: Final = 2**63 - 1
 def parse(q: str) -> Query:
     """The query, or BadQuery with a sentence and the span of the bad part; never another exception."""
     if len(q) > MOST_CHARACTERS:
-        raise BadQuery(f"The query is {len(q):,} characters long; at most {MOST_CHARACTERS:,} are read.", (0, len(q)))
+        said = _("The query is {count} characters long; at most {most} are read.")
+        raise BadQuery(said.format(count=f"{len(q):,}", most=f"{MOST_CHARACTERS:,}"), (0, len(q)))
     for at, character in enumerate(q):
         if character == "\x00" or "\ud800" <= character <= "\udfff":
-            raise BadQuery("The query holds a character that is no text (NUL or half a pair).", (at, at + 1))
+            raise BadQuery(_("The query holds a character that is no text (NUL or half a pair)."), (at, at + 1))
     root = Reader(q).root()
     found = leaves(root) if root else []
     if len(found) > MOST_TERMS:
-        raise BadQuery(f"The query has {len(found)} terms; at most {MOST_TERMS} are read.", (0, len(q)))
+        said = _("The query has {count} terms; at most {most} are read.")
+        raise BadQuery(said.format(count=len(found), most=MOST_TERMS), (0, len(q)))
     inferred = Is("truncated") in found
-    notes = ("is:truncated counts samples whose truncation was inferred (trunc?).",) if inferred else ()
+    notes = (_("is:truncated counts samples whose truncation was inferred (trunc?)."),) if inferred else ()
     return Query(q, root, notes)
 
 
@@ -92,9 +96,8 @@ class Reader:
 
     def node(self, tree: Tree[Token], depth: int) -> Node:
         if depth > MOST_DEPTH:
-            raise BadQuery(
-                f"The query is nested more than {MOST_DEPTH} deep; take some parentheses away.", (0, len(self.q))
-            )
+            said = _("The query is nested more than {most} deep; take some parentheses away.")
+            raise BadQuery(said.format(most=MOST_DEPTH), (0, len(self.q)))
         match tree.data:
             case "either" | "both":
                 parts = tuple(self.node(part, depth + 1) for part in tree.children)  # type: ignore[arg-type]
@@ -121,14 +124,16 @@ class Reader:
     def phrase(self, token: Token) -> Text:
         if text := unquoted(str(token)):
             return Text(text, any_case=False)
-        raise BadQuery("The quotes are empty; put text between them.", span_of(token))
+        raise BadQuery(_("The quotes are empty; put text between them."), span_of(token))
 
     def regex(self, token: Token) -> Regex:
         pattern = str(token)[1:-1].replace(r"\/", "/")
         if len(pattern) > MOST_REGEX:
-            raise BadQuery(f"The regular expression is over {MOST_REGEX:,} characters.", span_of(token))
+            said = _("The regular expression is over {most} characters.")
+            raise BadQuery(said.format(most=f"{MOST_REGEX:,}"), span_of(token))
         if complaint := refused_regex(pattern):
-            raise BadQuery(f"The regular expression cannot be read: {complaint}.", span_of(token))
+            said = _("The regular expression cannot be read: {complaint}.")
+            raise BadQuery(said.format(complaint=complaint), span_of(token))
         return Regex(pattern)
 
     def unexpected(self, token: Token) -> BadQuery:
@@ -138,23 +143,23 @@ class Reader:
         text = self.q.rstrip()
         start = max(0, len(text) - len(text.rsplit(maxsplit=1)[-1])) if text else 0
         if text.translate(ASCII).count("(") > text.translate(ASCII).count(")"):
-            return BadQuery("A parenthesis is opened and not closed; add `)`.", (start, end))
-        return BadQuery("The query stops too early: a value or a term is missing at its end.", (start, end))
+            return BadQuery(_("A parenthesis is opened and not closed; add `)`."), (start, end))
+        return BadQuery(_("The query stops too early: a value or a term is missing at its end."), (start, end))
 
     def unreadable(self, at: int, end: int | None = None) -> BadQuery:
         bad = self.q[at : at + 1]
         end = end or min(len(self.q), at + 1)
         if bad in '"“”＂「『':
-            return BadQuery("The quotes that open here are not closed.", (at, len(self.q)))
+            return BadQuery(_("The quotes that open here are not closed."), (at, len(self.q)))
         if bad == "/":
-            message = "The regular expression that starts here is not closed by `/`; to search for a slash use quotes."
-            return BadQuery(message, (at, len(self.q)))
+            said = _("The regular expression that starts here is not closed by `/`; to search for a slash use quotes.")
+            return BadQuery(said, (at, len(self.q)))
         if bad in ")）" and self.q[:at].rstrip().endswith(("(", "（")):
-            return BadQuery("There is nothing between these parentheses.", (len(self.q[:at].rstrip()) - 1, end))
+            return BadQuery(_("There is nothing between these parentheses."), (len(self.q[:at].rstrip()) - 1, end))
         if bad in ")）":
-            return BadQuery("This parenthesis was never opened.", (at, end))
-        what = self.q[at:end]
-        return BadQuery(f"`{what}` cannot stand here; to search for it as text put it in quotes.", (at, end))
+            return BadQuery(_("This parenthesis was never opened."), (at, end))
+        said = _("`{what}` cannot stand here; to search for it as text put it in quotes.")
+        return BadQuery(said.format(what=self.q[at:end]), (at, end))
 
 
 def span_of(token: Token) -> Span:
@@ -179,7 +184,7 @@ def refused_regex(pattern: str) -> str:
         pl.Series(["x"]).str.contains(pattern)
     except pl.exceptions.PolarsError as error:
         said = " ".join(str(error).split()).split(" This error occurred")[0]
-        return said.rpartition("error: ")[2][:200].rstrip(".") or "it is refused"
+        return said.rpartition("error: ")[2][:200].rstrip(".") or _("it is refused")
     return ""
 
 
@@ -202,7 +207,8 @@ def compared(head: Token, value: Token) -> Node:
     if key not in NUMBERS:
         return logged(key, sign, text, number, span)
     if number is None:
-        raise BadQuery(f"`{key}` is compared with a number, as in `{key}{sign}1`.", span_of(value))
+        said = _("`{key}` is compared with a number, as in `{key}{sign}1`.")
+        raise BadQuery(said.format(key=key, sign=sign), span_of(value))
     return bounds(key, sign, whole(key, number, span_of(value)))
 
 
@@ -218,7 +224,7 @@ def whole(key: str, number: float, span: Span) -> float:
     if key not in WHOLE:
         return number
     if number != int(number) or abs(number) > BIGGEST:
-        raise BadQuery(f"`{key}` is counted in whole numbers.", span)
+        raise BadQuery(_("`{key}` is counted in whole numbers.").format(key=key), span)
     return int(number)
 
 
@@ -242,7 +248,8 @@ def bounds(key: str, sign: str, number: float) -> Node:
 def logged(key: str, sign: str, text: str, number: float | None, span: Span) -> Node:
     name = unquoted(key[6:]) if key.startswith("extra.") else key
     if sign in ("<", "<=", ">", ">=") and number is None:
-        raise BadQuery(f"`{name}{sign}` needs a number; text can only be compared with `=`.", span)
+        said = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
+        raise BadQuery(said.format(name=name, sign=sign), span)
     if sign == "!=":
         return And((Logged(name, "known", "", None, span), Not(Logged(name, "=", text, number, span))))
     return Logged(name, sign, text, number, span)
@@ -263,12 +270,22 @@ def named(head: Token, value: Token) -> Node:
         return No(one_of("no", text.lower(), MISSING, span))
     if name in NAMES:
         return Named(name, one_of("split", text, ("train", "eval"), span) if name == "split" else text, span)
-    known = (*NUMBERS, *NAMES, "is", "no")
-    raise BadQuery(
-        f"There is no `{name}:`.{meant(name, known)} A key of the run is asked with `extra.{name}:…`; "
-        "to search for it as text put it in quotes.",
-        span,
+    raise BadQuery(unknown(name), span)
+
+
+def unknown(name: str) -> str:
+    """What to say of a name that the language does not have."""
+    if close := meant(name, (*NUMBERS, *NAMES, "is", "no")):
+        said = _(
+            "There is no `{name}:`. Did you mean `{meant}`? A key of the run is asked with `extra.{name}:…`; "
+            "to search for it as text put it in quotes."
+        )
+        return said.format(name=name, meant=close)
+    said = _(
+        "There is no `{name}:`. A key of the run is asked with `extra.{name}:…`; "
+        "to search for it as text put it in quotes."
     )
+    return said.format(name=name)
 
 
 def ranged(name: str, text: str, span: Span) -> Range:
@@ -276,7 +293,8 @@ def ranged(name: str, text: str, span: Span) -> Range:
     low, dots, high = text.translate(ASCII).partition("..")
     first, last = number_of(low), number_of(high if dots else low)
     if (low and first is None) or (high and last is None) or first is last is None:
-        raise BadQuery(f"`{name}:` takes a number or a range, as in `{name}:1` or `{name}:1..5`.", span)
+        said = _("`{name}:` takes a number or a range, as in `{name}:1` or `{name}:1..5`.")
+        raise BadQuery(said.format(name=name), span)
     near = 0.0 if name in WHOLE else 1.0
     return Range(
         name,
@@ -289,9 +307,13 @@ def one_of(name: str, text: str, known: tuple[str, ...], span: Span) -> str:
     if text in known:
         return text
     listed = ", ".join(f"{name}:{word}" for word in known)
-    raise BadQuery(f"There is no `{name}:{text}`.{meant(text, known)} Known are {listed}.", span)
+    close = meant(text, known)
+    said = _("There is no `{name}:{text}`. Known are {listed}.")
+    if close:
+        said = _("There is no `{name}:{text}`. Did you mean `{meant}`? Known are {listed}.")
+    raise BadQuery(said.format(name=name, text=text, meant=close, listed=listed), span)
 
 
 def meant(word: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(word, known, n=1)
-    return f" Did you mean `{close[0]}`?" if close else ""
+    """The known word that is nearest; empty for none."""
+    return next(iter(get_close_matches(word, known, n=1)), "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Length
+from django.utils.translation import gettext as _
 
 from rollouts import judging, scan
 from rollouts.conditions import Scope, condition, scope_of
@@ -124,9 +125,8 @@ def ordered(ordering: str) -> tuple[Any, ...]:
     """The ORDER BY of an ordering. Raises BadInput."""
     name = ordering.removeprefix("-")
     if name not in ORDERINGS:
-        raise BadInput(
-            f"`ordering` must be one of {', '.join(ORDERINGS)}, with `-` before it to turn it round.", "ordering"
-        )
+        said = _("`ordering` must be one of {known}, with `-` before it to turn it round.")
+        raise BadInput(said.format(known=", ".join(ORDERINGS)), "ordering")
     down = ordering.startswith("-")
     columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in ORDERINGS[name]]
     return (*columns, "pk")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from rollouts.errors import BadInput
 
 BIGGEST = 2**63 - 1
@@ -15,20 +17,24 @@ def text(value: Any, field: str, *, most: int, default: str = "") -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise BadInput(f"`{field}` must be a string.", field)
+        raise BadInput(_("`{field}` must be a string.").format(field=field), field)
     if len(value) > most:
-        raise BadInput(f"`{field}` may have at most {most} characters, this one has {len(value)}.", field)
+        said = _("`{field}` may have at most {most} characters, this one has {count}.")
+        raise BadInput(said.format(field=field, most=most, count=len(value)), field)
     if any(character < " " or "\ud800" <= character <= "\udfff" or character == "\x7f" for character in value):
-        raise BadInput(f"`{field}` holds control characters or half surrogates; send plain UTF-8 text.", field)
+        said = _("`{field}` holds control characters or half surrogates; send plain UTF-8 text.")
+        raise BadInput(said.format(field=field), field)
     return value
 
 
 def prose(value: Any, field: str, *, most: int) -> str:
     """`value` as a text of any number of lines, as a person writes it. Raises BadInput, for None too."""
     if not isinstance(value, str) or len(value) > most:
-        raise BadInput(f"`{field}` must be text of at most {most:,} characters.", field)
+        said = _("`{field}` must be text of at most {most} characters.")
+        raise BadInput(said.format(field=field, most=f"{most:,}"), field)
     if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in value):
-        raise BadInput(f"`{field}` holds a character that is no text (NUL or half a pair).", field)
+        said = _("`{field}` holds a character that is no text (NUL or half a pair).")
+        raise BadInput(said.format(field=field), field)
     return value
 
 
@@ -39,9 +45,10 @@ def number(value: Any, field: str, *, least: int = 0, most: int = BIGGEST) -> in
     if isinstance(value, str) and len(value) < 30 and value.isascii() and value.removeprefix("-").isdigit():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(f"`{field}` must be a whole number.", field)
+        raise BadInput(_("`{field}` must be a whole number.").format(field=field), field)
     if not least <= value <= most:
-        raise BadInput(f"`{field}` must be between {least} and {most}.", field)
+        said = _("`{field}` must be between {least} and {most}.")
+        raise BadInput(said.format(field=field, least=least, most=most), field)
     return value
 
 
@@ -50,7 +57,8 @@ def one_of(value: Any, field: str, allowed: Sequence[str], *, default: str) -> s
     if value is None or value == "":
         return default
     if value not in allowed:
-        raise BadInput(f"`{field}` must be one of: {', '.join(allowed)}.", field)
+        said = _("`{field}` must be one of: {allowed}.")
+        raise BadInput(said.format(field=field, allowed=", ".join(allowed)), field)
     return str(value)
 
 
@@ -62,4 +70,4 @@ def yes(value: Any, field: str) -> bool:
         return True
     if isinstance(value, str) and value.lower() in ("0", "false", "no"):
         return False
-    raise BadInput(f"`{field}` must be true or false.", field)
+    raise BadInput(_("`{field}` must be true or false.").format(field=field), field)

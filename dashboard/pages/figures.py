@@ -45,10 +45,6 @@ class Frame:
     def column(self) -> str:
         return "tokens" if self.in_tokens else "chars"
 
-    @property
-    def unit(self) -> str:
-        return "tokens" if self.in_tokens else "characters"
-
 
 @dataclass(frozen=True, slots=True)
 class Bin:

@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+
 from dashboard.pages import roles, text
 
 MOST = 40
 MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)(?!\w)[^`\n]*$", re.MULTILINE)
 MOST_LABEL = 20
 SIGNS = ("</think", "<tool_call>", "```")  # looking for them is ten times faster than for MARK
-NAMES = {"thought": "end of reasoning", "tool": "tool call", "code": "code"}
+NAMES = {"thought": N_("end of reasoning"), "tool": N_("tool call"), "code": N_("code")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ def of(response: str, name: str) -> list[Landmark]:
     """In the order of the text, at most `MOST`; the answer, the last of those marked, is always among them."""
     found = sorted({*turns(response), *marks(response)}, key=order)
     answer = last_answer(response)
-    found = [*found[: MOST - 1], *([(answer, "answer", "answer")] if answer is not None else [])]
+    found = [*found[: MOST - 1], *([(answer, "answer", _("answer"))] if answer is not None else [])]
     return [
         Landmark(at, kind, label, f"{name}{place}") for place, (at, kind, label) in enumerate(sorted(found, key=order))
     ]
@@ -41,7 +44,7 @@ def order(place: tuple[int, str, str]) -> tuple[int, bool]:
 
 
 def turns(response: str) -> Iterator[tuple[int, str, str]]:
-    for role, start, _ in roles.split(response, "assistant")[1:]:
+    for role, start, _end in roles.split(response, "assistant")[1:]:
         yield start, "turn", role
 
 
@@ -55,7 +58,7 @@ def marks(response: str) -> Iterator[tuple[int, str, str]]:
             if not inside:
                 continue
         language = found["code"][3:][:MOST_LABEL] if kind == "code" else ""
-        yield found.start(), kind, language or NAMES[kind]
+        yield found.start(), kind, language or _(NAMES[kind])
 
 
 def last_answer(response: str) -> int | None:

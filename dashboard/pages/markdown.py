@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import nh3
+from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
 
 from dashboard.pages.text import HALF, shielded
@@ -25,7 +27,8 @@ def rendered(text: str) -> SafeString:
     )
     markdown.disable(["heading", "lheading", "image", "link", "autolink", "html_block", "html_inline", "entity"])
     html = markdown.render(kept_math(HALF.sub("\ufffd", text[:MOST_RENDERED])))
-    cut = "" if len(text) <= MOST_RENDERED else f"<p>… cut after {MOST_RENDERED:,} characters; raw shows all.</p>"
+    said = _("… cut after {count} characters; raw shows all.").format(count=f"{MOST_RENDERED:,}")
+    cut = "" if len(text) <= MOST_RENDERED else f"<p>{escape(said)}</p>"
     return mark_safe(shielded(nh3.clean(html + cut, tags=TAGS, attributes={})))
 
 

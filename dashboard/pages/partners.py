@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from django.db.models import F
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from dashboard import access
 from dashboard.pages.text import num
@@ -43,11 +44,11 @@ def in_group(sample: Sample, siblings: Sequence[Sample]) -> list[Partner]:
     others = [one for one in siblings if one.pk != sample.pk and one.score is not None]
     if not others:
         plain = [one for one in siblings if one.pk != sample.pk]
-        return [Partner("other", "another of its group", plain[0])] if plain else []
+        return [Partner("other", _("another of its group"), plain[0])] if plain else []
     best, worst = max(others, key=score_of), min(others, key=score_of)
-    found = [Partner("best", labelled("best of group", best), best)]
+    found = [Partner("best", labelled(_("best of group"), best), best)]
     if score_of(worst) < score_of(best):
-        found.append(Partner("worst", labelled("worst of group", worst), worst))
+        found.append(Partner("worst", labelled(_("worst of group"), worst), worst))
     return found
 
 
@@ -57,7 +58,7 @@ def score_of(sample: Sample) -> float:
 
 def labelled(words: str, sample: Sample) -> str:
     said = [f"n={sample.index}"] if sample.index is not None else []
-    said += [f"score {num(sample.score)}"] if sample.score is not None else []
+    said += [_("score {score}").format(score=num(sample.score))] if sample.score is not None else []
     return f"{words} ({', '.join(said)})" if said else words
 
 
@@ -69,7 +70,7 @@ def earlier(sample: Sample, before: int | None) -> list[Partner]:
         prompt_key=sample.prompt_key, step__run=step.run_id, step__split=step.split, step__step=before, final=True
     )
     found = nearest(sample, rows.select_related("step")[:64])
-    return [Partner("earlier", labelled(f"step {before}", found), found)] if found else []
+    return [Partner("earlier", labelled(_("step {step}").format(step=before), found), found)] if found else []
 
 
 def nearest(sample: Sample, rows: Iterable[Sample]) -> Sample | None:
@@ -96,4 +97,8 @@ def elsewhere(request: HttpRequest, sample: Sample) -> list[Partner]:
         next((one for one in samples if one.step.step <= sample.step.step), samples[0])
         for samples in list(by_run.values())[:MOST_RUNS]
     ]
-    return [Partner(one.step.run.uid, labelled(f"{one.step.run.name} step {one.step.step}", one), one) for one in found]
+    return [Partner(one.step.run.uid, labelled(placed(one), one), one) for one in found]
+
+
+def placed(sample: Sample) -> str:
+    return _("{run} step {step}").format(run=sample.step.run.name, step=sample.step.step)

@@ -7,6 +7,8 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -26,6 +28,10 @@ PANELS = {
     "lines": "prompt/lines.html",
 }
 VIEWS = ("both", "diff")
+BEST_OF = {
+    "the step before": N_("best of the step before"),
+    "the last step that solved it": N_("best of the last step that solved it"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def splits_of(run: Run, key: str) -> list[str]:
     """Those in which the run has the prompt, train first. 404 where it has none."""
     found = set(Sample.objects.filter(prompt_key=key, step__run=run).values_list("step__split", flat=True).distinct())
     if not found:
-        raise Http404("This run has no such prompt.")
+        raise Http404(_("This run has no such prompt."))
     return [split for split in wire.SPLITS if split in found]
 
 
@@ -131,14 +137,15 @@ def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
         return line.steps[-1]
     found = next((one for one in line.steps if one.step == wanted), None)
     if found is None and look.at:
-        raise Http404(f"This prompt was not asked at step {wanted} of {line.run.name}.")
+        said = _("This prompt was not asked at step {step} of {run}.")
+        raise Http404(said.format(step=wanted, run=line.run.name))
     return found or line.steps[-1]
 
 
 def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
     sample = access.sample_or_404(request, pk)
     if sample.prompt_key != key:
-        raise Http404("That is an answer to another prompt.")
+        raise Http404(_("That is an answer to another prompt."))
     return sample
 
 
@@ -152,7 +159,7 @@ def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, sp
     return {
         "rows": listing.rows(found),
         "more": here.answers - len(found),
-        "read": Side(read, texts[read.pk], "" if look.sel else "best of its step"),
+        "read": Side(read, texts[read.pk], "" if look.sel else _("best of its step")),
         "beside": Side(beside, texts[beside.pk], why) if beside else None,
         "earlier": line.steps[at - 1] if at else None,
         "later": line.steps[at + 1] if at + 1 < len(line.steps) else None,
@@ -167,5 +174,5 @@ def partner(
     if look.vs:
         return answer_of(request, look.vs, key), ""
     if earlier := prompts.before(line, here.step):
-        return prompts.best(prompts.answers(line, key, split, earlier[0].step)), f"best of {earlier[1]}"
-    return prompts.best(others), "best of its step"
+        return prompts.best(prompts.answers(line, key, split, earlier[0].step)), _(BEST_OF[earlier[1]])
+    return prompts.best(others), _("best of its step")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from dashboard.pages import text
 from rollouts.prompts import At, Line
@@ -99,9 +100,16 @@ def bar(steps: list[At], slot: int, scale: Scale, link: str, here: At | None) ->
     right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("right", "judged", "answers"))
     width = 100 / scale.slots
     first, last = steps[0].step, steps[-1].step
-    title = f"step {last}" if first == last else f"steps {first} to {last}"
-    title += "" if mean is None else f" · mean {text.num(mean)}"
-    title += f" of {count}" + (f" · {right} correct" if judged else "")
+    title = titled(first, last, mean, count) + (" · " + _("{count} correct").format(count=right) if judged else "")
     grade = "plain" if not judged else "good" if right == judged else "partial" if right else "bad"
     inside = here is not None and first <= here.step <= last
     return Bar(link, title, grade, round(slot * width, 3), round(width, 3), scale.height(mean), inside)
+
+
+def titled(first: int, last: int, mean: float | None, count: int) -> str:
+    steps = _("step {step}").format(step=last)
+    if first != last:
+        steps = _("steps {first} to {last}").format(first=first, last=last)
+    if mean is None:
+        return _("{steps} of {count}").format(steps=steps, count=count)
+    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=text.num(mean), count=count)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -43,9 +44,10 @@ def entries(body: Any) -> list[Entry]:
 
 def entry(name: str, value: Any) -> Entry:
     if isinstance(value, list) and len(value) > MOST_VALUES:
-        return Entry(name, f"{cut(as_text(value[:MOST_VALUES]))[0]} …", f"{len(value) - MOST_VALUES:,} more values")
+        more = _("{count} more values").format(count=f"{len(value) - MOST_VALUES:,}")
+        return Entry(name, f"{cut(as_text(value[:MOST_VALUES]))[0]} …", more)
     text, left = cut(as_text(value))
-    return Entry(name, text, f"{left:,} more characters" if left else "")
+    return Entry(name, text, _("{count} more characters").format(count=f"{left:,}") if left else "")
 
 
 def cut(text: str) -> tuple[str, int]:
@@ -71,11 +73,11 @@ def download(request: HttpRequest, pk: str) -> HttpResponse:
     sample = access.sample_or_404(request, pk)
     body = bodies.read([sample]).get(sample.pk)
     if body is None:
-        raise Http404("The text of this sample is gone; index the run again to make it anew.")
+        raise Http404(_("The text of this sample is gone; index the run again to make it anew."))
     found = keys_of(body)
     key = request.GET.get("key", "")
     if key and key not in found:
-        raise Http404("This sample has no such key.")
+        raise Http404(_("This sample has no such key."))
     text = as_text(found[key]) if key else json.dumps(found, ensure_ascii=False, indent=1, default=str)
     plain = not key or not isinstance(found[key], str)
     answer = HttpResponse(HALF.sub("\ufffd", text), f"{'application/json' if plain else 'text/plain'}; charset=utf-8")

@@ -48,7 +48,6 @@ class Scatter:
     high: float
     right: int
     key: str
-    unit: str
     merged: bool
     count: int = 0
     paths: list[tuple[str, str]] = field(default_factory=list)
@@ -72,7 +71,7 @@ def of(found: Found, spans: Frame, ask: Ask) -> Scatter | None:
     final = found.samples.order_by().filter(final=True, score__isnull=False)
     points = list(final.values_list("score", spans.column)[: MOST_POINTS + 1])
     merged = len(points) > MOST_POINTS
-    made = Scatter(low, high, right, spans.key, spans.unit, merged)
+    made = Scatter(low, high, right, spans.key, merged)
     blank = bins_of(spans)
     made.edges = edges_of(right)
     counts = counted(final, found, blank, made.edges, spans.column)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+
 from dashboard.pages import asking
 from dashboard.pages.ask import Ask
 from rollouts.models import Step
 
 # Name in the address, what it is called, what comes first, what comes first when turned round.
 ORDERS = (
-    ("score", "score", "lowest first", "highest first"),
-    ("len", "length", "shortest first", "longest first"),
-    ("tokens", "tokens", "fewest first", "most first"),
-    ("adv", "advantage", "lowest first", "highest first"),
-    ("group", "group", "first to last", "last to first"),
-    ("n", "n in the group", "first to last", "last to first"),
-    ("source", "source", "a to z", "z to a"),
-    ("step", "step", "oldest first", "newest first"),
+    ("score", N_("score"), N_("lowest first"), N_("highest first")),
+    ("len", N_("length"), N_("shortest first"), N_("longest first")),
+    ("tokens", N_("tokens"), N_("fewest first"), N_("most first")),
+    ("adv", N_("advantage"), N_("lowest first"), N_("highest first")),
+    ("group", N_("group"), N_("first to last"), N_("last to first")),
+    ("n", N_("n in the group"), N_("first to last"), N_("last to first")),
+    ("source", N_("source"), N_("a to z"), N_("z to a")),
+    ("step", N_("step"), N_("oldest first"), N_("newest first")),
 )
 
 
@@ -36,7 +39,7 @@ def offered(ask: Ask, row: Step | None, result: asking.Result) -> list[Way]:
     now, usual = asking.order(ask, row), asking.usual(row)
     known = [one for one in ORDERS if (one[0] != "step" or row is None) and there(one[0], result)]
     return [
-        Way(called, said, ask.sorted_by(sort, usual) or "?", sort == now)
+        Way(_(called), _(said), ask.sorted_by(sort, usual) or "?", sort == now)
         for name, called, up, down in known
         for sort, said in ((name, up), (f"-{name}", down))
     ]

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
 from django.db.models.functions import Cast
+from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts.models import Attempt, Replay, Run, Step
@@ -36,7 +37,9 @@ class Bar:
 
     @property
     def steps(self) -> str:
-        return f"step {self.last}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        if self.first == self.last:
+            return _("step {step}").format(step=self.last)
+        return _("steps {first} to {last}").format(first=self.first, last=self.last)
 
     def holds(self, step: int | None) -> bool:
         return step is not None and self.first <= step <= self.last

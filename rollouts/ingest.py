@@ -34,7 +34,8 @@ FILES = "files"  # the attempt of dumps that nobody's launch is known for
 
 @dataclass(frozen=True, slots=True)
 class DumpHeader:
-    """What a dump says of itself. `step` is None for files that carry their own steps; `offset` in bytes."""
+    """What a dump says of itself. `step` is None for files that carry their own steps; `offset` in bytes; `columns`
+    says which column of a table is which part of a sample, see `rollouts/formats/columns.py`."""
 
     attempt: str
     split: str
@@ -45,6 +46,7 @@ class DumpHeader:
     offset: int | None = None
     generation: int = 0
     producer: str = ""
+    columns: str = ""
 
     @classmethod
     def read(cls, query: Mapping[str, Any]) -> DumpHeader:
@@ -64,12 +66,15 @@ class DumpHeader:
             offset=number(query.get("offset"), "offset"),
             generation=number(query.get("generation"), "generation", most=2**31 - 1) or 0,
             producer=text(query.get("producer"), "producer", most=80),
+            columns=text(query.get("columns"), "columns", most=1000),
         )
 
     def identity(self, run: Run, sha256: str) -> str:
-        """sha256 over the natural key, each part preceded by its length. The format is no part of it."""
+        """sha256 over the natural key, each part preceded by its length. The format is no part of it; columns are where
+        they are told, so that the same table may be read anew in another way."""
         known = asdict(self)
-        parts = [run.uid, sha256, *(known[name] for name in known if name != "format")]
+        left_out = ("format",) if self.columns else ("format", "columns")
+        parts = [run.uid, sha256, *(known[name] for name in known if name not in left_out)]
         key = hashlib.sha256()
         for part in parts:
             piece = "" if part is None else str(part)

@@ -13,6 +13,7 @@ from rollouts.records import LeftOut, Point, Problem, Record
 @dataclass(frozen=True, slots=True)
 class Told:
     """What came with the bytes. `step` is None when nobody said it; then the records' own `extras["step"]` counts.
+    `columns`: of a table, as `formats.columns.told` takes it.
 
     Of a file of an artifact: `path`, where it lies plain; `beside`, where the others of its manifest lie, by name;
     `facts`, see `rolloutdeck.compat`; `decode`, text of token ids where the run's tokenizer is known.
@@ -22,6 +23,7 @@ class Told:
     split: str = "train"
     step: int | None = None
     step_kind: str = "global_step"
+    columns: str = ""
     path: Path | None = None
     beside: Mapping[str, Path] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -68,6 +68,7 @@ class Dump(models.Model):
     identity = models.CharField(max_length=64, help_text="sha256 over the natural key, which has NULLs in it")
     bytes = models.PositiveBigIntegerField()
     format = models.CharField(max_length=40, blank=True, default="", help_text="as told, else found by indexing")
+    columns = models.CharField(max_length=1000, blank=True, default="", help_text="of a table, as told: part=column,…")
     offset = models.PositiveBigIntegerField(null=True, blank=True, help_text="of a chunk of an append file, in bytes")
     generation = models.PositiveIntegerField(default=0, help_text="rises when an append file starts anew")
     state = models.CharField(max_length=10, choices=State.choices, default=State.RECEIVED)

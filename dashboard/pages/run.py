@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import heat, opened, overlay, panels, reuse, strip
+from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
 from dashboard.pages.ask import Ask, clean, whole
 from rollouts import charts as charting
 from rollouts import clock, series
@@ -26,6 +26,7 @@ PANELS = {
     "alive": "parts/alive.html",
     "notices": "run/notices.html",
     "reuse": "run/reuse.html",
+    "events": "run/events.html",
     "heat": "run/heat.html",
     "overlay": "run/overlay.html",
 }
@@ -71,6 +72,8 @@ def context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
         shown |= notices(one)
     if panel in {"", "reuse"}:
         shown |= reuse.shown(one)
+    if panel in {"", "events"}:
+        shown |= events.shown(one)
     if panel == "heat" or (not panel and show == "prompts"):
         shown |= heat.shown(request, one)
     if panel == "overlay":

@@ -51,7 +51,9 @@ function colour(name) {
 
 function palette() {
   root.append(probe);
-  const found = { muted: colour("muted"), hairline: colour("hairline"), lines: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => colour(`run-${n}`)) };
+  const kinds = { flagged: "flagged", pinned: "accent", replayed: "reused", restarted: "partial", failed: "bad" };
+  const events = Object.fromEntries(Object.entries(kinds).map(([kind, name]) => [kind, colour(name)]));
+  const found = { muted: colour("muted"), hairline: colour("hairline"), events, lines: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => colour(`run-${n}`)) };
   probe.remove();
   return found;
 }

@@ -1,5 +1,6 @@
 // One chart: a uPlot of some lines, its crosshair shared with all others, a point of it a link to its step.
 import { joined, linesOf, moment, nearest, short, ticked } from "./charts_data.js";
+import { ticks } from "./charts_events.js";
 
 const HEIGHT = 104;
 const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];
@@ -67,7 +68,7 @@ export class Drawing {
       ],
       series: [{}, ...(faint ? this.lines.map((line) => this.series(line, true)) : []), ...this.lines.map((line) => this.series(line, false))],
       bands: this.chart.kind === "fan" ? this.bands() : [],
-      hooks: { setCursor: [() => this.tell()] },
+      hooks: { setCursor: [() => this.tell()], draw: [(plot) => ticks(plot, this.page, this.lines)] },
     };
   }
 

@@ -1,0 +1,116 @@
+"""One row on a run's overview: where on the axis of its charts something happened. A mark opens its step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
+
+from dashboard.pages.ask import Ask
+from rollouts import events
+from rollouts.events import Event, Told
+from rollouts.models import Run
+
+SLOTS = 100
+MOST = 300
+# How each kind is drawn, and what it is called where all of them are counted.
+SIGNS = {"failed": "✕", "restarted": "↻", "flagged": "⚑", "pinned": "◆", "replayed": "▬"}
+CALLED = {
+    "failed": N_("failed"),
+    "restarted": N_("restarted"),
+    "flagged": N_("flagged"),
+    "pinned": N_("pinned"),
+    "replayed": N_("replayed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What happened at steps that share a place, `x` in per cent; `signs` are (kind, sign)."""
+
+    x: float
+    signs: list[tuple[str, str]]
+    title: str
+    link: str
+
+
+def shown(run: Run) -> dict[str, Any]:
+    """The context of `run/events.html`; `events` only where something happened."""
+    told = events.of(run)
+    return {"events": row(run, told) if told else None}
+
+
+def row(run: Run, told: Told) -> dict[str, Any]:
+    return {
+        "marks": marks(run, told),
+        "low": told.low,
+        "high": told.high,
+        "counts": [(kind, SIGNS[kind], _(CALLED[kind]), count(told.events, kind)) for kind in events.KINDS],
+        "ticks": sorted({(one.kind, one.step) for one in told.events}, key=lambda tick: tick[1])[:MOST],
+        "lines": [(one, SIGNS[one.kind], said([one]), link(run, one)) for one in told.events[::-1][:MOST]],
+        "more": len(told.events) > MOST,
+    }
+
+
+def count(found: Sequence[Event], kind: str) -> int:
+    return sum(one.kind == kind for one in found)
+
+
+def marks(run: Run, told: Told) -> list[Mark]:
+    slots: dict[int, list[Event]] = {}
+    for one in told.events:
+        slots.setdefault((one.step - told.low) * (SLOTS - 1) // max(1, told.high - told.low), []).append(one)
+    return [mark(run, at, found) for at, found in slots.items()]
+
+
+def mark(run: Run, at: int, found: Sequence[Event]) -> Mark:
+    """Opens the chief thing among those that share the place."""
+    kinds = [kind for kind in events.KINDS if count(found, kind)]
+    title = " · ".join(said([one for one in found if one.kind == kind]) for kind in kinds)
+    chief = next(one for one in found if one.kind == kinds[0])
+    return Mark(round(100 * (at + 0.5) / SLOTS, 2), [(kind, SIGNS[kind]) for kind in kinds], title, link(run, chief))
+
+
+def link(run: Run, one: Event) -> str:
+    """Flags open what is flagged; anything else the nearest step with samples, since not every step has some."""
+    split = "" if one.split == "train" else one.split
+    if one.kind == "flagged":
+        return reverse("step", args=[run.uid, one.step]) + str(Ask(split=split, q="is:flagged").link())
+    return reverse("nearest", args=[run.uid, one.step]) + str(Ask(split=split).link())
+
+
+def said(found: Sequence[Event]) -> str:
+    """What happened, of events of one kind at neighbouring steps."""
+    first, last, many = found[0].step, found[-1].step, len(found)
+    if many > 1:
+        return several(found[0].kind).format(first=first, last=last, count=total(found))
+    match found[0].kind:
+        case "failed":
+            return _("step {step}: the training failed").format(step=first)
+        case "restarted":
+            return _("step {step}: launch {number} begins").format(step=first, number=found[0].count)
+        case "flagged":
+            marked = ngettext("step {step}: {count} flag", "step {step}: {count} flags", found[0].count)
+            return marked.format(step=first, count=found[0].count)
+        case "pinned":
+            return _("step {step}: pinned").format(step=first)
+        case _other:
+            return _("step {step}: replayed").format(step=first)
+
+
+def several(kind: str) -> str:
+    return {
+        "restarted": _("steps {first} to {last}: {count} launches begin"),
+        "flagged": _("steps {first} to {last}: {count} flags"),
+        "pinned": _("steps {first} to {last}: {count} pinned"),
+        "replayed": _("steps {first} to {last}: {count} replayed"),
+    }[kind]
+
+
+def total(found: Sequence[Event]) -> int:
+    return sum(one.count for one in found) if found[0].kind == "flagged" else len(found)

@@ -1,0 +1,104 @@
+"""The row of events on a run's overview."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.pages import events as row
+from rollouts import events, flags, series
+from rollouts.models import Pin, Project, Replay, Run, Sample
+from rollouts.records import Point
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """Ten steps of metrics, samples at two of them."""
+    run = make.run(project)
+    series.append(run, make.attempt(run), [Point(step, {"loss": 1.0}, "global_step", 1.0) for step in range(1, 11)])
+    for step in (2, 6):
+        indexed(run, lines(generation(step=step)), step)
+    return run
+
+
+def flag(run: Run, step: int, user: User) -> None:
+    flags.raise_flag(Sample.objects.get(step__run=run, step__step=step).pk, user)
+
+
+def pin(run: Run, step: int, user: User, **more: object) -> Pin:
+    attempt = make.attempt(run)
+    return Pin.objects.create(project=run.project, run=run, attempt=attempt, step=step, user=user, **more)
+
+
+def page(client: Client, run: Run) -> str:
+    return html.unescape(client.get(f"/runs/{run.uid}/").content.decode())
+
+
+def test_a_run_to_which_nothing_happened_has_no_row(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert events.of(run) is None
+    assert "events-row" not in page(client, run)
+
+
+def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Client, mate: User) -> None:
+    flag(run, 2, mate)
+    pin(run, 6, mate)
+    pin(run, 7, mate, removed_at=timezone.now())
+    for step, outcome in ((8, "hit"), (9, "miss")):
+        Replay.objects.create(run=run, attempt=make.attempt(run), step=step, outcome=outcome)
+    client.force_login(mate)
+    shown = page(client, run)
+    listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', shown)
+    assert listed == [
+        (f"/runs/{run.uid}/nearest/8/", "step 8: replayed"),
+        (f"/runs/{run.uid}/nearest/6/", "step 6: pinned"),
+        (f"/runs/{run.uid}/steps/2/?q=is:flagged", "step 2: 1 flag"),
+    ]
+    for link, said in listed:
+        assert f'<a href="{link}" tabindex="-1"><title>{said}</title>' in shown
+        assert client.get(link, follow=True).status_code == 200
+    assert 'data-ticks="flagged@2 pinned@6 replayed@8 "' in shown
+
+
+def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
+    series.append(run, make.attempt(run, "again"), [Point(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)])
+    make.attempt(run, "silent so far")
+    told = events.of(run)
+    assert told is not None
+    assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
+    assert (told.low, told.high) == (1, 10)
+    assert series.fold(run.pk, least=1) == 12
+    assert events.of(run) == told
+
+
+def test_a_failure_stands_at_the_last_step_of_the_run(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(outcome="failed")
+    run.refresh_from_db()
+    told = events.of(run)
+    assert told is not None and [(one.kind, one.step) for one in told.events] == [("failed", 10)]
+
+
+def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User) -> None:
+    attempt = make.attempt(run)
+    Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
+    pin(run, 6, mate)
+    told = events.of(run)
+    assert told is not None
+    drawn = row.row(run, told)
+    assert len(drawn["marks"]) == row.SLOTS and len(drawn["lines"]) == row.MOST and drawn["more"]
+    assert drawn["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
+    assert drawn["marks"][0].link.endswith("/nearest/6/")
+
+
+def test_flags_of_validation_open_its_steps(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(generation(step=3)), 3, split="eval", source="val/3.jsonl")
+    flag(run, 3, mate)
+    client.force_login(mate)
+    assert f'href="/runs/{run.uid}/steps/3/?split=eval&q=is:flagged"' in page(client, run)

@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
-from django.db.models import Case, F, When
+from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
 from rollouts import blobs, decoding
 from rollouts.errors import StorageUnavailable
-from rollouts.formats import Told, of_file
+from rollouts.formats import TEXTLESS, Told, of_file
 from rollouts.ingest import FIRST_DUE, DumpHeader
 from rollouts.merging import ARTIFACT
 from rollouts.models import Artifact, Dump, Run, Step
 
 TOKENIZER = "tokenizer"
+TOKENS_ONLY = Q(source__startswith=ARTIFACT) | Q(format__in=TEXTLESS)  # dumps that a tokenizer gives their text
 
 
 def receive(artifact: Artifact) -> list[Dump]:
@@ -64,7 +65,7 @@ def dump_of(artifact: Artifact, path: str, form: str) -> Dump:
 
 def read_again(run: Run) -> list[Dump]:
     """Puts the run's batches back in the queue; ids of samples that have text stay."""
-    made = run.dumps.filter(source__startswith=ARTIFACT)
+    made = run.dumps.filter(TOKENS_ONLY)
     # The tries of a claim go on: its worker must not take the next claim for its own.
     made.update(
         state=Dump.State.RECEIVED,
@@ -80,7 +81,7 @@ def lacking(step: Step) -> str:
     if not step.facets.get("no-text") and step.facets.get("tokens", 0) >= step.samples:
         return ""
     same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
-    made = Dump.objects.filter(**same, source__startswith=ARTIFACT, state=Dump.State.INDEXED)
+    made = Dump.objects.filter(TOKENS_ONLY, **same, state=Dump.State.INDEXED)
     return decoding.command_for(step.run) if made.exists() else ""
 
 
@@ -94,7 +95,12 @@ def is_gone(dump: Dump) -> bool:
 
 
 def told(dump: Dump, what: Told) -> Told:
-    """With what the artifact adds to the bytes. Raises StorageUnavailable when the artifact is gone."""
+    """With what the artifact, or the run's tokenizer, adds to the bytes. Raises StorageUnavailable when the artifact is
+    gone."""
+    tokenizer = decoding.tokenizer_of(dump.run) if is_one(dump) or dump.format in TEXTLESS else None
+    what = replace(what, decode=tokenizer.texts if tokenizer else None)
+    if not is_one(dump):
+        return what
     key, _, path = dump.source.removeprefix(ARTIFACT).partition("/")
     artifact = Artifact.objects.filter(run=dump.run_id, key=key).first()
     if artifact is None:
@@ -105,12 +111,10 @@ def told(dump: Dump, what: Told) -> Told:
         for other, file in artifact.files.items()
         if PurePosixPath(other).parent == folder and other != path
     }
-    tokenizer = decoding.tokenizer_of(dump.run)
     return replace(
         what,
         filename=path,
         path=blobs.path(dump.run.project_id, dump.sha256),
         beside=beside,
         facts=artifact.facts,
-        decode=tokenizer.texts if tokenizer else None,
     )

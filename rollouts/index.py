@@ -220,8 +220,7 @@ def work(dump: Dump) -> None:
 
 
 def told(dump: Dump) -> Told:
-    what = Told(dump.source, dump.split, dump.step, dump.step_kind)
-    return artifact_dumps.told(dump, what) if artifact_dumps.is_one(dump) else what
+    return artifact_dumps.told(dump, Told(dump.source, dump.split, dump.step, dump.step_kind))
 
 
 @contextmanager

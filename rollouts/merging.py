@@ -1,9 +1,10 @@
 """The rows of one step out of its dumps: samples that several dumps tell of become one.
 
 Dumps that hold text come first, by arrival: the oldest to tell of a sample owns its row, the others are Sightings and
-fill in what it lacks. Then the batches that trainers keep to load again, which hold tokens: their rows join the samples
-of the others, by trajectory and turn where both say them, else by prompt and response. They never add samples to a step
-that others tell of, so that what can't be joined does not count twice; a step that only they tell of is theirs.
+fill in what it lacks. Then those that hold tokens, such as the batches that trainers keep to load again: their rows
+join the samples of the others, by trajectory and turn where both say them, else by prompt and response. They never add
+samples to a step that others tell of, so that what can't be joined does not count twice; a step that only they tell of
+is theirs.
 
 What a sample is only beside the others of its step (a duplicate, cut, the last of its trajectory) is said of the whole
 step, whichever dumps they came in.
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rollouts.facets import Seen, settled
+from rollouts.formats import TEXTLESS
 from rollouts.models import Dump, Sighting
 from rollouts.rows import AT, Place, Row, Slim, Trait, filled
 
@@ -44,8 +46,8 @@ def merge(step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: Slims)
 
 
 def parted(versions: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
-    """Those with text, and those made of artifacts."""
-    joining = [version for version in versions if version.source.startswith(ARTIFACT)]
+    """Those with text, and those made of artifacts or that hold only tokens."""
+    joining = [one for one in versions if one.source.startswith(ARTIFACT) or one.format in TEXTLESS]
     return [version for version in versions if version not in joining], joining
 
 

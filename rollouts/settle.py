@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from rollouts import bodies, parquet
 from rollouts.errors import StorageUnavailable
+from rollouts.formats import ADDING
 from rollouts.merging import ARTIFACT, merge
 from rollouts.models import Dump, Sample, Sighting, Step
 from rollouts.rows import Row, Slim, insert
@@ -76,7 +77,9 @@ def current(versions: Sequence[Dump]) -> list[Dump]:
 
 def name_of(version: Dump) -> str:
     """What the newest of is live: the source. A file of a step that a trainer dumped again is another artifact, whose
-    key is in its source; only its path stays."""
+    key is in its source; only its path stays. Where versions add up, each is the newest of its own."""
+    if version.format in ADDING:
+        return f"{version.source}#{version.sha256}"
     head, _, path = version.source.partition("/")
     return f"{ARTIFACT}/{path}" if head.startswith(ARTIFACT) else version.source
 

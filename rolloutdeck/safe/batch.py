@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rolloutdeck.safe import fields
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Field
-from rolloutdeck.safe.layouts import Contents, contents
+from rolloutdeck.safe.layouts import Contents, contents, of_rollout
 from rolloutdeck.safe.plain import MAX_VALUES, Walk, column, plain
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.tokens import Tokens, tokens
@@ -32,6 +32,13 @@ def open_batch(path: str | os.PathLike[str]) -> Iterator[Batch]:
     anything else. The batch reads from the file until the block ends."""
     with Source.open(path) as source:
         yield Batch(contents(source))
+
+
+@contextmanager
+def open_rollout(path: str | os.PathLike[str]) -> Iterator[Batch]:
+    """A DataProto that ROLL pickled, as `open_batch`; its tensors have names of their own, see `Batch.numbers`."""
+    with Source.open(path) as source:
+        yield Batch(of_rollout(source))
 
 
 class Columns(Mapping[str, list[Any]]):
@@ -107,13 +114,15 @@ class Batch:
         """Raises IndexError, and Refused when the dump holds no tokens."""
         self._checked(row)
         responses = self._found.cells.get("responses")
-        return tokens(lambda name: self._numbers(name, row), padded=isinstance(responses, fields.Block))
+        return tokens(lambda name: self.numbers(name, row), padded=isinstance(responses, fields.Block))
 
-    def _numbers(self, name: str, row: int) -> list[Any] | None:
+    def numbers(self, name: str, row: int) -> list[Any] | None:
+        """A field's row as plain numbers, padding and all; None where there is no such field. Raises IndexError, and
+        Refused for a row that is too long."""
         cells = self._found.cells.get(name)
         if cells is None:
             return None
-        data, shape = cells.row(row)
+        data, shape = cells.row(self._checked(row))
         if math.prod(shape) > MAX_TOKENS:
             raise Refused(f"a row of {math.prod(shape):,} tokens; at most {MAX_TOKENS:,} are read")
         return fields.numbers(cells.dtype, data)

@@ -20,12 +20,14 @@ from rolloutdeck.safe.plain import plain
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import (
     Array,
+    Buffer,
     Consolidated,
     Data,
     Datum,
     Nested,
     Piece,
     Proto,
+    Rollout,
     Tensor,
     Tree,
     Unreadable,
@@ -56,11 +58,26 @@ class Contents:
 
 def contents(source: Source) -> Contents:
     """Raises Refused when it is none of the layouts, or contradicts itself."""
-    found = _of_archive(source) if is_zip(source) else of_proto(proto(source))
+    return agreed(_of_archive(source) if is_zip(source) else of_proto(proto(source)))
+
+
+def agreed(found: Contents) -> Contents:
+    """Raises Refused for tensors of another number of rows than the batch."""
     for name, cells in found.cells.items():
         if cells.field.shape[0] != found.rows:
             raise Refused(f"the tensor {name!r:.60} has {cells.field.shape[0]:,} rows of {found.rows:,}")
     return found
+
+
+def of_rollout(source: Source) -> Contents:
+    """A DataProto of ROLL: verl's, with the tensors' bytes in a BytesIO, and room for a batch that lies elsewhere."""
+    value = machine.load(source)
+    if not isinstance(value, Rollout) or value.state is None:
+        raise Refused(f"it holds {_what(value)}, not ROLL's DataProto")
+    tensors, columns, elsewhere, meta = value.state
+    if elsewhere is not None or not isinstance(tensors, Buffer | None):
+        raise Refused("a DataProto whose tensors are not in it")
+    return agreed(of_proto(Proto(value.name, (tensors and tensors.data, columns, meta))))
 
 
 def proto(source: Source) -> Proto:

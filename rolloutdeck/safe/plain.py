@@ -12,6 +12,7 @@ from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import block, numbers
 from rolloutdeck.safe.standins import (
     Array,
+    Buffer,
     Consolidated,
     Data,
     Datum,
@@ -20,6 +21,7 @@ from rolloutdeck.safe.standins import (
     Nested,
     Piece,
     Proto,
+    Rollout,
     Scalar,
     Size,
     Stack,
@@ -184,5 +186,5 @@ MAKE: dict[type, Callable[[Walk, Any, int], Any]] = {
     Datum: Walk.datum,
     Piece: Walk.bytes_in_file,
     Name: Walk.name,
-    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype), Walk.other),
+    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype, Buffer, Rollout), Walk.other),
 }

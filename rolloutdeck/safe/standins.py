@@ -255,6 +255,31 @@ class Proto:
         self.state = state
 
 
+@dataclass(slots=True)
+class Buffer:
+    """An `_io.BytesIO`: its bytes."""
+
+    data: Data = b""
+
+    def build(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) != 3 or not isinstance(state[0], bytes | Piece):
+            raise Refused("a BytesIO with a state that Python does not write")
+        self.data = state[0]
+
+
+@dataclass(slots=True)
+class Rollout:
+    """ROLL's DataProto: (tensors as bytes, non-tensor columns, a batch that lies elsewhere, meta_info)."""
+
+    name: Name
+    state: tuple[Any, ...] | None = None
+
+    def build(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) != 4:
+            raise Refused("a DataProto with a state that ROLL does not write")
+        self.state = state
+
+
 STORAGES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",

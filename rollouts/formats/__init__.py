@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import native, verl_jsonl, verl_metrics, verl_skip
+from rollouts.formats import (
+    native,
+    roll_jsonl,
+    roll_mock,
+    slime_rollout,
+    slime_train,
+    trl_completions,
+    verl_jsonl,
+    verl_metrics,
+    verl_skip,
+)
 from rollouts.formats.base import Format, Told
 
-__all__ = ["FORMATS", "HEAD_BYTES", "Format", "Told", "of_file", "pick"]
+__all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
-FORMATS: tuple[Format, ...] = (verl_metrics, verl_jsonl, native, *verl_skip.FORMATS)
+FORMATS: tuple[Format, ...] = (
+    verl_metrics, roll_jsonl, verl_jsonl, native, trl_completions, slime_train, slime_rollout, roll_mock,
+    *verl_skip.FORMATS,
+)  # fmt: skip
+# Their trainer overwrites a file with other rows of the same step: its versions add up.
+ADDING = frozenset((trl_completions.name, roll_jsonl.name))
+# They hold tokens and no text, and join the samples that others tell of.
+TEXTLESS = frozenset((slime_train.name, roll_mock.name, *(form.name for form in verl_skip.FORMATS)))
 HEAD_BYTES = 64 << 10  # what `sniff` sees
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -32,6 +31,7 @@ from rolloutdeck.safe.tokens import Tokens
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.values import ids, mask, plain, reals
 from rollouts.formats.verl_jsonl import place
 from rollouts.records import LeftOut, Record
 
@@ -44,7 +44,6 @@ TOLD = frozenset(
      "interaction_kwargs", "rollout_reward_scores", "mm_processor_kwargs", "mm_processor_output", "extras",
      "request_id", "agent_name")
 )  # fmt: skip
-TEXT_DEPTH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +175,6 @@ def keep_tokens(made: Record, tokens: Tokens) -> None:
         made.score = number(sum(tokens.rm_scores))
 
 
-def mask(values: list[int]) -> list[int]:
-    return values if set(values) <= {0, 1} else [int(bool(one)) for one in values]
-
-
-def reals(values: list[float]) -> list[float | None]:
-    """NaN and infinity are missing."""
-    return list(values) if all(map(isfinite, values)) else [number(one) for one in values]
-
-
-def ids(tokens: list[int]) -> list[int]:
-    """Raises UnreadableDump for what no vocabulary has."""
-    if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
-        raise UnreadableDump("The batch holds token ids that are none: below zero, or above two thousand millions.")
-    return tokens
-
-
 def keep_rewards(made: Record, extra: dict[Any, Any]) -> None:
     """Numbers are parts of the reward; an answer that was parsed out of the text is kept as it is."""
     for key, value in extra.items():
@@ -205,20 +188,3 @@ def said(values: dict[Any, Any]) -> dict[str, Any]:
     """What a person may want of a row's own values: those that the record has not, and not the empty ones."""
     found = {str(key): plain(value) for key, value in values.items() if key not in TOLD}
     return {key: value for key, value in found.items() if value not in (None, [], {}, "")}
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """JSON of a value as it was read; what could not be read is named."""
-    if depth > TEXT_DEPTH:
-        return "…"
-    if isinstance(value, float):
-        return number(value)
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return value if integer(value) is not None else str(value)
-    if isinstance(value, dict):
-        return {str(key): plain(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(inner, depth + 1) for inner in value]
-    return f"<{value}>" if not isinstance(value, (bytes, bytearray)) else f"<{len(value):,} bytes>"

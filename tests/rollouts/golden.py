@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+
 from rollouts.formats import Told, pick
 from rollouts.records import LeftOut, Point, Problem, Record
 
-DUMPS = Path(__file__).parents[1] / "data" / "verl_jsonl"
+DUMPS = Path(__file__).parents[1] / "data"
+REAL = (
+    "verl_jsonl/**/*.jsonl", "trl/**/*.parquet", "slime/**/*.pt", "roll/**/*.jsonl", "roll/**/*.pkl",
+)  # fmt: skip
 WHOLE = (0, 1, -1)  # records that are kept whole
 
 
 def files() -> list[Path]:
-    return sorted(DUMPS.rglob("*.jsonl"))
+    return sorted(path for pattern in REAL for path in DUMPS.glob(pattern))
 
 
 def expected(path: Path) -> Path:
@@ -28,7 +34,8 @@ def reading(path: Path) -> dict[str, Any]:
     """Counts of a real dump and a few of its records, as its format module reads it."""
     body = path.read_bytes()
     step = int(path.stem) if path.stem.isdigit() else None
-    told = Told(path.name, "eval" if path.parent.name == "val" else "train", step)
+    is_eval = path.parent.name == "val" or path.name.startswith("eval_")
+    told = Told(path.name, "eval" if is_eval else "train", step, path=path)
     form = pick(path.name, body[:65536])
     items = list(form.read(io.BytesIO(body), told))
     things = [item for item in items if isinstance(item, (Record, Point))]
@@ -47,8 +54,15 @@ def reading(path: Path) -> dict[str, Any]:
 
 def filled(thing: Record | Point) -> dict[str, Any]:
     """Without what says nothing; `textless` says something where it is true."""
-    kept = {key: value for key, value in asdict(thing).items() if value not in (None, {}, [])}
+    kept = {key: short(value) for key, value in asdict(thing).items() if value not in (None, {}, [])}
     return {key: value for key, value in kept.items() if key != "textless" or value}
+
+
+def short(value: Any) -> Any:
+    """A long list of numbers by its ends and how many there are between them."""
+    if not isinstance(value, list) or len(value) <= 16 or not all(isinstance(one, (int, float)) for one in value):
+        return value
+    return [*value[:4], f"… {len(value) - 8} …", *value[-4:]]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""A dump whose format is read by position, not from its beginning to its end, as a file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from rollouts import storage
+from rollouts.formats.base import Told
+
+CHUNK = 1 << 20
+
+
+@contextmanager
+def at_hand(stream: BinaryIO, told: Told) -> Iterator[Path]:
+    """The file itself where it lies plain, else a copy on the data volume that is gone after the block. Raises OSError;
+    what a killed worker leaves there the sweep removes."""
+    if told.path:
+        yield told.path
+        return
+    path = storage.incoming()
+    try:
+        with path.open("wb") as copy:
+            shutil.copyfileobj(stream, copy, CHUNK)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,166 @@
+"""ROLL's rollouts, `rollout_dump_data.step_{step}.jsonl`: one line, an object of columns, a list per column.
+
+| RLVR                      | agentic                                   | becomes                              |
+|---------------------------|-------------------------------------------|--------------------------------------|
+| prompt, messages (JSON)   | messages (JSON) up to the first answer    | prompt                               |
+| responses                 | messages from the first answer on         | response                             |
+| scores                    | trajectory_data: reward_info              | score                                |
+| domain and id             | trajectory_data: env_info.group_id        | group                                |
+|                           | trajectory_data: trajectory_id            | trajectory                           |
+| ground_truth, source      | trajectory_data: env_info.tag, or exp_name| ground truth, data source            |
+|                           | trajectory_data: stop_reason, truncated   | finish reason, truncated             |
+
+Other columns, `trajectory_data` as a whole too, are kept. The n responses to a prompt stand in a row; the n-th row of a
+group is its n-th in `roll_mock` too, which is how the two join. Train and validation of an agentic step have one file
+name and may overwrite each other: its versions add up (`formats.ADDING`), and `env_info.mode` says which is which.
+Source: `write_to_json_process` in roll/pipeline/rlvr/utils.py, `dump_rollout_trajectories` in roll/pipeline/agentic/
+utils.py and the agent-native environment manager of ROLL 8eb27cc2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Literal
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats import native
+from rollouts.formats.base import Told
+from rollouts.formats.jsonl import chat_text, integer, number, parse_slowly, prompt_of, response_of, rows, told_text
+from rollouts.formats.values import plain
+from rollouts.records import Problem, Record
+
+name = "roll-jsonl"
+arrives: Literal["whole", "append"] = "whole"
+
+FILE = re.compile(r"(?:.*/)?rollout_dump_data\.step_\d+\.jsonl\Z", re.DOTALL)
+COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
+ANSWERS = re.compile(rb'"(?:responses|trajectory_data)"\s*:\s*\[')
+RLVR = frozenset(("prompt", "messages", "responses", "scores", "id", "ground_truth", "source", "global_step"))
+AGENTIC = frozenset(("messages", "tools", "global_step"))
+
+Row = dict[str, Any]
+
+
+def sniff(filename: str, head: bytes) -> bool:
+    return bool(COLUMNS.match(head)) and (bool(FILE.match(filename)) or bool(ANSWERS.search(head)))
+
+
+def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+    """Records in the order of the rows. Raises UnreadableDump when no line holds columns with answers."""
+    places, found = Places(), False
+    for line in rows(stream):
+        if isinstance(line, Problem):
+            yield line
+            continue
+        columns = {key: value for key, value in line[1].items() if isinstance(value, list)}
+        if not {"responses", "trajectory_data"} & set(columns):
+            yield Problem(line[0], "has no column `responses` or `trajectory_data`")
+            continue
+        found = True
+        yield from records(columns, told, places)
+    if not found:
+        raise UnreadableDump("No line of it holds a column `responses` or `trajectory_data`.")
+
+
+def records(columns: dict[str, list[Any]], told: Told, places: Places) -> Iterator[Record | Problem]:
+    count = len(columns.get("responses", columns.get("trajectory_data", ())))
+    for key in [key for key, values in columns.items() if len(values) != count]:
+        told_of = len(columns.pop(key))
+        yield Problem(1, f"its column `{key}` has {told_of:,} values, not {count:,}; it is left out", kept=True)
+    for at in range(count):
+        row = {key: values[at] for key, values in columns.items()}
+        try:
+            made = agentic(row) if "trajectory_data" in row else rlvr(row, places)
+        except ValueError as error:
+            yield Problem(at + 1, f"row {at + 1}: {error}")
+            continue
+        if (step := integer(row.get("global_step"))) != told.step:
+            made.extras["step"] = step
+        yield made
+
+
+def rlvr(row: Row, places: Places) -> Record:
+    """Raises ValueError when prompt or response is no text."""
+    spoken = unpacked(row.get("messages"))
+    prompt, messages = prompt_of(spoken if row.get("prompt") is None else row["prompt"])
+    made = Record(prompt, response_of(row["responses"]), messages or native.messages(spoken))
+    made.score = number(row.get("scores"))
+    made.group, made.index, made.trajectory = places.place(row.get("domain"), row.get("id"))
+    made.ground_truth = told_text(row.get("ground_truth"))
+    made.data_source = native.label(row.get("source"))
+    made.extras |= kept(row, RLVR)
+    return made
+
+
+def agentic(row: Row) -> Record:
+    """Raises ValueError when the messages are none."""
+    spoken = unpacked(row.get("messages"))
+    if not isinstance(spoken, list) or chat_text(spoken) is None:
+        raise ValueError("its `messages` are no list of messages")
+    first = next((at for at, turn in enumerate(spoken) if turn["role"] == "assistant"), len(spoken))
+    prompt, asked = prompt_of(spoken[:first])
+    made = Record(prompt, said(spoken[first:]), asked)
+    made.tools = native.sequence(unpacked(row.get("tools"))) or None
+    made.extras |= kept(row, AGENTIC)
+    data = made.extras.get("trajectory_data")
+    keep_trajectory(made, data if isinstance(data, dict) else {})
+    made.data_source = made.data_source or native.label(row.get("exp_name"))
+    return made
+
+
+def said(turns: list[Any]) -> str:
+    """The answers and what came between them, as they read after a prompt that ends with the assistant's name."""
+    text = response_of(turns) if turns else ""
+    return text.removeprefix("assistant\n") if len(turns) > 1 else text
+
+
+def keep_trajectory(made: Record, data: Row) -> None:
+    """What `trajectory_data` says in words of ours; all of it stays in the extras."""
+    env, reward, failure = part(data, "env_info"), part(data, "reward_info"), part(data, "failure_info")
+    made.trajectory = native.label(data.get("trajectory_id"))
+    made.group = native.label(env.get("group_id"))
+    made.data_source = native.label(env.get("tag"))
+    made.score = number(reward.get("episode_reward"))
+    made.finish_reason = native.label(failure.get("stop_reason", data.get("finish_reason")))
+    made.truncated = native.truth(part(data, "length_info").get("truncated"))
+    if mode := native.label(env.get("mode")):
+        made.extras["mode"] = mode
+
+
+def part(data: Row, key: str) -> Row:
+    found = data.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def kept(row: Row, told: frozenset[str]) -> dict[str, Any]:
+    """The other columns that hold something; JSON that was written as text is unpacked."""
+    found = {key: plain(unpacked(value)) for key, value in row.items() if key not in told}
+    return {key: value for key, value in found.items() if value not in (None, "", [], {})}
+
+
+def unpacked(value: Any) -> Any:
+    """Objects and lists that were written as JSON texts."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return value
+    try:
+        return parse_slowly(value.encode("utf-8", "surrogatepass"))[0]
+    except ValueError:
+        return value
+
+
+class Places:
+    """Group, place in it and trajectory of each row. Every domain counts its prompts by itself."""
+
+    def __init__(self) -> None:
+        self.sizes: Counter[str] = Counter()
+
+    def place(self, domain: Any, prompt: Any) -> tuple[str | None, int | None, str | None]:
+        """Without an id the group stays open: equal prompts make one."""
+        number, area = native.label(prompt), native.label(domain)
+        if number is None:
+            return None, None, None
+        group = f"{area}_{number}" if area else number
+        self.sizes[group] += 1
+        return group, self.sizes[group] - 1, f"{group}_{self.sizes[group] - 1}"

@@ -1,0 +1,211 @@
+"""slime's rollouts, `{rollout_id}.pt` and, of an eval, `eval_{rollout_id}.pt`: a `torch.save` of {"rollout_id": step,
+"samples": [Sample.to_dict()]}, written by `--save-debug-rollout-data` and `--dump-details`.
+
+| in a sample                           | becomes                                                                    |
+|---------------------------------------|----------------------------------------------------------------------------|
+| prompt (text or messages), response   | as recorded, special tokens and all                                        |
+| tokens, response_length               | prompt and response ids                                                    |
+| loss_mask, rollout_log_probs          | response mask, log-probs                                                   |
+| reward                                | score; of a dict its `score`, else `reward`, else its only number, and the |
+|                                       | others parts of the reward: which one `--reward-key` means is not in it    |
+| group_index                           | group. An eval flattens its data sets, each of which counts from 0, so     |
+|                                       | the same number with another prompt is another group                       |
+| index, rollout_id                     | trajectory: one execution that was cut into several samples has one        |
+|                                       | `rollout_id`, which is not the step, and its samples are turns             |
+| label, status, weight_versions        | ground truth, finish reason and truncated, policy version                  |
+
+All other keys that hold something are kept, those that a generate function of one's own added too. Long lists of
+numbers (experts, the teacher's log-probs) are named, not copied.
+Source: `save_debug_rollout_data` and `Sample` of slime 624b824a.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Literal
+
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.saved import Rows, open_saved
+from rollouts.errors import UnreadableDump
+from rollouts.formats import native
+from rollouts.formats.at_hand import at_hand
+from rollouts.formats.base import Told
+from rollouts.formats.jsonl import integer, is_number, number, prompt_of, response_of, told_text
+from rollouts.formats.values import brief, plain
+from rollouts.records import Problem, Record
+
+name = "slime-rollout"
+arrives: Literal["whole", "append"] = "whole"
+
+ZIP = b"PK\x03\x04"
+EVAL = re.compile(r"(?:.*/)?eval_[^/]*\Z", re.DOTALL)
+SCORES = ("score", "reward")  # of a reward dict
+SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
+# Keys that the record has in its own words.
+TOLD = frozenset(
+    ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label", "reward",
+     "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions")
+)  # fmt: skip
+
+Row = dict[Any, Any]
+
+
+def sniff(filename: str, head: bytes) -> bool:
+    start = head[:1024]
+    return start.startswith(ZIP) and b"rollout_id" in start and b"samples" in start and b"format_version" not in start
+
+
+def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+    """Records in the order of the samples. Raises UnreadableDump when it is no such file."""
+    with at_hand(stream, told) as path:
+        try:
+            with open_saved(path) as saved:
+                yield from records(saved, told)
+        except Refused as error:
+            raise UnreadableDump(f"{told.filename or 'The file'} cannot be read: {error}.") from error
+
+
+def samples_of(saved: Row, what: str) -> list[Any]:
+    """Raises UnreadableDump when there are none."""
+    samples = saved.get("samples")
+    if not isinstance(samples, list) or not samples:
+        raise UnreadableDump(f"The file holds no {what}: a list `samples` is expected.")
+    return samples
+
+
+def records(saved: Row, told: Told) -> Iterator[Record | Problem]:
+    samples, step = samples_of(saved, "rollout"), integer(plain(saved.get("rollout_id")))
+    groups, threads = Groups(), None if is_eval(told) else Threads(map(names_of, samples))
+    rows = Rows()
+    for place, sample in enumerate(samples):
+        row = rows.plain(sample)
+        if not isinstance(row, dict):
+            yield Problem(place + 1, "is no sample")
+            continue
+        try:
+            made = record(row)
+        except ValueError as error:
+            yield Problem(place + 1, str(error))
+            continue
+        made.group, made.index = groups.place(integer(row.get("group_index")), made.prompt)
+        if threads:
+            made.trajectory, made.turn = threads.place(place)
+        if step != told.step:
+            made.extras["step"] = step
+        yield made
+
+
+def is_eval(told: Told) -> bool:
+    return told.split == "eval" or bool(EVAL.match(told.filename))
+
+
+def names_of(sample: Any) -> tuple[int | None, int | None]:
+    """What `Threads` asks for: rollout_id and index."""
+    row = sample if isinstance(sample, dict) else {}
+    return integer(row.get("rollout_id")), integer(row.get("index"))
+
+
+def record(row: Row) -> Record:
+    """Raises ValueError when prompt or response is neither text nor messages."""
+    prompt, messages = prompt_of(plain(row.get("prompt")))
+    made = Record(prompt, response_of(plain(row.get("response"))), messages)
+    keep_tokens(made, row)
+    keep_reward(made, plain(row.get("reward")))
+    made.ground_truth = told_text(plain(row.get("label")))
+    made.finish_reason = native.label(row.get("status"))
+    made.truncated = None if made.finish_reason is None else made.finish_reason == "truncated"
+    if seconds := number(row.get("non_generation_time")):
+        made.timing = {"non_generation": seconds}
+    keep_versions(made, row.get("weight_versions"))
+    metadata = row.get("metadata")
+    if isinstance(metadata, dict):
+        made.data_source = next((native.label(metadata[key]) for key in SOURCES if metadata.get(key)), None)
+    made.extras |= kept(row)
+    return made
+
+
+def keep_tokens(made: Record, row: Row) -> None:
+    """Only what is as long as the response says: an array of another length would be read against the wrong tokens."""
+    tokens, length = native.ids(row.get("tokens")), integer(row.get("response_length"))
+    if tokens is None or length is None or not 0 <= length <= len(tokens):
+        return
+    made.prompt_ids, made.response_ids = tokens[: len(tokens) - length], tokens[len(tokens) - length :]
+    for ours, theirs, read_values in (
+        ("response_mask", "loss_mask", native.mask),
+        ("logprobs", "rollout_log_probs", native.reals),
+    ):
+        found = read_values(row.get(theirs))
+        if found is not None and len(found) == length:
+            setattr(made, ours, found)
+
+
+def keep_reward(made: Record, reward: Any) -> None:
+    if not isinstance(reward, dict):
+        made.score = number(reward)
+        return
+    parts = {key: number(value) for key, value in reward.items() if is_number(value)}
+    main = next((key for key in SCORES if key in parts), next(iter(parts)) if len(parts) == 1 else None)
+    made.score = parts.pop(main, None) if main else None
+    made.rewards = parts
+    made.extras |= {key: value for key, value in reward.items() if not is_number(value) and value is not None}
+
+
+def keep_versions(made: Record, versions: Any) -> None:
+    """The weights that the generation began with; all of them where they changed under way."""
+    if not isinstance(versions, list) or not versions:
+        return
+    first = versions[0]
+    made.policy_version = int(first) if isinstance(first, str) and re.fullmatch(r"\d{1,18}", first) else integer(first)
+    if len(set(map(str, versions))) > 1 or made.policy_version is None:
+        made.extras["weight_versions"] = brief(versions)
+
+
+def kept(row: Row) -> dict[str, Any]:
+    """The other keys that hold something."""
+    found = {str(key): brief(value) for key, value in row.items() if key not in TOLD}
+    return {key: value for key, value in found.items() if value not in (None, False, [], {}, "")}
+
+
+class Groups:
+    """Names of groups, and places in them."""
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        self.names: dict[int, tuple[str, str]] = {}  # number -> (its first prompt, its name)
+        self.again: Counter[int] = Counter()
+        self.sizes: Counter[str] = Counter()
+
+    def place(self, number: int | None, prompt: str) -> tuple[str | None, int | None]:
+        """Without a number the group stays open: equal prompts make one."""
+        if number is None:
+            return None, None
+        first, group = self.names.get(number, ("", ""))
+        if not group or (number != self.last and first != prompt):
+            group = f"{number}.{self.again[number]}" if self.again[number] else str(number)
+            self.again[number] += 1
+            self.names[number] = prompt, group
+        self.last = number
+        self.sizes[group] += 1
+        return group, self.sizes[group] - 1
+
+
+class Threads:
+    """Trajectories: samples that share a `rollout_id` are the turns of one, every other sample is its own, by `index`.
+
+    Of the train dump of the same rollout it says the same, so that the two join.
+    """
+
+    def __init__(self, names: Iterator[tuple[int | None, int | None]]) -> None:
+        self.names = list(names)
+        self.often = Counter(rollout for rollout, _ in self.names if rollout is not None)
+        self.turns: Counter[int] = Counter()
+
+    def place(self, at: int) -> tuple[str | None, int | None]:
+        """Trajectory and turn of the sample at this place; to be asked in order."""
+        rollout, index = self.names[at]
+        if rollout is not None and self.often[rollout] > 1:
+            self.turns[rollout] += 1
+            return str(rollout), self.turns[rollout] - 1
+        return None if index is None else str(index), None

@@ -1,0 +1,159 @@
+"""TRL's completions, `completions_{step:05d}.parquet`: what GRPOTrainer writes at each log with `log_completions`.
+
+Columns, in this order: step, prompt, completion, a double per reward function (NaN where it gave None), what
+`log_extra` was given (by name), advantage. Until 1.14 prompt and completion are text, since 1.15 lists of messages
+where the data set is conversational.
+
+- The weights of the reward functions are not in it, and a number that `log_extra` was given looks like one of them. The
+  score is the sum of the doubles, as with TRL's default weights, in a file whose advantages it can explain: of two
+  responses to a prompt the one with more has no smaller advantage. Else there is none.
+- An eval of the same step overwrites the file, which then holds its rows, or both; no column tells which. So the
+  versions of a file add up instead of taking each other's place (`formats.ADDING`), and all are of one split.
+- With `steps_per_generation` or `num_iterations` above 1 the same rows stand in the files of several steps. They are
+  samples of each: the trainer learned from them at each.
+
+Source: `GRPOTrainer.log` of TRL 1.16.0 and 1.9.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rolloutdeck import wire
+from rollouts.errors import UnreadableDump
+from rollouts.formats.at_hand import at_hand
+from rollouts.formats.base import Told
+from rollouts.formats.jsonl import integer, number, prompt_of, response_of, told_text
+from rollouts.formats.values import plain
+from rollouts.records import Problem, Record
+
+name = "trl-completions"
+arrives: Literal["whole", "append"] = "whole"
+
+MAGIC = b"PAR1"
+FILE = re.compile(r"(?:.*/)?completions_\d+\.parquet\Z", re.DOTALL)
+KNOWN = ("step", "prompt", "completion", "advantage")
+AT_ONCE = 64  # rows in memory
+MOST_ROWS = 1 << 22
+SAME = 1e-6  # advantages this near are equal: TRL counts them in float32
+
+Row = dict[str, Any]
+
+
+def sniff(filename: str, head: bytes) -> bool:
+    return head.startswith(MAGIC) and bool(FILE.match(filename))
+
+
+def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+    """Records in the order of the rows. Raises UnreadableDump when it is no Parquet file of completions."""
+    with at_hand(stream, told) as path:
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from records(file, told)
+        except (pa.ArrowException, OSError) as error:
+            raise UnreadableDump(f"It is no Parquet file that can be read: {first_line(error)}.") from error
+
+
+def first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")[:200] or type(error).__name__
+
+
+def records(file: pq.ParquetFile, told: Told) -> Iterator[Record | Problem]:
+    schema, count = file.schema_arrow, file.metadata.num_rows
+    if not {"prompt", "completion"} <= set(schema.names) or len(set(schema.names)) != len(schema.names):
+        raise UnreadableDump("The Parquet file holds no completions: it has no columns `prompt` and `completion`.")
+    if count > MOST_ROWS:
+        raise UnreadableDump(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
+    if not count:
+        raise UnreadableDump("The Parquet file has no rows.")
+    parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN]
+    scored = bool(parts) and explains(file, parts)
+    for line, row in enumerate(rows(file), 1):
+        try:
+            yield record(row, told, parts, scored)
+        except ValueError as error:
+            yield Problem(line, str(error))
+
+
+def rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """Raises UnreadableDump where a few bytes unfold to more than a dump may have."""
+    unfolded = 0
+    for batch in file.iter_batches(batch_size=AT_ONCE, columns=columns):
+        unfolded += batch.nbytes
+        if unfolded > wire.MAX_DUMP_BYTES:
+            raise UnreadableDump(f"The Parquet file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+        columns_of = {field.name: values(column) for field, column in zip(batch.schema, batch.columns, strict=True)}
+        yield from (dict(zip(columns_of, row, strict=True)) for row in zip(*columns_of.values(), strict=True))
+
+
+def values(column: pa.Array) -> list[Any]:
+    """As Python values; text that is not UTF-8 with U+FFFD."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return [None] * len(column)
+        found = column.cast(pa.large_binary()).to_pylist()
+        return [value if value is None else value.decode("utf-8", "replace") for value in found]
+
+
+def record(row: Row, told: Told, parts: Sequence[str], scored: bool) -> Record:
+    """Raises ValueError when its prompt or completion is neither text nor messages."""
+    prompt, asked = prompt_of(spoken(row["prompt"]))
+    made = Record(prompt, response_of(spoken(row["completion"])), asked)
+    made.rewards = {part: number(row[part]) for part in parts}
+    made.score = sum_of(made.rewards) if scored else None
+    advantage = number(row.get("advantage"))
+    made.advantages = None if advantage is None else [advantage]
+    if row.get("step") != told.step:
+        made.extras["step"] = integer(row.get("step"))
+    for key, value in row.items():
+        if key in parts or key in KNOWN or value is None:
+            continue
+        if key == "ground_truth":
+            made.ground_truth = told_text(plain(value))
+        else:
+            made.extras[key] = plain(value)
+    return made
+
+
+def spoken(value: Any) -> Any:
+    """A message list without the keys that Parquet gives a message because another one has them."""
+    if not isinstance(value, list):
+        return value
+    kept = [{key: one for key, one in turn.items() if one is not None} for turn in value if isinstance(turn, dict)]
+    return plain(kept) if len(kept) == len(value) else value
+
+
+def sum_of(rewards: dict[str, float | None]) -> float | None:
+    """What TRL sums; None where no function gave a number."""
+    known = [value for value in rewards.values() if value is not None]
+    return sum(known) if known else None
+
+
+def explains(file: pq.ParquetFile, parts: Sequence[str]) -> bool:
+    """Whether the sum of the doubles is what the advantages were made of, as far as their order tells."""
+    if "advantage" not in file.schema_arrow.names:
+        return True
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for row in rows(file, ["prompt", "advantage", *parts]):
+        score, advantage = sum_of({part: number(row[part]) for part in parts}), number(row["advantage"])
+        if score is not None and advantage is not None:
+            groups.setdefault(repr(row["prompt"]), []).append((score, advantage))
+    return all(in_order(sorted(group)) for group in groups.values())
+
+
+def in_order(group: Sequence[tuple[float, float]]) -> bool:
+    """Pairs of score and advantage, by score: advantages never fall, and differ where the scores do."""
+    for (less, below), (more, above) in pairwise(group):
+        if above < below - SAME or (more - less > SAME and abs(above - below) <= SAME):
+            return False
+        if more - less <= SAME and abs(above - below) > max(SAME, 1e-3 * abs(above)):
+            return False
+    return True

@@ -1,0 +1,58 @@
+"""Values as the safe readers and Parquet give them, as a record holds them."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats.jsonl import integer, number
+
+TEXT_DEPTH = 20
+MOST_SHOWN = 1024
+
+
+def mask(values: list[int]) -> list[int]:
+    return values if set(values) <= {0, 1} else [int(bool(one)) for one in values]
+
+
+def reals(values: list[float]) -> list[float | None]:
+    """NaN and infinity are missing."""
+    return list(values) if all(map(isfinite, values)) else [number(one) for one in values]
+
+
+def ids(tokens: list[int]) -> list[int]:
+    """Raises UnreadableDump for what no vocabulary has."""
+    if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
+        raise UnreadableDump("The batch holds token ids that are none: below zero, or above two thousand millions.")
+    return tokens
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """JSON of a value as it was read; what could not be read is named."""
+    if depth > TEXT_DEPTH:
+        return "…"
+    if isinstance(value, float):
+        return number(value)
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return value if integer(value) is not None else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(inner, depth + 1) for inner in value]
+    return f"<{value}>" if not isinstance(value, (bytes, bytearray)) else f"<{len(value):,} bytes>"
+
+
+def brief(value: Any) -> Any:
+    """JSON of a value; of a list of more numbers than anybody reads only how many there are."""
+    count = size(value)
+    return plain(value) if count <= MOST_SHOWN else f"<{count:,} values>"
+
+
+def size(value: Any) -> int:
+    """How many values a list of lists has; 0 for anything else."""
+    if not isinstance(value, (list, tuple)):
+        return 0
+    return sum(max(1, size(inner)) for inner in value)

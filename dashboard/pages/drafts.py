@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts.models import Revision
@@ -102,9 +103,9 @@ class Draft:
         found: list[str] = []
         taken: set[int] = set()
         for step in (line.step for line in self.lines):
-            found.append("needs the number of a step" if step is None else "")
+            found.append(_("needs the number of a step") if step is None else "")
             if step in taken:
-                found[-1] = f"step {step} has a pin already"
+                found[-1] = _("step {step} has a pin already").format(step=step)
             taken.update(() if step is None else (step,))
         return found
 
@@ -132,22 +133,29 @@ def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
     """What `after` says otherwise, a sentence each. `names` is by pin."""
     said = []
     if before.action != after.action:
-        said.append(f"action {before.action} → {after.action}")
+        said.append(_("action {before} → {after}").format(before=before.action, after=after.action))
     if before.on_mismatch != after.on_mismatch:
-        said.append(f"when a pin does not fit: {before.on_mismatch} → {after.on_mismatch}")
+        told = _("when a pin does not fit: {before} → {after}")
+        said.append(told.format(before=before.on_mismatch, after=after.on_mismatch))
     if before.exclude_flagged != after.exclude_flagged:
         said.append(
-            "prompts with a flagged sample are left out" if after.exclude_flagged else "flagged samples are replayed"
+            _("prompts with a flagged sample are left out")
+            if after.exclude_flagged
+            else _("flagged samples are replayed")
         )
     old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
     for step in sorted({*old, *new}):
         if old.get(step) == new.get(step):
             continue
         if step not in old:
-            said.append(f"step {step} now replays {names.get(new[step], 'a pin')}")
+            said.append(_("step {step} now replays {pin}").format(step=step, pin=named(names, new[step])))
         elif step not in new:
-            said.append(f"step {step} no longer replays {names.get(old[step], 'a pin')}")
+            said.append(_("step {step} no longer replays {pin}").format(step=step, pin=named(names, old[step])))
         else:
-            was, now = (names.get(side[step], "a pin") for side in (old, new))
-            said.append(f"step {step} replays {now} instead of {was}")
+            was, now = (named(names, side[step]) for side in (old, new))
+            said.append(_("step {step} replays {now} instead of {was}").format(step=step, now=now, was=was))
     return said
+
+
+def named(names: dict[int, str], pin: int) -> str:
+    return names.get(pin) or _("a pin")

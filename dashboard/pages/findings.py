@@ -9,6 +9,7 @@ from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import slugify
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import access
@@ -61,7 +62,7 @@ def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
     """Raises Http404, and PermissionDenied below `role`."""
     row: Finding | None = visible(request).filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
-        raise Http404("There is no such finding that you may see.")
+        raise Http404(_("There is no such finding that you may see."))
     access.require_role(request, row.project, role)
     return row
 
@@ -100,7 +101,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
             return said.refused(request, error, "finding", row.pk)
         shown = {**context(request, finding_of(request, pk)), "draft": told, "problem": str(error)}
         return render(request, "findings/finding.html", shown, status=400)
-    return said.done(request, "The finding is saved.", "finding", row.pk)
+    return said.done(request, _("The finding is saved."), "finding", row.pk)
 
 
 @login_required
@@ -110,9 +111,9 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_of(request, pk, "annotator")
     if request.POST.get("restore"):
         findings.restore(row, opened.person(request))
-        return said.done(request, "The finding is back.", "finding", row.pk)
+        return said.done(request, _("The finding is back."), "finding", row.pk)
     findings.remove(row, opened.person(request))
-    return said.done(request, f"“{row.title}” is removed; its page can restore it.", "findings")
+    return said.done(request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings")
 
 
 @login_required
@@ -122,7 +123,7 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
     rows = Exhibit.objects.filter(finding__in=visible(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
-        raise Http404("There is no such exhibit that you may see.")
+        raise Http404(_("There is no such exhibit that you may see."))
     access.require_role(request, row.finding.project, "annotator")
     wanted = request.POST.get("do")
     try:
@@ -138,7 +139,7 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
         spoken = {"pk": row.pk, "words": request.POST.get("words", ""), "problem": str(error)}
         shown = {**context(request, finding_of(request, row.finding_id)), "spoken": spoken}
         return render(request, "findings/finding.html", shown, status=400)
-    return said.done(request, "Saved.", "finding", row.finding_id)
+    return said.done(request, _("Saved."), "finding", row.finding_id)
 
 
 @login_required

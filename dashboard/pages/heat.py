@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import strip
 from dashboard.pages.ask import clean
@@ -22,11 +24,17 @@ from rollouts.models import Run, Sample
 ROWS = 40
 LONGEST = 160
 SAID = {
-    "all": "all",
-    "never": "never solved",
-    "regressed": "regressed",
-    "mixed": "learned or unsteady",
-    "always": "always solved",
+    "all": N_("all"),
+    "never": N_("never solved"),
+    "regressed": N_("regressed"),
+    "mixed": N_("learned or unsteady"),
+    "always": N_("always solved"),
+}
+ORDERED = {
+    "hardest": N_("hardest"),
+    "easiest": N_("easiest"),
+    "regressed": N_("regressed"),
+    "first solved": N_("first solved"),
 }
 
 
@@ -61,8 +69,10 @@ def shown(request: HttpRequest, run: Run) -> dict[str, Any]:
         "heat": found,
         "heat_split": split,
         "heat_rows": rows(run, split, found, lines[start : start + ROWS]),
-        "heat_kinds": [(SAID[kind], count, link.to(only=kind), kind == only) for kind, count in found.counts().items()],
-        "heat_orders": [(one, link.to(order=one), one == order) for one in ORDERS],
+        "heat_kinds": [
+            (_(SAID[kind]), count, link.to(only=kind), kind == only) for kind, count in found.counts().items()
+        ],
+        "heat_orders": [(_(ORDERED[one]), link.to(order=one), one == order) for one in ORDERS],
         "heat_splits": [(one, link.to(split=one, only="all"), one == split) for one in splits],
         "heat_before": link.to(start=max(0, start - ROWS)) if start else "",
         "heat_after": link.to(start=start + ROWS) if start + ROWS < len(lines) else "",
@@ -104,7 +114,8 @@ def cell(run: Run, split: str, found: Heat, line: Line, at: int) -> Cell | None:
     step = found.steps[at]
     query = urlencode({"split": split, "q": f"prompt:{line.key}"}, safe=":")
     text = num(round(value, 2), 0 if value in (0, 1) else 2).replace("-", "−").removeprefix("0")
-    said = f"step {step}: {num(value)} {'correct' if found.judged else 'mean score'}"
+    said = _("step {step}: {value} correct") if found.judged else _("step {step}: {value} mean score")
+    said = said.format(step=step, value=num(value))
     return Cell(grade(value), text or "0", f"{reverse('step', args=[run.uid, step])}?{query}", said)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from dashboard.pages import cells
 from dashboard.pages.cells import Cell, Track
 from dashboard.pages.drafts import Draft
@@ -29,8 +31,10 @@ class Outcome:
     @property
     def said(self) -> str:
         """For those who do not see the strip."""
-        refused = f", would refuse {self.refuses}" if self.refuses else ""
-        return f"replays {self.replays} steps, generates {self.generates}{refused}"
+        said = _("The run replays {replays} steps, generates {generates}.")
+        if self.refuses:
+            said = _("The run replays {replays} steps, generates {generates}, would refuse {refuses}.")
+        return said.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
 
 
 def outcome(draft: Draft, steps: int, names: Mapping[int, str], refused: Mapping[int, str]) -> Outcome:
@@ -53,13 +57,17 @@ def cell(
     on_mismatch: str,
 ) -> Cell:
     if target is None:
-        return Cell(step, step, "none", f"step {step}: generates and records")
+        return Cell(step, step, "none", _("step {step}: generates and records").format(step=step))
     pin = pins[target]
-    place = "" if target == step else f", the pin of step {target}"
-    title = f"step {step}: replays {names.get(pin, 'a pin')}{place}"
+    told = _("step {step}: replays {pin}")
+    if target != step:
+        told = _("step {step}: replays {pin}, the pin of step {target}")
+    title = told.format(step=step, pin=names.get(pin) or _("a pin"), target=target)
     if why := refused.get(pin):
-        then = "the run stops" if on_mismatch == "stop" else "generates instead"
-        return Cell(step, step, "refused", f"{title}: would be refused ({why}), {then}")
+        said = _("{title}: would be refused ({why}), generates instead")
+        if on_mismatch == "stop":
+            said = _("{title}: would be refused ({why}), the run stops")
+        return Cell(step, step, "refused", said.format(title=title, why=why))
     return Cell(step, step, "hit", title)
 
 
@@ -101,6 +109,6 @@ def together(draft: Draft, found: Mapping[int, Judged]) -> list[Line]:
 def value(told: Any) -> str:
     """A fact's value, short enough for a cell."""
     if told is None:
-        return "unknown"
+        return _("unknown")
     plain = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
     return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"

@@ -9,6 +9,9 @@ from itertools import groupby
 
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 
 from rollouts import pins
 from rollouts.models import Pin, Project, Step
@@ -16,6 +19,13 @@ from rollouts.pins import Sender, Standing
 
 MOST_COMMANDS = 20
 OURS = ("import", "watch", "sync")
+CALLED = {
+    "waiting": N_("waiting"),
+    "uploading": N_("uploading"),
+    "ready": N_("ready"),
+    "unsafe": N_("unsafe"),
+    "gone": N_("gone"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,10 @@ class Place:
     @property
     def shown(self) -> str:
         more = len(self.paths) - 1
-        return self.paths[0] + (f" and {more} other folder{'s' * (more > 1)}" if more else "")
+        if not more:
+            return self.paths[0]
+        said = ngettext("{path} and {count} other folder", "{path} and {count} other folders", more)
+        return said.format(path=self.paths[0], count=more)
 
     @property
     def lines(self) -> str:
@@ -49,8 +62,12 @@ class State:
     places: tuple[Place, ...] = ()
 
     @property
+    def called(self) -> str:
+        return _(CALLED[self.word])
+
+    @property
     def said(self) -> str:
-        return self.word if self.share is None else f"{self.word} {self.share} %"
+        return self.called if self.share is None else f"{self.called} {self.share} %"
 
 
 @dataclass(slots=True)
@@ -84,18 +101,25 @@ def state_of(pin: Pin, standing: Standing) -> State:
         word=standing.state,
         share=standing.percent if standing.state == "uploading" else None,
         message=" ".join(standing.messages),
-        prompts="" if standing.prompts is None else f"{standing.available} of {standing.prompts} prompts available",
+        prompts=prompts_of(standing),
         places=tuple(places(pin, standing.senders)),
     )
+
+
+def prompts_of(standing: Standing) -> str:
+    if standing.prompts is None:
+        return ""
+    said = _("{available} of {prompts} prompts available")
+    return said.format(available=standing.available, prompts=standing.prompts)
 
 
 def places(pin: Pin, senders: Iterable[Sender]) -> Iterable[Place]:
     """One for each machine, in order of their names."""
     for host, found in groupby(sorted(senders, key=lambda one: one.host), key=lambda one: one.host):
         here = list(found)
-        paths = tuple(one.path or "its files" for one in here)
+        paths = tuple(one.path or _("its files") for one in here)
         commands = tuple(command(pin, one) for one in here)
-        yield Place(host or "the trainer's machine", paths, commands, any(one.quiet for one in here))
+        yield Place(host or _("the trainer's machine"), paths, commands, any(one.quiet for one in here))
 
 
 def command(pin: Pin, sender: Sender) -> str:
@@ -129,5 +153,6 @@ def link(pin: Pin, step: Step | None) -> str:
 
 def name(pin: Pin) -> str:
     """As sentences call it."""
-    split = "" if pin.split == "train" else f" {pin.split}"
-    return f"{pin.run.name}{split} step {pin.step}"
+    if pin.split == "train":
+        return _("{run} step {step}").format(run=pin.run.name, step=pin.step)
+    return _("{run} {split} step {step}").format(run=pin.run.name, split=pin.split, step=pin.step)

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import access
@@ -46,9 +47,10 @@ def replay_of(row: Step) -> dict[str, str] | None:
     found = told.exclude(outcome="miss").select_related("pin__run", "pin__attempt").first()
     if found is None or row.split != "train":
         return None
-    source = pinned.name(found.pin) if found.pin else "a pin that is gone"
+    hit = found.outcome == "hit"
+    source = pinned.name(found.pin) if found.pin else _("a pin that is gone")
     return {
-        "said": f"↺ replayed: {source}" if found.outcome == "hit" else f"replay refused: {source}",
+        "said": (_("↺ replayed: {source}") if hit else _("replay refused: {source}")).format(source=source),
         "word": found.outcome,
         "link": pinned.link(found.pin, None) if found.pin else "",
         "why": found.reason,
@@ -90,11 +92,11 @@ def pin_step(request: HttpRequest, uid: str) -> HttpResponse:
 def named(run: Run, request: HttpRequest) -> Step:
     told = {name: request.POST.get(name, "").replace("\0", "") for name in ("split", "step_kind", "step", "attempt")}
     if not (told["step"].removeprefix("-").isdecimal() and told["step"].isascii() and len(told["step"]) < 19):
-        raise Http404("There is no such step.")
+        raise Http404(_("There is no such step."))
     steps = run.steps.filter(split=told["split"], step_kind=told["step_kind"], step=int(told["step"]))
     row = steps.select_related("attempt").filter(attempt__key=told["attempt"]).first()
     if row is None:
-        raise Http404("This run has no such step.")
+        raise Http404(_("This run has no such step."))
     return row
 
 
@@ -104,7 +106,7 @@ def target_of(request: HttpRequest) -> int | None:
     if not typed:
         return None
     if not (typed.isascii() and typed.isdigit() and len(typed) < 16):
-        raise BadInput("A target step is a whole number, like 3.", "target_step")
+        raise BadInput(_("A target step is a whole number, like 3."), "target_step")
     return int(typed)
 
 
@@ -137,7 +139,7 @@ def pin_or_404(request: HttpRequest, pk: int) -> Pin:
     seen = Pin.objects.filter(run__in=access.visible_runs(request), removed_at=None)
     pin: Pin | None = seen.select_related("run__project", "attempt", "user").filter(pk=pk).first()
     if pin is None:
-        raise Http404("There is no such pin that you may see.")
+        raise Http404(_("There is no such pin that you may see."))
     access.require_role(request, pin.run.project, "maintainer")
     return pin
 

@@ -10,6 +10,9 @@ from django.db.models import Count, Max, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -25,9 +28,9 @@ PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MOST_RUNS = 40
 MOST_REVISIONS = 30
 ACTIONS = (
-    ("cache", "replays at its targets; every other step is generated and recorded"),
-    ("repeat", "after the last target goes round the targets again, from the first"),
-    ("repeat_last", "after the last target stays at it"),
+    ("cache", N_("replays at its targets; every other step is generated and recorded")),
+    ("repeat", N_("after the last target goes round the targets again, from the first")),
+    ("repeat_last", N_("after the last target stays at it")),
 )
 
 
@@ -66,7 +69,8 @@ class Page:
         self.project = project
         wanted = told.get("plan", "").strip() or DEFAULT
         self.plan = wanted if plans.NAME.match(wanted) else DEFAULT
-        self.said = "" if self.plan == wanted else "A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one."
+        named = _("A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one.")
+        self.said = "" if self.plan == wanted else named
         self.newest = plans.current(project, self.plan)
         self.saved = Draft.saved(self.newest)
         self.draft = Draft.of(told, self.saved)
@@ -128,23 +132,23 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     problems = draft.problems[: drafts.MOST_LINES]
     lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
-    more = f"The first {len(lines)} lines are shown; a plan with {left} more is changed by the API." if left else ""
+    more = _("The first {count} lines are shown; a plan with {left} more is changed by the API.") if left else ""
     together = outcome.together(draft, found)
     return {
         "draft": draft,
-        "said": page.said or more,
+        "said": page.said or more.format(count=len(lines), left=left),
         "changed": page.changed,
         "problems": not draft.whole,
         "next_number": page.saved.base + 1,
         "newest_number": page.saved.base,
         "plan_link": page.address(page.saved),
-        "actions": ACTIONS,
+        "actions": [(word, _(meaning)) for word, meaning in ACTIONS],
         "lines": [one for one in lines if one],
         "asking": asking,
         "runs": offered(page, asking),
         "steps": steps,
         "outcome": result.track,
-        "strip_said": f"The run {result.said}.",
+        "strip_said": result.said,
         "replays": result.replays,
         "generates": result.generates,
         "refuses": result.refuses,
@@ -185,7 +189,7 @@ def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
 def refusal(row: Row, judge: Judged | None) -> str:
     """Why the run would not replay a pin; empty when it would."""
     if row.state.word in ("unsafe", "gone"):
-        return f"its files are {row.state.word}"
+        return _("its files are {state}").format(state=row.state.called)
     if (
         judge
         and row.state.word == "ready"
@@ -193,7 +197,7 @@ def refusal(row: Row, judge: Judged | None) -> str:
     ):
         return why
     facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
-    return f"another {', '.join(facts)}" if facts else ""
+    return _("another {facts}").format(facts=", ".join(facts)) if facts else ""
 
 
 def last_step(run: Run | None) -> int | None:
@@ -255,8 +259,8 @@ def past(page: Page, one: Revision, changes: list[str], state: Draft) -> dict[st
         "user": one.user.get_username(),
         "at": one.created_at,
         "action": one.action,
-        "entries": f"{len(state.lines)} step{'s' * (len(state.lines) != 1)}",
-        "changes": " · ".join(changes) or "nothing",
+        "entries": ngettext("{count} step", "{count} steps", len(state.lines)).format(count=len(state.lines)),
+        "changes": " · ".join(changes) or _("nothing"),
         "runs": [binding.run for binding in one.bindings.all() if binding.run.deleted_at is None],
         "link": page.address(state.on_top_of(page.saved.base)),
     }

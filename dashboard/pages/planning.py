@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import access
@@ -45,7 +46,8 @@ def save(request: HttpRequest) -> HttpResponse:
     except RolloutError as error:
         messages.error(request, str(error))
         return seen_other(page.address())
-    messages.success(request, f"Saved as revision {saved.number}. Runs that have begun keep what they began with.")
+    told = _("Saved as revision {number}. Runs that have begun keep what they began with.")
+    messages.success(request, told.format(number=saved.number))
     fresh = Page(request.POST, project)
     return seen_other(fresh.address(fresh.saved))
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import cells, pinned
 from dashboard.pages.sparks import polyline
@@ -17,6 +19,13 @@ from rollouts.replays import Cell, Strip
 
 # How a state is drawn, see `cells.HEIGHTS`, and its colour class in the table.
 WORDS = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
+CALLED = {
+    "replayed": N_("replayed"),
+    "generated": N_("generated"),
+    "refused": N_("refused"),
+    "planned": N_("planned, nothing reported"),
+    "none": N_("not under the plan"),
+}
 GRADES = {"replayed": "reused", "generated": "plain", "refused": "bad", "planned": "partial"}
 MOST_EVENTS = 300
 MOST_POINTS = 200
@@ -57,13 +66,13 @@ def reuse(run: Run) -> dict[str, Any] | None:
 
 
 def said(state: str) -> str:
-    return {"none": "not under the plan", "planned": "planned, nothing reported"}.get(state, state)
+    return _(CALLED[state])
 
 
 def cell(run: Run, one: Cell, has_page: bool) -> cells.Cell:
     """A replayed step leads to its source, any other to itself where it has a page."""
-    source = f" {pinned.name(one.pin)}" if one.pin else ""
-    title = f"step {one.step}: {said(one.state)}{source if one.state != 'generated' else ''}"
+    source = f" {pinned.name(one.pin)}" if one.pin and one.state != "generated" else ""
+    title = _("step {step}: {said}").format(step=one.step, said=said(one.state)) + source
     title += f": {one.reason[:200]}" if one.reason else ""
     link = pinned.link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
     own = reverse("step", args=[run.uid, str(one.step)]) if has_page else ""
@@ -82,7 +91,7 @@ def events(strip: Strip) -> dict[str, Any]:
 def event(one: Cell) -> dict[str, Any]:
     return {
         "step": one.step,
-        "said": one.state,
+        "said": said(one.state),
         "grade": GRADES[one.state],
         "source": pinned.name(one.pin) if one.pin else "",
         "source_link": pinned.link(one.pin, None) if one.pin else "",

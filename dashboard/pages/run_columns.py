@@ -12,6 +12,8 @@ from urllib.parse import quote
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.sparks import Spark
 from dashboard.pages.text import num, plain
@@ -22,6 +24,7 @@ from rollouts.run_list import flat, written
 CONFIG: Final = "config:"
 LAST: Final = "last:"
 LONGEST: Final = 200
+STATUSES: Final = (N_("running"), N_("silent"), N_("finished"), N_("failed"))
 MOST: Final = 24
 
 
@@ -38,7 +41,7 @@ class Line:
 
 def status(line: Line) -> SafeString:
     muted = mark_safe(' class="muted"') if line.status == "running" else ""
-    return format_html('<span class="dot {}"></span> <span{}>{}</span>', line.status, muted, line.status)
+    return format_html('<span class="dot {}"></span> <span{}>{}</span>', line.status, muted, _(line.status))
 
 
 def step(line: Line) -> SafeString | str:
@@ -58,7 +61,8 @@ def score(line: Line) -> SafeString | str:
 def drawn(points: str) -> SafeString:
     return format_html(
         '<svg class="spark" width="100" height="20" viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
-        'aria-label="Mean score over steps"><polyline points="{}" vector-effect="non-scaling-stroke"/></svg>',
+        'aria-label="{}"><polyline points="{}" vector-effect="non-scaling-stroke"/></svg>',
+        _("Mean score over steps"),
         points,
     )
 
@@ -109,6 +113,15 @@ class Column:
     style: str = ""
     about: str = ""
 
+    @property
+    def called(self) -> str:
+        """The title in the reader's language; keys of configs and metrics stay as they are."""
+        return self.title if self.key.startswith((CONFIG, LAST)) else _(self.title)
+
+    @property
+    def hint(self) -> str:
+        return _(self.about) if self.about and self.key in FACTS else self.about
+
 
 def truncated_share(line: Line) -> float | None:
     last = line.spark.last
@@ -123,20 +136,20 @@ TIME: Final = "num muted nowrap"
 FACTS: Final = {
     one.key: one
     for one in (
-        Column("status", "status", status, lambda line: line.status, "nowrap"),
-        Column("step", "step", step, lambda line: line.spark.last and line.spark.last.step, "num"),
-        Column("score", "score", score, lambda line: line.spark.last and line.spark.last.score_mean, "nowrap"),
-        Column("trunc", "trunc", truncated, truncated_share, "num", "truncated at the last step"),
-        Column("flagged", "flagged", flagged, lambda line: line.spark.flags, "num"),
-        Column("owner", "owner", owner, lambda line: owner(line) or None, "muted nowrap"),
-        Column("tags", "tags", tags, tag_words, "tags"),
-        Column("framework", "framework", framework, lambda line: line.run.framework or None, "muted"),
-        Column("project", "project", project, lambda line: line.run.project.slug),
-        Column("created", "created", lambda line: ago(line.run.created_at), lambda line: line.run.created_at, TIME),
-        Column("updated", "updated", lambda line: ago(line.run.seen_at), lambda line: line.run.seen_at, TIME),
+        Column("status", N_("status"), status, lambda line: line.status, "nowrap"),
+        Column("step", N_("step"), step, lambda line: line.spark.last and line.spark.last.step, "num"),
+        Column("score", N_("score"), score, lambda line: line.spark.last and line.spark.last.score_mean, "nowrap"),
+        Column("trunc", N_("trunc"), truncated, truncated_share, "num", N_("truncated at the last step")),
+        Column("flagged", N_("flagged"), flagged, lambda line: line.spark.flags, "num"),
+        Column("owner", N_("owner"), owner, lambda line: owner(line) or None, "muted nowrap"),
+        Column("tags", N_("tags"), tags, tag_words, "tags"),
+        Column("framework", N_("framework"), framework, lambda line: line.run.framework or None, "muted"),
+        Column("project", N_("project"), project, lambda line: line.run.project.slug),
+        Column("created", N_("created"), lambda line: ago(line.run.created_at), lambda line: line.run.created_at, TIME),
+        Column("updated", N_("updated"), lambda line: ago(line.run.seen_at), lambda line: line.run.seen_at, TIME),
     )
 }
-NAME: Final = Column("name", "run", lambda line: line.run.name, lambda line: line.run.name.lower())
+NAME: Final = Column("name", N_("run"), lambda line: line.run.name, lambda line: line.run.name.lower())
 USUAL: Final = ("status", "step", "score", "trunc", "flagged", "owner", "tags", "framework", "project", "updated")
 
 
@@ -186,7 +199,7 @@ def of_metric(key: str) -> Column:
         lambda line: num(line.last.get(name), 3),
         lambda line: line.last.get(name),
         "num mono",
-        f"last value of {name}",
+        _("last value of {name}").format(name=name),
     )
 
 

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -124,7 +125,7 @@ def context(
         "grouping": groupings(asked, columns),
         "maintains": max(ranks, default=0) >= access.RANK["maintainer"],
         "owns": max(ranks, default=0) >= access.RANK["owner"],
-        "shows": [("", "active"), ("archived", "archived"), ("bin", "bin")],
+        "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("bin"))],
         "empty": not shown and not filtered and not access.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
         "trainer": TRAINERS[0],
@@ -148,7 +149,7 @@ def groupings(asked: RunsAsked, columns: Sequence[Column]) -> list[tuple[str, st
     facts = ["status", "owner", "tags", "framework", "project"]
     configs = [one.key for one in columns if one.key.startswith(CONFIG)]
     keys = dict.fromkeys([*facts, *configs, *([asked.group] if asked.group else [])])
-    return [(key, run_columns.ended(key.removeprefix(CONFIG).removeprefix(LAST))) for key in keys]
+    return [(key, one.called) for key in keys if (one := run_columns.column(key))]
 
 
 def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) -> list[dict[str, Any]]:
@@ -160,8 +161,8 @@ def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) 
         groups.setdefault(by.value(line), []).append(line)
     return [
         {
-            "title": title(value),
-            "said": by.title,
+            "title": title(value, by),
+            "said": by.called,
             "count": len(found),
             "score": mean_score(found),
             "lines": cells(found, columns),
@@ -170,9 +171,11 @@ def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) 
     ]
 
 
-def title(value: Any) -> str:
+def title(value: Any, by: Column) -> str:
     if value is None:
-        return "not told"
+        return _("not told")
+    if by.key == "status":
+        return _(value)
     return num(value, 4) if isinstance(value, float) else str(value)
 
 
@@ -219,16 +222,17 @@ def picker(asked: RunsAsked, shown: Sequence[Run]) -> dict[str, Any]:
     metrics = series.names_of(newest)
 
     def offered(keys: Sequence[str], prefix: str = "") -> list[tuple[str, str, bool]]:
-        rows = [(prefix + key, key, prefix + key in on) for key in keys if run_columns.column(prefix + key)]
+        columns = [one for key in keys if (one := run_columns.column(prefix + key))]
+        rows = [(one.key, one.key.removeprefix(prefix) if prefix else one.called, one.key in on) for one in columns]
         return sorted(rows, key=lambda row: not row[2])
 
     return {
         "asked": asked,
         "sections": [
-            ("of the run", offered(list(run_columns.FACTS))),
-            ("config: the runs differ", offered(differ, CONFIG)),
-            ("last value", offered(metrics, LAST)),
-            ("config: the same in all", offered(alike, CONFIG)),
+            (_("of the run"), offered(list(run_columns.FACTS))),
+            (_("config: the runs differ"), offered(differ, CONFIG)),
+            (_("last value"), offered(metrics, LAST)),
+            (_("config: the same in all"), offered(alike, CONFIG)),
         ],
         "most": run_columns.MOST,
     }

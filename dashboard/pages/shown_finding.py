@@ -9,6 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import charted, text
 from dashboard.pages.ask import Ask
@@ -16,6 +18,7 @@ from dashboard.pages.markdown import rendered
 from rollouts.models import Exhibit, Finding, Run
 
 MOST_MARKED = 200
+CALLED = {Exhibit.Kind.SAMPLE: N_("Sample"), Exhibit.Kind.QUERY: N_("Query"), Exhibit.Kind.CHART: N_("Chart")}
 
 
 @dataclass(slots=True)
@@ -31,6 +34,10 @@ class Shown:
     @property
     def kind(self) -> str:
         return self.exhibit.kind
+
+    @property
+    def called(self) -> str:
+        return _(CALLED[Exhibit.Kind(self.kind)])
 
     @property
     def words(self) -> SafeString:
@@ -131,25 +138,29 @@ def place(held: dict[str, Any]) -> str:
     said = ", ".join(str(run["name"]) for run in names)
     if "split" not in held:
         return said
-    step = "all steps" if held["step"] is None else f"step {held['step']}"
-    return f"{said} · {held['split']} {step}".replace("  ", " ")
+    told = _("{runs} · {split} all steps") if held["step"] is None else _("{runs} · {split} step {step}")
+    return told.format(runs=said, split=held["split"], step=held["step"]).replace("  ", " ")
 
 
 def facts(held: dict[str, Any]) -> list[str]:
     """What stands beside a sample's score, in words."""
     tokens, advantage = held.get("tokens"), held.get("advantage")
-    truncated = (
-        "truncated" if held.get("truncated") else "looks truncated" if "trunc?" in held.get("facets", []) else ""
-    )
+    guessed = _("looks truncated") if "trunc?" in held.get("facets", []) else ""
     found = [
-        f"{tokens:,} tok" if tokens is not None else f"{held.get('chars', 0):,} chars",
-        truncated,
-        "" if advantage is None else f"adv {text.signed(advantage)}",
-        f"n {held['index']}" if held.get("index") is not None else "",
+        length(held.get("chars", 0), tokens),
+        _("truncated") if held.get("truncated") else guessed,
+        "" if advantage is None else _("adv {advantage}").format(advantage=text.signed(advantage)),
+        _("n {index}").format(index=held["index"]) if held.get("index") is not None else "",
         held.get("data_source") or "",
         held.get("finish_reason") or "",
     ]
     return [one for one in found if one]
+
+
+def length(chars: int, tokens: int | None) -> str:
+    if tokens is None:
+        return _("{count} chars").format(count=f"{chars:,}")
+    return _("{count} tok").format(count=f"{tokens:,}")
 
 
 def quoted(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
@@ -172,8 +183,9 @@ def chat(one: Shown) -> str:
         lines = [" · ".join(part for part in head if part), *quotes_of(held)]
     elif one.kind == Exhibit.Kind.QUERY:
         mean = held["scores"]["mean"]
-        said = "" if mean is None else f" · mean score {text.num(mean)}"
-        lines = [f"{one.place} · {held['q'] or 'all samples'}", f"{held['total']:,} of {held['of']:,} samples{said}"]
+        counts = _("{total} of {all} samples").format(total=f"{held['total']:,}", all=f"{held['of']:,}")
+        scores = "" if mean is None else " · " + _("mean score {score}").format(score=text.num(mean))
+        lines = [f"{one.place} · {held['q'] or _('all samples')}", counts + scores]
     else:
         lines = [one.place, *(f"{name}: {last_of(picture)}" for name, picture in one.pictures)]
     return text.bare("\n".join([*lines, *([one.link] if one.link else [])]))
@@ -185,12 +197,12 @@ def last_of(picture: charted.Picture) -> str:
 
 
 def scored(score: float | None) -> str:
-    return "no score" if score is None else f"score {text.num(score)}"
+    return _("no score") if score is None else _("score {score}").format(score=text.num(score))
 
 
 def expected(held: dict[str, Any]) -> str:
     truth = " ".join((held.get("ground_truth") or "").split())
-    return f"expected {truth[:60]}" if truth else ""
+    return _("expected {answer}").format(answer=truth[:60]) if truth else ""
 
 
 def quotes_of(held: dict[str, Any]) -> list[str]:

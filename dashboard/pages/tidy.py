@@ -13,6 +13,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
@@ -36,7 +38,7 @@ def tidy(request: HttpRequest) -> HttpResponse:
     runs = chosen(request, request.POST.getlist("run"), binned=what == "restore")
     again = HttpResponseRedirect(back(request, "runs"))
     if not runs:
-        messages.error(request, "Select runs first: their box, or the key x.")
+        messages.error(request, _("Select runs first: their box, or the key x."))
         return again
     if what in LINKS:
         return redirect(LINKS[what](runs))
@@ -60,21 +62,16 @@ def chosen(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -
 def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
     """What came of it, in a sentence. Raises PermissionDenied, BadInput."""
     if what not in NEEDS:
-        raise BadInput("Choose what to do with the selected runs.", "do")
+        raise BadInput(_("Choose what to do with the selected runs."), "do")
     allowed(by, runs, NEEDS[what])
     word = clean(request.POST.get("tag", "")).strip()
     if what in ("tag", "untag") and not word:
-        raise BadInput("Type the tag first.", "tag")
+        raise BadInput(_("Type the tag first."), "tag")
     if what in ("tag", "untag"):
-        changed = tidying.tag(runs, by, word, off=what == "untag")
-        return f"{counted(changed)} {'lost' if what == 'untag' else 'got'} the tag {word}."
+        return counted(what, tidying.tag(runs, by, word, off=what == "untag"), tag=word)
     if what == "restore":
-        restored = [projects.restore_run(run, by) for run in runs]
-        return f"{counted(len(restored))} taken out of the bin."
-    changed = tidying.archive(runs, by, back=what == "unarchive")
-    return (
-        f"{counted(changed)} {'back in the list' if what == 'unarchive' else 'archived: whole, but out of the list'}."
-    )
+        return counted(what, len([projects.restore_run(run, by) for run in runs]))
+    return counted(what, tidying.archive(runs, by, back=what == "unarchive"))
 
 
 def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
@@ -83,8 +80,25 @@ def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
         access.require_role(by, project, access.ROLE_FOR[scope])
 
 
-def counted(number: int) -> str:
-    return f"{number} run{'' if number == 1 else 's'}"
+def counted(what: str, count: int, **holes: str) -> str:
+    """What was done with how many runs."""
+    said = {
+        "tag": ngettext("{count} run got the tag {tag}.", "{count} runs got the tag {tag}.", count),
+        "untag": ngettext("{count} run lost the tag {tag}.", "{count} runs lost the tag {tag}.", count),
+        "restore": ngettext("{count} run taken out of the bin.", "{count} runs taken out of the bin.", count),
+        "unarchive": ngettext("{count} run back in the list.", "{count} runs back in the list.", count),
+        "archive": ngettext(
+            "{count} run archived: whole, but out of the list.",
+            "{count} runs archived: whole, but out of the list.",
+            count,
+        ),
+        "bin": ngettext(
+            "{count} run in the bin, from which they go after {days} days.",
+            "{count} runs in the bin, from which they go after {days} days.",
+            count,
+        ),
+    }
+    return said[what].format(count=count, **holes)
 
 
 # --- to other pages ---------------------------------------------------------------------------------------------------
@@ -149,8 +163,12 @@ def gone(request: HttpRequest) -> HttpResponse:
     pinned = [run.name for run in runs if run.pins.filter(removed_at=None).exists()]
     if pinned:
         names = ", ".join(pinned[:5])
-        return asks(request, f"Nothing was deleted: steps of {names} are pinned. Remove the pins first.", 409)
+        return asks(
+            request,
+            _("Nothing was deleted: steps of {names} are pinned. Remove the pins first.").format(names=names),
+            409,
+        )
     for run in runs:
         projects.bin_run(run, by)
-    messages.success(request, f"{counted(len(runs))} in the bin, from which they go after {projects.BIN.days} days.")
+    messages.success(request, counted("bin", len(runs), days=str(projects.BIN.days)))
     return redirect("runs")

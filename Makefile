@@ -34,7 +34,7 @@ test-browser: .stamps/dev  ## the tests that drive a real Chromium
 
 test-trainers: .stamps/dev  ## real trainers write, our formats read; needs network for its own environment
 	scripts/trainers.sh $(TRAINERS) $(PYTHON) $(TORCH)
-	if [ -x $(TRAINERS)/bin/python ]; then TRAINERS_PYTHON=$(abspath $(TRAINERS))/bin/python $(BIN)/python -m pytest -m trainers $(TEST_PATHS); fi
+	if [ -x $(TRAINERS)/bin/python ]; then TRAINERS_PYTHON=$(abspath $(TRAINERS))/bin/python $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m trainers $(TEST_PATHS); fi
 
 bench: .stamps/dev  ## the budgets of docs/notes.md, measured here
 	$(BIN)/python -m scripts.bench

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.db.models import Count, Max, Min
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from rollouts import keys, search
 from rollouts.conditions import COLUMNS
@@ -24,18 +26,20 @@ MOST_COUNTED: Final = 200_000  # samples over which values are still counted whi
 COMPARED: Final = re.compile(r'(extra\."(?:\\.|[^"\\])*"|[^\W\d][\w./\-]*)([<>=!≤≥≠]+)(.*)', re.DOTALL)
 NAMED: Final = re.compile(r"([A-Za-z_][\w.]*):(.*)", re.DOTALL)
 ABOUT: Final = {
-    "score": "reward of the whole response", "len": "length in characters", "tokens": "length in tokens",
-    "adv": "mean advantage", "n": "place in its group", "step": "step of the run",
-    "split": "train or eval", "group": "responses to one prompt", "prompt": "key of a prompt",
-    "source": "data source, part of its name", "reason": "of a flag", "is": "a property", "no": "what is missing",
+    "score": N_("reward of the whole response"), "len": N_("length in characters"), "tokens": N_("length in tokens"),
+    "adv": N_("mean advantage"), "n": N_("place in its group"), "step": N_("step of the run"),
+    "split": N_("train or eval"), "group": N_("responses to one prompt"), "prompt": N_("key of a prompt"),
+    "source": N_("data source, part of its name"), "reason": N_("of a flag"), "is": N_("a property"),
+    "no": N_("what is missing"),
 }  # fmt: skip
 PROPERTY: Final = {one.term: one.about for one in CATALOG} | {
-    "is:flagged": "marked by a person", "is:correct": "by the project's rule", "is:wrong": "by the project's rule",
-    "is:final": "the last sample of its trajectory", "is:intermediate": "a later sample ends its trajectory",
-    "is:tokens": "its token ids were recorded", "is:pinned": "its step is pinned", "is:reused": "its step was replayed",
-    "is:unseen": "you have not looked at it", "is:seen": "you have looked at it",
-    "is:fine": "you found nothing wrong with it", "is:flagged-by-others": "marked by a person who is not you",
-    "no:score": "was not scored", "no:text": "only its tokens were recorded",
+    "is:flagged": N_("marked by a person"), "is:correct": N_("by the project's rule"),
+    "is:wrong": N_("by the project's rule"), "is:final": N_("the last sample of its trajectory"),
+    "is:intermediate": N_("a later sample ends its trajectory"), "is:tokens": N_("its token ids were recorded"),
+    "is:pinned": N_("its step is pinned"), "is:reused": N_("its step was replayed"),
+    "is:unseen": N_("you have not looked at it"), "is:seen": N_("you have looked at it"),
+    "is:fine": N_("you found nothing wrong with it"), "is:flagged-by-others": N_("marked by a person who is not you"),
+    "no:score": N_("was not scored"), "no:text": N_("only its tokens were recorded"),
 }  # fmt: skip
 
 
@@ -162,7 +166,7 @@ def numbers(place: Place) -> list[Choice]:
     }
     told = place.every.samples.order_by().aggregate(**ends)
     return [
-        Choice(name, "number", f"{ABOUT[name]}, {spanned(told[f'low_{name}'], told[f'high_{name}'])}", whole=False)
+        Choice(name, "number", ranged(_(ABOUT[name]), told[f"low_{name}"], told[f"high_{name}"]), whole=False)
         for name in NUMBERS
         if told[f"low_{name}"] is not None and not (name == "step" and place.every.scope.one is not None)
     ]
@@ -173,7 +177,7 @@ def names(place: Place) -> tuple[list[Choice], list[Choice]]:
     shown = ["is", "no", "source", *(name for name in NAMES if name != "source")]
     if place.every.scope.one is not None:
         shown.remove("split")
-    found = [Choice(f"{name}:", "name", ABOUT[name], whole=False) for name in shown]
+    found = [Choice(f"{name}:", "name", _(ABOUT[name]), whole=False) for name in shown]
     return found[:3], found[3:]
 
 
@@ -182,16 +186,20 @@ def properties(place: Place, typed: str) -> list[Choice]:
     wanted = typed.casefold()
     names = [(term, term.partition(":")[2]) for term in PROPERTY]
     found = [term for term, name in names if len(typed) > 1 and name.startswith(wanted) and place.knows(name)]
-    return [Choice(term, "property", PROPERTY[term]) for term in found]
+    return [Choice(term, "property", _(PROPERTY[term])) for term in found]
 
 
 def of_key(key: Key) -> Choice:
-    detail = f"number, {spanned(key.low, key.high)}" if key.numeric else f"text, {key.different} different"
-    return Choice(keys.asked_as(key.name), "key", f"logged {detail}", key.count, whole=False)
+    detail = _("logged text, {count} different").format(count=key.different)
+    if key.numeric:
+        detail = ranged(_("logged number"), key.low, key.high)
+    return Choice(keys.asked_as(key.name), "key", detail, key.count, whole=False)
 
 
-def spanned(low: float | None, high: float | None) -> str:
-    return short(low) if low == high else f"{short(low)} to {short(high)}"
+def ranged(about: str, low: float | None, high: float | None) -> str:
+    """What a number is, and from where to where it goes."""
+    said = _("{about}, {low}") if low == high else _("{about}, {low} to {high}")
+    return said.format(about=about, low=short(low), high=short(high))
 
 
 def short(value: float | None) -> str:
@@ -269,7 +277,8 @@ def of_properties(place: Place, name: str, known: tuple[str, ...]) -> list[Choic
     """Those that leave something first."""
     terms = [f"{name}:{word}" for word in known]
     counts = place.left(terms)
-    found = [Choice(term, "property", PROPERTY.get(term, ""), count) for term, count in zip(terms, counts, strict=True)]
+    about = [_(PROPERTY[term]) if term in PROPERTY else "" for term in terms]
+    found = [Choice(term, "property", *told) for term, *told in zip(terms, about, counts, strict=True)]
     return sorted(found, key=lambda one: one.count == 0)
 
 
@@ -287,7 +296,8 @@ def reasons(place: Place) -> list[Choice]:
     run = place.every.scope.run
     rows = Flag.objects.filter(run=run, withdrawn_at=None).values("reason").annotate(count=Count("pk"))
     counts = {row["reason"]: row["count"] for row in rows.order_by()}
+    about = _("{reason}, flags in this run")
     return [
-        Choice(f"reason:{one['key']}", "value", f"{one['name']}, flags in this run", counts.get(one["key"], 0))
+        Choice(f"reason:{one['key']}", "value", about.format(reason=_(one["name"])), counts.get(one["key"], 0))
         for one in run.project.reasons
     ]

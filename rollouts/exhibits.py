@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from django.db.models import Avg, Max, Min
+from django.utils.translation import gettext as _
 
 from rollouts import bodies, exports, flags, search, series
 from rollouts.bodies import Body
@@ -43,10 +44,11 @@ class Quote:
 def quote_at(body: Body, field: str, start: int, end: int) -> Quote:
     """The quote of a range. Raises BadInput."""
     if field not in FIELDS:
-        raise BadInput(f"`field` of a quote must be one of {', '.join(FIELDS)}.", "quotes")
+        raise BadInput(_("`field` of a quote must be one of {known}.").format(known=", ".join(FIELDS)), "quotes")
     whole = getattr(body, field)
     if not 0 <= start < end <= len(whole):
-        raise BadInput(f"The {field} has {len(whole):,} characters; {start}–{end} is no range in it.", "quotes")
+        said = _("The {field} has {count} characters; {start}–{end} is no range in it.")
+        raise BadInput(said.format(field=field, count=f"{len(whole):,}", start=start, end=end), "quotes")
     return checked(Quote(field, start, end, whole[start:end]))
 
 
@@ -59,12 +61,14 @@ def quote_of(body: Body, said: str, near: int = 0) -> Quote:
         if places:
             start, end = min(places, key=lambda place: abs(place[0] - near))
             return checked(Quote(field, start, end, whole[start:end]))
-    raise BadInput("The selected text is not in this sample as it was recorded; select it in the raw view.", "quotes")
+    said = _("The selected text is not in this sample as it was recorded; select it in the raw view.")
+    raise BadInput(said, "quotes")
 
 
 def checked(quote: Quote) -> Quote:
     if len(quote.text) > MOST_QUOTED:
-        raise BadInput(f"A quote may have {MOST_QUOTED:,} characters, this one has {len(quote.text):,}.", "quotes")
+        said = _("A quote may have {most} characters, this one has {count}.")
+        raise BadInput(said.format(most=f"{MOST_QUOTED:,}", count=f"{len(quote.text):,}"), "quotes")
     return quote
 
 
@@ -113,7 +117,7 @@ def body_of(sample: Sample) -> Body:
     """Raises NotThere where it is gone."""
     body = bodies.read([sample]).get(sample.pk)
     if body is None:
-        raise NotThere("The text of this sample is gone; index the run again to make it anew.", "sample")
+        raise NotThere(_("The text of this sample is gone; index the run again to make it anew."), "sample")
     return body
 
 
@@ -153,7 +157,8 @@ def of_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current
     """Metrics of runs as points, thinned as the overview's. Raises NotThere where none has any."""
     wanted = list(dict.fromkeys(names))
     if not wanted or len(wanted) * len(runs) > MOST_CURVES:
-        raise BadInput(f"A chart holds between 1 and {MOST_CURVES} curves, not {len(wanted) * len(runs)}.", "names")
+        said = _("A chart holds between 1 and {most} curves, not {count}.")
+        raise BadInput(said.format(most=MOST_CURVES, count=len(wanted) * len(runs)), "names")
     read = series.read(list(runs), wanted, max_points=POINTS, attempt=attempt)
     curves = [
         {"run": {**of_run(run), "colour": run.colour}, "name": name, **curve}
@@ -162,5 +167,5 @@ def of_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current
         for curve in read[run.uid][name]
     ]
     if not curves:
-        raise NotThere(f"{runs[0].name} has no metric called {wanted[0][:80]}.", "names")
+        raise NotThere(_("{run} has no metric called {name}.").format(run=runs[0].name, name=wanted[0][:80]), "names")
     return {"names": wanted, "runs": [of_run(run) for run in runs], "curves": curves}

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import transaction
 from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from rollouts import audit, live, scan
 from rollouts.certain import surely, surely_not
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT = "acc=1 where it was logged, else score>0"
+DEFAULT = N_("acc=1 where it was logged, else score>0")
 MOST_RULE = 200
 LEASE = timedelta(minutes=1)
 PORTION = 50  # steps asked for at a time
@@ -52,13 +54,14 @@ class Progress(NamedTuple):
 
 def rule_of(project: Project) -> str:
     """The rule as pages say it."""
-    return project.correct or DEFAULT
+    return project.correct or _(DEFAULT)
 
 
 def notes(query: Query, project: Project) -> tuple[str, ...]:
     """What a page says beside the answer to a query that asks for Correct."""
     asks = any(isinstance(leaf, Is) and leaf.name in CIRCULAR for leaf in query.leaves())
-    return (f"Correct is what answers `{rule_of(project)}`, the rule of {project.slug}.",) if asks else ()
+    said = _("Correct is what answers `{rule}`, the rule of {project}.")
+    return (said.format(rule=rule_of(project), project=project.slug),) if asks else ()
 
 
 def rule(told: object) -> Query:
@@ -66,9 +69,10 @@ def rule(told: object) -> Query:
     found = parse(text(told, "correct", most=MOST_RULE).strip())
     for leaf in found.leaves():
         if isinstance(leaf, Is) and leaf.name in CIRCULAR:
-            raise BadInput(f"The rule says what is correct, so it cannot ask for `is:{leaf.name}`.", "correct")
+            said = _("The rule says what is correct, so it cannot ask for `is:{name}`.")
+            raise BadInput(said.format(name=leaf.name), "correct")
         if (isinstance(leaf, Is) and leaf.name in PASSING) or (isinstance(leaf, Named) and leaf.name == "reason"):
-            raise BadInput("The rule must ask for what was recorded; flags and pins come and go.", "correct")
+            raise BadInput(_("The rule must ask for what was recorded; flags and pins come and go."), "correct")
     return found
 
 

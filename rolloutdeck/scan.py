@@ -232,7 +232,7 @@ def _alike(files: Iterable[Found]) -> Iterator[str]:
     """A sentence for each two folders that claim the same steps of the same split."""
     steps: dict[tuple[str, str], dict[Path, set[int]]] = {}
     for found in files:
-        if found.step is not None:
+        if found.step is not None and not found.kind.joins:
             folders = steps.setdefault((found.split, found.step_kind), {})
             folders.setdefault(found.path.parent, set()).add(found.step)
     for (split, _), folders in steps.items():

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rolloutdeck.placing import Asking
 
 TRAINERS = ("verl",)
-READ: tuple[str, ...] = ()  # whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`
+# Whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`.
+READ: tuple[str, ...] = ("trl", "slime", "roll")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class FileKind:
     `recognise(name, head)` decides by file name and first rows; `step(path)` is the step that the file's name or its
     folders say; `line_step(line)` that of one line of a growing file. Both give None where there is none; `stepless`
     kinds are taken then too, their rows say it. `split(path)` is empty where the file's own name does not say it.
-    `step_kind` is what their steps count.
+    `step_kind` is what their steps count. Rows of a kind that `joins` are samples of another file of their step.
     """
 
     format: str
@@ -69,6 +70,7 @@ class FileKind:
     holds: Literal["samples", "metrics"] = "samples"
     stepless: bool = False
     step_kind: str = "global_step"
+    joins: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ name = "slime-rollout"
 arrives: Literal["whole", "append"] = "whole"
 
 ZIP = b"PK\x03\x04"
-EVAL = re.compile(r"(?:.*/)?eval_[^/]*\Z", re.DOTALL)
+EVAL = re.compile(r"(?<![a-z])eval_\d[^/]*\Z", re.IGNORECASE)
 SCORES = ("score", "reward")  # of a reward dict
 SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
 # Keys that the record has in its own words.
@@ -98,7 +98,7 @@ def records(saved: Row, told: Told) -> Iterator[Record | Problem]:
 
 
 def is_eval(told: Told) -> bool:
-    return told.split == "eval" or bool(EVAL.match(told.filename))
+    return told.split == "eval" or bool(EVAL.search(told.filename))
 
 
 def names_of(sample: Any) -> tuple[int | None, int | None]:

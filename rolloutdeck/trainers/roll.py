@@ -1,0 +1,48 @@
+"""The files ROLL writes. Read from ROLL 8eb27cc2: `pipeline/rlvr/utils.py`, `pipeline/agentic/utils.py` and
+`distributed/scheduler/rollout_mock_mixin.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.trainers import FileKind, Head
+
+_ROWS = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl\Z")
+_MOCK = re.compile(r"step_(\d{1,18})\.pkl\Z")
+_COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
+_CLASS = b"roll.distributed.scheduler.protocol"
+
+
+def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
+    found = pattern.match(path.name)
+    return int(found.group(1)) if found else None
+
+
+KINDS = (
+    FileKind(
+        "roll-jsonl",
+        "samples of a step",
+        "rollout_dump_data.step_*.jsonl",
+        "whole",
+        lambda name, head: bool(_COLUMNS.match(head.start)),
+        step=lambda path: _step_in(_ROWS, path),
+    ),
+    FileKind(
+        "roll-mock",
+        "a batch to load again",
+        "step_*.pkl",
+        "whole",
+        lambda name, head: head.start.startswith(b"\x80") and _CLASS in head.start,
+        step=lambda path: _step_in(_MOCK, path),
+        joins=True,
+    ),
+)
+
+OTHERS = {"worker_state_pipeline.json": "states of a pipeline's checkpoints"}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    """Validation of RLVR is never dumped; that of agents has the name of the step's train file."""
+    return "train", "ROLL writes what it trains on under this name"

@@ -1,0 +1,67 @@
+"""The files slime writes, wherever `--dump-details` and `--save-debug-*-data` put them. Read from slime 624b824a:
+`observability/rollout_data_utils.py` and `observability/train_data_utils.py`.
+
+A template without `{rollout_id}` gives a name without the step; the file itself says it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.trainers import FileKind, Head
+
+_ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
+_TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")
+_EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
+START = 1024  # bytes, in which a file says what it is
+
+
+def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
+    found = pattern.match(path.name)
+    return int(found.group(1)) if found else None
+
+
+def _is_ours(head: Head, trained: bool) -> bool:
+    start = head.start[:START]
+    if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start:
+        return False
+    return (b"format_version" in start) == trained
+
+
+KINDS = (
+    FileKind(
+        "slime-rollout",
+        "samples of a rollout",
+        "*.pt",
+        "whole",
+        lambda name, head: _is_ours(head, trained=False),
+        step=lambda path: _step_in(_ROLLOUT, path),
+        split=lambda path: "eval" if _EVAL.search(path.name) else "train",
+        stepless=True,
+        step_kind="rollout_id",
+    ),
+    FileKind(
+        "slime-train",
+        "what a rollout was trained with",
+        "*.pt",
+        "whole",
+        lambda name, head: _is_ours(head, trained=True),
+        step=lambda path: _step_in(_TRAIN, path),
+        split=lambda path: "train",
+        stepless=True,
+        step_kind="rollout_id",
+        joins=True,
+    ),
+)
+
+OTHERS = {
+    "global_dataset_state_dict_*.pt": "states of a data source",
+    "*.trace_timeline_cache.json": "caches of a trace viewer",
+}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    """Never asked: the name of each file says it."""
+    return "train", "only the names of files say it"

@@ -1,0 +1,32 @@
+"""The files TRL writes. Read from TRL 1.16.0 and 1.9.2: `GRPOTrainer.log` with `log_completions`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.trainers import FileKind, Head
+
+_FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")
+
+
+def _step_of(path: PurePath) -> int | None:
+    found = _FILE.match(path.name)
+    return int(found.group(1)) if found else None
+
+
+def _is_parquet(name: str, head: Head) -> bool:
+    return head.start.startswith(b"PAR1")
+
+
+KINDS = (
+    FileKind("trl-completions", "samples of a step", "completions_*.parquet", "whole", _is_parquet, step=_step_of),
+)
+
+OTHERS = {"trainer_state.json": "states of a trainer's checkpoints"}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    """An eval overwrites the file of its step, and no column says what a row is of."""
+    return "train", "TRL writes the rows of an eval into the train file of its step"

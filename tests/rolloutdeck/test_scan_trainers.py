@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import scan
+from rolloutdeck.scan import Choice
+from rolloutdeck.watch import ends_whole
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def found(path: Path, choice: Choice | None = None) -> list[tuple[str, str, int | None, str]]:
+    files = scan.survey([path], choice or Choice()).files
+    return [(one.source, one.split, one.step, one.kind.format) for one in files]
+
+
+def copied(name: str, target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(DATA / name, target)
+    return target
+
+
+def test_completions_are_of_the_step_in_their_name_and_the_person_is_told_what_an_eval_does() -> None:
+    survey = scan.survey([DATA / "trl" / "plain"], Choice())
+    assert found(DATA / "trl" / "plain") == [("completions/completions_00004.parquet", "train", 4, "trl-completions")]
+    assert "TRL writes the rows of an eval into the train file of its step" in survey.notes[0]
+
+
+def test_rollouts_evals_and_train_dumps_are_told_apart_and_count_rollouts() -> None:
+    survey = scan.survey([DATA / "slime"], Choice())
+    assert {(one.source, one.split, one.step, one.kind.format) for one in survey.files} == {
+        ("rollout_data/0.pt", "train", 0, "slime-rollout"), ("rollout_data/1.pt", "train", 1, "slime-rollout"),
+        ("rollout_data/2.pt", "train", 2, "slime-rollout"), ("rollout_data/eval_0.pt", "eval", 0, "slime-rollout"),
+        ("train_data/0_0.pt", "train", 0, "slime-train"),
+    }  # fmt: skip
+    assert {one.step_kind for one in survey.files} == {"rollout_id"}
+    assert survey.notes == []  # a train dump joins its rollout: nothing is added up
+
+
+def test_a_name_without_the_step_leaves_it_to_the_file(tmp_path: Path) -> None:
+    copied("slime/rollout_data/1.pt", tmp_path / "dump.pt")
+    copied("slime/rollout_data/eval_0.pt", tmp_path / "dump-eval_0.pt")
+    assert found(tmp_path) == [
+        ("dump-eval_0.pt", "eval", None, "slime-rollout"), ("dump.pt", "train", None, "slime-rollout"),
+    ]  # fmt: skip
+
+
+def test_batches_to_load_again_are_of_the_split_of_their_folder(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        copied("roll/mock/train/step_000001.pkl", tmp_path / "mock" / split / "step_000001.pkl")
+    copied("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl", tmp_path / "rollout" / "rollout_dump_data.step_1.jsonl")
+    assert sorted(found(tmp_path)) == [
+        ("mock/train/step_000001.pkl", "train", 1, "roll-mock"), ("mock/val/step_000001.pkl", "eval", 1, "roll-mock"),
+        ("rollout/rollout_dump_data.step_1.jsonl", "train", 1, "roll-jsonl"),
+    ]  # fmt: skip
+    assert scan.survey([tmp_path], Choice()).notes == []
+
+
+def test_other_files_with_such_names_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "1.pt").write_bytes(b"PK\x03\x04 weights")
+    (tmp_path / "step_000001.pkl").write_bytes(b"\x80\x05.")
+    (tmp_path / "completions_00001.parquet").write_bytes(b"no Parquet")
+    (tmp_path / "rollout_dump_data.step_1.jsonl").write_text('{"prompt": "q", "responses": "a"}\n')
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["trl/plain/completions/completions_00004.parquet", "slime/rollout_data/0.pt", "slime/train_data/0_0.pt",
+     "roll/mock/train/step_000001.pkl", "roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"],
+)  # fmt: skip
+def test_a_file_that_is_still_being_written_is_not_whole(name: str, tmp_path: Path) -> None:
+    path = copied(name, tmp_path / Path(name).name)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        assert ends_whole(file, size, path.suffix)
+        file.truncate(size * 2 // 3)
+        assert not ends_whole(file, size * 2 // 3, path.suffix)

@@ -10,6 +10,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from django.utils.translation import gettext as _
 
 from rollouts import parquet, storage
 from rollouts.errors import StorageUnavailable
@@ -50,7 +51,7 @@ def joined(sights: Sequence[tuple[Dump, Record]]) -> Body:
     first = sights[0][1]
     body = Body(**{known.name: getattr(first, known.name) for known in fields(Record)})
     body.seen_in = [dump for dump, _ in sights]
-    for _, record in sights[1:]:
+    for _dump, record in sights[1:]:
         if body.textless and not record.textless:
             body.response, body.textless = record.response, False
         for known in fields(Record):
@@ -63,15 +64,17 @@ def joined(sights: Sequence[tuple[Dump, Record]]) -> Body:
 
 def records_at(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
     """Records of a dump by ordinal; ordinals that its body does not have are left out."""
-    for _ in range(MOVED_TRIES):
+    for _try in range(MOVED_TRIES):
         try:
             with opened(dump) as file:
                 return dict(picked(file, dump.segment_offset, ordinals))
         except FileNotFoundError:
             dump.refresh_from_db(fields=["segment", "segment_offset"])
         except (OSError, pa.ArrowException) as error:
-            raise StorageUnavailable(f"The body of dump {dump.pk} cannot be read: {error}.") from error
-    raise StorageUnavailable(f"The body of dump {dump.pk} is not on the disk; index the run again to make it anew.")
+            said = _("The body of dump {dump} cannot be read: {error}.")
+            raise StorageUnavailable(said.format(dump=dump.pk, error=error)) from error
+    said = _("The body of dump {dump} is not on the disk; index the run again to make it anew.")
+    raise StorageUnavailable(said.format(dump=dump.pk))
 
 
 def opened(dump: Dump) -> pq.ParquetFile:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext as _
+
 from rolloutdeck import wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.models import Run, Step
@@ -43,7 +45,8 @@ def cells(runs: RunQuerySet, of: str, split: str = "") -> list[Cell]:
     """
     words = [word for word in (part.strip() for part in of.split(",")) if word]
     if len(words) > len(LETTERS):
-        raise BadInput(f"At most {len(LETTERS)} steps can be compared at once; these are {len(words)}.", "of")
+        said = _("At most {most} steps can be compared at once; these are {count}.")
+        raise BadInput(said.format(most=len(LETTERS), count=len(words)), "of")
     named = [(run_of(runs, word.rpartition("@")[0] or word), asked_in(word)) for word in words]
     split = split or split_of([run for run, _ in named])
     return [Cell(LETTERS[at], run, step_of(run, split, step), step) for at, (run, step) in enumerate(named)]
@@ -61,9 +64,10 @@ def run_of(runs: RunQuerySet, name: str) -> Run:
         return found
     same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])
     if not same:
-        raise NotThere(f"There is no run {name[:80]!r} that you may see.", "of")
+        raise NotThere(_("There is no run {name} that you may see.").format(name=repr(name[:80])), "of")
     if len(same) > 1:
-        raise BadInput(f"Several runs are called {name[:80]!r}; name one by its id, like {same[0].uid}.", "of")
+        said = _("Several runs are called {name}; name one by its id, like {uid}.")
+        raise BadInput(said.format(name=repr(name[:80]), uid=same[0].uid), "of")
     return same[0]
 
 
@@ -83,8 +87,8 @@ def step_of(run: Run, split: str, asked: str) -> Step:
         found = found.filter(step=number(asked, "of") or 0)
     step = found.order_by("-step", "-attempt__number").first()
     if step is None:
-        missing = f"no {split} step {asked}" if asked != "latest" else f"no {split} samples"
-        raise NotThere(f"{run.name} has {missing}.", "of")
+        said = _("{run} has no {split} samples.") if asked == "latest" else _("{run} has no {split} step {step}.")
+        raise NotThere(said.format(run=run.name, split=split, step=asked), "of")
     return step
 
 

@@ -9,30 +9,33 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Final
 
+from django.utils.translation import gettext_noop as N_
+
 from rollouts.series import Curve
 
-FAN_TITLE: Final = "scores: 10 %, half and 90 % of the samples"
+# xgettext:no-python-format
+FAN_TITLE: Final = N_("scores: 10 %, half and 90 % of the samples")
 FAN: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
 # One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
 # one chart per name. The first pattern group that matches takes a name.
 DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("score", ("critic/score/mean", "score/mean", "score_mean", "score", "reward", "reward_mean", "rewards/mean")),
+    (N_("score"), ("critic/score/mean", "score/mean", "score_mean", "score", "reward", "reward_mean", "rewards/mean")),
     ("*", ("val-core/*/mean@*", "eval/reward", "eval/score", "eval_reward", "val/score", "val/accuracy")),
     (FAN_TITLE, FAN),
-    ("groups with nothing to learn", ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
+    (N_("groups with nothing to learn"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
-        "response length",
+        N_("response length"),
         ("response_length/mean", "response_length/max", "completions/mean_length", "completion_length"),
     ),
-    ("entropy", ("actor/entropy", "entropy", "policy/entropy")),
-    ("policy loss", ("actor/pg_loss", "policy_loss", "loss", "loss/policy")),
-    ("KL to the old policy", ("actor/ppo_kl", "kl", "approx_kl", "objective/kl")),
-    ("gradient norm", ("actor/grad_norm", "grad_norm")),
-    ("clipped fraction", ("actor/pg_clipfrac", "clip_ratio", "clip_ratio/region_mean", "policy/clipfrac_avg")),
-    ("rollout and trainer probabilities differ by", ("training/rollout_probs_diff_mean",)),
-    ("seconds", ("timing_s/step", "timing_s/gen", "timing_s/update_actor")),
-    ("throughput", ("perf/throughput", "throughput", "tokens_per_second")),
-    ("aborted", ("response/aborted_ratio",)),
+    (N_("entropy"), ("actor/entropy", "entropy", "policy/entropy")),
+    (N_("policy loss"), ("actor/pg_loss", "policy_loss", "loss", "loss/policy")),
+    (N_("KL to the old policy"), ("actor/ppo_kl", "kl", "approx_kl", "objective/kl")),
+    (N_("gradient norm"), ("actor/grad_norm", "grad_norm")),
+    (N_("clipped fraction"), ("actor/pg_clipfrac", "clip_ratio", "clip_ratio/region_mean", "policy/clipfrac_avg")),
+    (N_("rollout and trainer probabilities differ by"), ("training/rollout_probs_diff_mean",)),
+    (N_("seconds"), ("timing_s/step", "timing_s/gen", "timing_s/update_actor")),
+    (N_("throughput"), ("perf/throughput", "throughput", "tokens_per_second")),
+    (N_("aborted"), ("response/aborted_ratio",)),
 )
 KINDS: Final = {"seconds": "stack", FAN_TITLE: "fan"}
 

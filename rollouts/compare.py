@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 
 import numpy as np
+from django.utils.translation import gettext as _
 
 from rollouts import bootstrap, pairing
 from rollouts.cells import LETTERS, Cell, cells, settings
@@ -112,7 +113,8 @@ def compare(found: Sequence[Cell]) -> Comparison:
     """Computed once per state of the steps. Raises TooLarge, StorageUnavailable."""
     total = sum(cell.step.samples for cell in found)
     if total > MOST_SAMPLES:
-        raise TooLarge(f"These steps hold {total:,} samples; at most {MOST_SAMPLES:,} can be compared at once.", "of")
+        said = _("These steps hold {count} samples; at most {most} can be compared at once.")
+        raise TooLarge(said.format(count=f"{total:,}", most=f"{MOST_SAMPLES:,}"), "of")
     return compared(tuple((cell.step.pk, cell.step.created_at, cell.step.version, cell.run.version) for cell in found))
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from rolloutdeck import compat
 from rollouts.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.merging import ARTIFACT
@@ -166,9 +168,9 @@ def differences(
 def refusal(found: Excluded, artifacts: Iterable[int]) -> str:
     """Why a pin can't be replayed without what is flagged; empty where it can. `artifacts` are those of the pin."""
     if found.unplaced:
-        return f"{found.unplaced} of its flagged samples can't be found in its files"
+        return _("{count} of its flagged samples can't be found in its files").format(count=found.unplaced)
     ids = list(artifacts)
-    return "all its prompts are flagged" if ids and all(is_whole(found, pk) for pk in ids) else ""
+    return _("all its prompts are flagged") if ids and all(is_whole(found, pk) for pk in ids) else ""
 
 
 def is_whole(found: Excluded, artifact: int) -> bool:

@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Case, F, Max, Q, When
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts import live, storage
@@ -127,7 +128,7 @@ def tag_list(tags: Any) -> list[str]:
     if tags is None:
         return []
     if not isinstance(tags, list) or len(tags) > 50:
-        raise BadInput("`tags` must be a list of at most 50 words.", "tags")
+        raise BadInput(_("`tags` must be a list of at most 50 words."), "tags")
     return list(dict.fromkeys(text(tag, "tags", most=60).strip() for tag in tags if tag))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from rolloutdeck import compat
 from rollouts import audit, live
@@ -25,9 +26,10 @@ def loosen(project: Project, fact: str, by: User, note: str) -> Project:
     fact = one_of(fact, "fact", compat.REFUSE, default="")
     note = text(note, "note", most=MOST_NOTE).strip()
     if not fact:
-        raise BadInput(f"`fact` must be one of {', '.join(compat.REFUSE)}.", "fact")
+        raise BadInput(_("`fact` must be one of {known}.").format(known=", ".join(compat.REFUSE)), "fact")
     if not note:
-        raise BadInput("Say why: whoever replays in spite of a difference should be able to read it later.", "note")
+        said = _("Say why: whoever replays in spite of a difference should be able to read it later.")
+        raise BadInput(said, "note")
     told = {"note": note, "user": by.get_username(), "at": timezone.now().isoformat()}
     return kept(project, {**locked(project).loosened, fact: told}, by, "plan.loosen", fact=fact, note=note)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts import artifacts, audit, live, plans
@@ -81,14 +82,15 @@ def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> At
     if key:
         found = run.attempts.filter(key=text(key, "attempt", most=120)).first()
         if found is None:
-            raise NotThere(f"This run has no attempt {key[:60]!r}.", "attempt")
+            raise NotThere(_("This run has no attempt {name}.").format(name=repr(key[:60])), "attempt")
         return found
     here = {"split": split, "step_kind": step_kind, "step": step}
     shown = Step.objects.current().filter(run=run, **here).select_related("attempt").order_by("-attempt__number")
     told = run.artifacts.filter(**here).select_related("attempt").order_by("-attempt__number", "-pk")
     row = shown.first() or told.first()
     if row is None:
-        raise NotThere(f"This run has nothing of {step_kind} {step} ({split}).", "step")
+        said = _("This run has nothing of {kind} {step} ({split}).")
+        raise NotThere(said.format(kind=step_kind, step=step, split=split), "step")
     return row.attempt
 
 
@@ -130,10 +132,13 @@ def feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: i
 
 def nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
     if prompts:
-        return f"None of the {prompts} prompts of step {step} has files that a trainer could load again."
+        said = _("None of the {prompts} prompts of step {step} has files that a trainer could load again.")
+        return said.format(prompts=prompts, step=step)
     if not run.artifacts.exclude(role="tokenizer").exists():
-        return "This run has no files that a trainer could load again; start it with its rollout dump on, and watch it."
-    return f"There are no files of step {step} that a trainer could load again."
+        return _(
+            "This run has no files that a trainer could load again; start it with its rollout dump on, and watch it."
+        )
+    return _("There are no files of step {step} that a trainer could load again.").format(step=step)
 
 
 def hold(row: Pin, found: Sequence[Artifact], *, anew: bool) -> None:
@@ -180,7 +185,8 @@ def unpin(row: Pin, by: User) -> Pin:
     if row.removed_at is not None:
         return row
     if used := plans.using([row]):
-        raise Conflict(f"This pin is in the replay plan {', '.join(used)}; take it out of the plan first.")
+        said = _("This pin is in the replay plan {plans}; take it out of the plan first.")
+        raise Conflict(said.format(plans=", ".join(used)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
     audit.note(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
+from django.utils.translation import gettext as _
 
 from rolloutdeck import compat, configuration, resolution, trainers, wire
 from rolloutdeck.errors import BadInput as NotUnderstood
@@ -43,11 +44,12 @@ def of_ref(project: Project, ref: str) -> Revision | None:
 
     None where `default` was never saved. Raises BadInput, and NotThere for a plan or revision that is not there.
     """
-    name, _, asked = text(ref, "plan", most=120).partition("@")
+    name, asked = text(ref, "plan", most=120).partition("@")[::2]
     name, wanted = name or DEFAULT, number(asked, "plan")
     found = revisions(project, name).filter(number=wanted).first() if wanted is not None else current(project, name)
     if found is None and (wanted or name != DEFAULT):
-        raise NotThere(f"There is no replay plan {ref[:80]!r} in {project.slug}.", "plan")
+        said = _("There is no replay plan {name} in {project}.")
+        raise NotThere(said.format(name=repr(ref[:80]), project=project.slug), "plan")
     return found
 
 
@@ -55,7 +57,7 @@ def name_of(told: Any) -> str:
     """Raises BadInput."""
     name = text(told, "plan", most=80) or DEFAULT
     if not NAME.match(name):
-        raise BadInput("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "plan")
+        raise BadInput(_("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit."), "plan")
     return name
 
 
@@ -105,29 +107,35 @@ def alone(project: Project) -> None:
 
 def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
     if last is None:
-        return f"The plan {plan.name} has no revision {if_match}; look at it again."
-    who = f"{last.user.get_username()} saved revision {last.number}"
-    return f"{who} of {plan.name} meanwhile, yours began at {if_match}; look at it again, nothing was written."
+        return _("The plan {plan} has no revision {base}; look at it again.").format(plan=plan.name, base=if_match)
+    said = _(
+        "{user} saved revision {number} of {plan} meanwhile, yours began at {base}; "
+        "look at it again, nothing was written."
+    )
+    return said.format(user=last.user.get_username(), number=last.number, plan=plan.name, base=if_match)
 
 
 def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
     """{target step: pin id}. Raises BadInput."""
     if len(entries) > MOST_ENTRIES:
-        raise BadInput(f"A plan may have {MOST_ENTRIES:,} entries.", "entries")
+        raise BadInput(_("A plan may have {most} entries.").format(most=f"{MOST_ENTRIES:,}"), "entries")
     found: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
     for told, target in entries:
         step = number(target, "target_step", least=1)
         if step is None:
-            raise BadInput("Every entry needs the step at which its pin is replayed.", "target_step")
+            raise BadInput(_("Every entry needs the step at which its pin is replayed."), "target_step")
         pin = known.get(told.pk)
         if pin is None:
-            raise NotThere(f"There is no pin {told.pk} in {project.slug}.", "entries")
+            said = _("There is no pin {pin} in {project}.")
+            raise NotThere(said.format(pin=told.pk, project=project.slug), "entries")
         if pin.removed_at is not None:
-            raise BadInput(f"Pin {pin.pk} was removed; pin {pin} again to replay it.", "entries")
+            said = _("Pin {pin} was removed; pin {step} again to replay it.")
+            raise BadInput(said.format(pin=pin.pk, step=pin), "entries")
         if step in found:
-            raise BadInput(f"Two entries have the target step {step}; a step replays one pin.", "target_step")
+            said = _("Two entries have the target step {step}; a step replays one pin.")
+            raise BadInput(said.format(step=step), "target_step")
         found[step] = pin.pk
     return found
 
@@ -159,7 +167,8 @@ def add(project: Project, name: str, by: User, pin: Pin, target: int) -> Revisio
     targets: dict[int, int] = told.pop("targets", {})
     step = next(iter(checked(project, [(pin, target)])))
     if targets.get(step, pin.pk) != pin.pk:
-        raise BadInput(f"Step {step} of the plan {plan.name} replays another pin; move that first.", "target_step")
+        said = _("Step {step} of the plan {plan} replays another pin; move that first.")
+        raise BadInput(said.format(step=step, plan=plan.name), "target_step")
     if last and step in targets:
         return last
     return written(plan, (last.number if last else 0) + 1, by, told, {**targets, step: pin.pk})

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 from django.utils.text import slugify
+from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts import audit, live
@@ -24,7 +25,8 @@ def create_project(slug: str, by: User) -> tuple[Project, bool]:
     slug = text(slug, "slug", most=80).strip()
     if not slug or slug != slugify(slug, allow_unicode=True):
         hint = slugify(slug, allow_unicode=True) or "math"
-        raise BadInput(f"`slug` must be lower-case letters, digits, - and _, for example {hint}.", "slug")
+        said = _("`slug` must be lower-case letters, digits, - and _, for example {hint}.")
+        raise BadInput(said.format(hint=hint), "slug")
     with transaction.atomic():
         project, created = Project.objects.get_or_create(slug=slug)
         if created:
@@ -37,14 +39,16 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
     """Gives a person a role, or takes it away when `role` is empty; the last owner stays. Raises BadInput, NotThere."""
     user = User.objects.filter(username=text(username, "user", most=150)).first()
     if user is None:
-        raise NotThere(f"There is no account called {username}; make it first.", "user")
+        raise NotThere(_("There is no account called {name}; make it first.").format(name=username), "user")
     if role and role not in Membership.Role.values:
-        raise BadInput(f"`role` must be one of: {', '.join(Membership.Role.values)}.", "role")
+        known = ", ".join(Membership.Role.values)
+        raise BadInput(_("`role` must be one of: {known}.").format(known=known), "role")
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)
         owners = project.memberships.filter(role=Membership.Role.OWNER)
         if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
-            raise BadInput(f"{username} is the last owner of {project.slug}; name another owner first.", "role")
+            said = _("{name} is the last owner of {project}; name another owner first.")
+            raise BadInput(said.format(name=username, project=project.slug), "role")
         audit.note(by, "role.set", username, project=project, role=role)
         if not role:
             project.memberships.filter(user=user).delete()
@@ -58,7 +62,7 @@ def create_token(
     """A token that acts as `by` within `project`, and its secret, shown once. Raises BadInput."""
     name = text(name, "name", most=80).strip()
     if not name:
-        raise BadInput("`name` says what the token is for; it must not be empty.", "name")
+        raise BadInput(_("`name` says what the token is for; it must not be empty."), "name")
     token, secret = Token.issue(user=by, name=name, scopes=scope_list(scopes), project=project)
     if days is not None:
         token.expires_at = timezone.now() + timedelta(days=days)
@@ -71,11 +75,15 @@ def scope_list(scopes: Any) -> list[str]:
     """Scopes as a list or comma-separated, in the order of `wire.SCOPES`. Raises BadInput."""
     asked = scopes.split(",") if isinstance(scopes, str) else scopes
     if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
-        raise BadInput(f"`scopes` must be some of: {', '.join(wire.SCOPES)}.", "scopes")
+        raise BadInput(unscoped(), "scopes")
     words = {scope.strip() for scope in asked}
     if not words <= set(wire.SCOPES):
-        raise BadInput(f"`scopes` must be some of: {', '.join(wire.SCOPES)}.", "scopes")
+        raise BadInput(unscoped(), "scopes")
     return [scope for scope in wire.SCOPES if scope in words]
+
+
+def unscoped() -> str:
+    return _("`scopes` must be some of: {known}.").format(known=", ".join(wire.SCOPES))
 
 
 def revoke_token(token: Token, by: User) -> Token:
@@ -94,7 +102,8 @@ def bin_run(run: Run, by: User, *, force: bool = False) -> Run:
     """
     pinned = run.pins.filter(removed_at=None).count()
     if pinned and not force and run.deleted_at is None:
-        raise Conflict(f"{pinned} of its steps are pinned; remove the pins first, or delete it with `?force`.")
+        said = _("{count} of its steps are pinned; remove the pins first, or delete it with `?force`.")
+        raise Conflict(said.format(count=pinned))
     if run.deleted_at is None:
         run.deleted_at = timezone.now()
         run.save(update_fields=["deleted_at"])

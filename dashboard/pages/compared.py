@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from dashboard.pages.text import num
 from rollouts.cells import LETTERS, Cell
 from rollouts.compare import NONE_RIGHT, Comparison, Figure, Row
@@ -37,13 +39,19 @@ def chips(result: Comparison, found: Sequence[Cell], only: str, link: Callable[.
     alone = [letter for letter in every if letter in result.outcomes or len(found) == 2]
     mixed = sorted(key for key in result.outcomes if len(key) not in (1, len(found)) and key != NONE_RIGHT)
     unpaired = len(result.unpaired())
-    named = [("", "All paired", len(result.pairs)), (every, all_right(found), result.outcomes.get(every, 0))]
-    named += [(letter, f"{letter} only", result.outcomes.get(letter, 0)) for letter in alone]
-    named += [(key, f"{' and '.join(key)} only", result.outcomes[key]) for key in mixed]
-    named += [(NONE_RIGHT, "Both wrong" if len(found) == 2 else "All wrong", result.outcomes.get(NONE_RIGHT, 0))]
-    named += [("unjudged", "No verdict", result.unjudged)] if result.unjudged else []
-    named += [("unpaired", "Not paired", unpaired)] if unpaired else []
+    named = [("", _("All paired"), len(result.pairs)), (every, all_right(found), result.outcomes.get(every, 0))]
+    named += [(letter, only_by(letter), result.outcomes.get(letter, 0)) for letter in alone]
+    named += [(key, only_by(key), result.outcomes[key]) for key in mixed]
+    wrong = _("Both wrong") if len(found) == 2 else _("All wrong")
+    named += [(NONE_RIGHT, wrong, result.outcomes.get(NONE_RIGHT, 0))]
+    named += [("unjudged", _("No verdict"), result.unjudged)] if result.unjudged else []
+    named += [("unpaired", _("Not paired"), unpaired)] if unpaired else []
     return [Chip(name, count, key == only, link(only=key, start=0)) for key, name, count in named]
+
+
+def only_by(letters: str) -> str:
+    """`A and B only`."""
+    return _("{letters} only").format(letters=_(" and ").join(letters))
 
 
 def badges(found: Sequence[Cell]) -> dict[str, str]:
@@ -55,7 +63,7 @@ def badges(found: Sequence[Cell]) -> dict[str, str]:
 
 
 def all_right(found: Sequence[Cell]) -> str:
-    return "Both right" if len(found) == 2 else "All right"
+    return _("Both right") if len(found) == 2 else _("All right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,12 @@ def measures(result: Comparison) -> list[tuple[str, str]]:
         known = [name for name in known if name != "score"]
     ks = {source.k for source in result.sources}
     k = str(ks.pop()) if len(ks) == 1 else "k"
+    unit = _("mean length (tokens)") if result.unit == "tokens" else _("mean length (chars)")
     called = {
+        "score": _("score"),
         "pass@k": f"pass@{k}",
-        "length": f"mean length ({result.unit})",
-        "truncated": "truncated?" if result.inferred else "truncated",
+        "length": unit,
+        "truncated": _("truncated?") if result.inferred else _("truncated"),
     }
     return [(name, called.get(name, name)) for name in known]
 

@@ -12,6 +12,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -127,7 +128,8 @@ def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     ]
     found = [end for end in ends if end is not None]
     if not found:
-        messages.error(request, f"No generation of a {split} step has been recorded in this run.")
+        said = _("No generation of a {split} step has been recorded in this run.")
+        messages.error(request, said.format(split=split))
         return redirect("run", uid=one.uid)
     closest = min(found, key=lambda end: abs(end - wanted))
     return redirect(reverse("step", args=[one.uid, closest]) + Ask(split=ask.split).link())
@@ -165,4 +167,12 @@ def drawing(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str
         for uid, by_name in curves.items()
     }
     others = [{"uid": run.uid, "name": run.name, "colour": run.colour, "curves": drawn[run.uid]} for run in over]
-    return {**asdict(layout), "colour": one.colour, "curves": drawn[one.uid], "over": others, "left": len(left)}
+    return {**told(layout), "colour": one.colour, "curves": drawn[one.uid], "over": others, "left": len(left)}
+
+
+def told(layout: charting.Layout) -> dict[str, Any]:
+    """The layout, the titles of its first charts in the reader's language; metrics are called as they were logged."""
+    said = asdict(layout)
+    for chart in said["default"]:
+        chart["title"] = _(chart["title"])
+    return said

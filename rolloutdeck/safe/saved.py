@@ -38,8 +38,8 @@ def open_saved(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
 class Rows:
     """Makes rows plain, one after the other, and counts what all of them hold: a few bytes can stand for any number."""
 
-    def __init__(self, most: int = MOST_VALUES) -> None:
-        self.left = most
+    def __init__(self) -> None:
+        self.left = MOST_VALUES
 
     def plain(self, row: Any) -> Any:
         """A row as plain values; a tensor of one dimension becomes a list. Raises Refused for too many values."""

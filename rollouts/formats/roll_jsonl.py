@@ -28,7 +28,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import chat_text, integer, number, parse_slowly, prompt_of, response_of, rows, told_text
-from rollouts.formats.values import plain
+from rollouts.formats.values import answer_of, plain
 from rollouts.records import Problem, Record
 
 name = "roll-jsonl"
@@ -101,19 +101,13 @@ def agentic(row: Row) -> Record:
         raise ValueError("its `messages` are no list of messages")
     first = next((at for at, turn in enumerate(spoken) if turn["role"] == "assistant"), len(spoken))
     prompt, asked = prompt_of(spoken[:first])
-    made = Record(prompt, said(spoken[first:]), asked)
+    made = Record(prompt, answer_of(spoken[first:]), asked)
     made.tools = native.sequence(unpacked(row.get("tools"))) or None
     made.extras |= kept(row, AGENTIC)
     data = made.extras.get("trajectory_data")
     keep_trajectory(made, data if isinstance(data, dict) else {})
     made.data_source = made.data_source or native.label(row.get("exp_name"))
     return made
-
-
-def said(turns: list[Any]) -> str:
-    """The answers and what came between them, as they read after a prompt that ends with the assistant's name."""
-    text = response_of(turns) if turns else ""
-    return text.removeprefix("assistant\n") if len(turns) > 1 else text
 
 
 def keep_trajectory(made: Record, data: Row) -> None:

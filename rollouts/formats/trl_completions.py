@@ -29,8 +29,8 @@ from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, prompt_of, response_of, told_text
-from rollouts.formats.values import plain
+from rollouts.formats.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.values import answer_of, plain
 from rollouts.records import Problem, Record
 
 name = "trl-completions"
@@ -106,7 +106,7 @@ def values(column: pa.Array) -> list[Any]:
 def record(row: Row, told: Told, parts: Sequence[str], scored: bool) -> Record:
     """Raises ValueError when its prompt or completion is neither text nor messages."""
     prompt, asked = prompt_of(spoken(row["prompt"]))
-    made = Record(prompt, response_of(spoken(row["completion"])), asked)
+    made = Record(prompt, answer_of(spoken(row["completion"])), asked)
     made.rewards = {part: number(row[part]) for part in parts}
     made.score = sum_of(made.rewards) if scored else None
     advantage = number(row.get("advantage"))

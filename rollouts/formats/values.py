@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats.jsonl import integer, number
+from rollouts.formats.jsonl import integer, number, response_of
 
 TEXT_DEPTH = 20
 MOST_SHOWN = 1024
@@ -43,6 +43,13 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(inner, depth + 1) for inner in value]
     return f"<{value}>" if not isinstance(value, (bytes, bytearray)) else f"<{len(value):,} bytes>"
+
+
+def answer_of(value: Any) -> str:
+    """Text of a response, of several turns too, as it reads after a prompt that ends with the assistant's name. Raises
+    ValueError for what is neither text nor messages."""
+    text = response_of(value) if value else ""
+    return text.removeprefix("assistant\n") if isinstance(value, list) and len(value) > 1 else text
 
 
 def brief(value: Any) -> Any:

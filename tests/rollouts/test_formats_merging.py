@@ -1,0 +1,112 @@
+"""How the dumps of one step come together where a trainer writes several of it, or one over the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rollouts import bodies
+from rollouts.models import Dump, Project, Run, Sample
+from tests import make
+from tests.rollouts.pushing import indexed, rows
+from tests.rollouts.skipped import tokenizer, worked
+
+DATA = Path(__file__).parents[1] / "data"
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def body(name: str) -> bytes:
+    return (DATA / name).read_bytes()
+
+
+def completions(*answers: tuple[str, str, float], step: int = 3, **more: list[Any]) -> bytes:
+    """A file of TRL's, of (prompt, completion, reward)."""
+    prompts, texts, rewards = zip(*answers, strict=True)
+    table = pa.table({"step": [step] * len(answers), "prompt": prompts, "completion": texts, "acc": rewards, **more})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+FILE = {"source": "completions/completions_00003.parquet"}
+TRAIN = [("2+2?", "4", 1.0), ("2+2?", "5", 0.0), ("3+3?", "6", 1.0), ("3+3?", "7", 0.0)]
+EVAL = [("9+9?", "18", 1.0), ("9+9?", "19", 0.0)]
+
+
+def test_an_eval_that_overwrites_the_train_rows_of_a_step_adds_its_own(run: Run) -> None:
+    indexed(run, completions(*TRAIN), 3, **FILE)
+    before = {sample.id for sample in rows(run)}
+    indexed(run, completions(*TRAIN[2:], *EVAL), 3, **FILE)
+    after = rows(run)
+    assert {sample.id for sample in after} > before
+    assert [sample.tail for sample in after] == ["4", "5", "6", "7", "18", "19"]
+    assert {dump.state for dump in run.dumps.all()} == {Dump.State.INDEXED}
+
+
+def test_the_order_in_which_the_two_are_indexed_does_not_matter(run: Run) -> None:
+    indexed(run, completions(*TRAIN[2:], *EVAL), 3, **FILE)
+    indexed(run, completions(*TRAIN), 3, **FILE)
+    assert sorted(sample.tail for sample in rows(run)) == ["18", "19", "4", "5", "6", "7"]
+
+
+def test_rows_that_stand_in_the_files_of_two_steps_are_samples_of_both(run: Run) -> None:
+    for step in (1, 2):
+        indexed(run, completions(*TRAIN, step=step), step, source=f"completions_{step:05d}.parquet")
+    assert [len(rows(run, step__step=step)) for step in (1, 2)] == [4, 4]
+    assert Sample.objects.count() == 8
+
+
+def test_a_train_dump_gives_the_samples_of_its_rollout_their_advantages_and_adds_none(run: Run) -> None:
+    indexed(run, body("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt", step_kind="rollout_id")
+    indexed(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt", step_kind="rollout_id")
+    found = rows(run)
+    assert len(found) == 32
+    assert all(sample.advantage is not None for sample in found)
+    whole = bodies.read([found[5]])[found[5].id]
+    assert whole.extras["normalized_reward"] == pytest.approx(found[5].advantage)
+    assert len(whole.advantages or ()) == len(whole.response_ids or ())
+
+
+def test_a_train_dump_that_comes_first_shows_its_samples_until_the_rollout_is_there(run: Run) -> None:
+    indexed(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
+    assert len(rows(run)) == 32
+    indexed(run, body("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt")
+    found = rows(run)
+    assert len(found) == 32
+    assert all(sample.tail and sample.advantage is not None for sample in found)
+
+
+def test_the_step_of_a_file_without_a_step_in_its_name_is_what_the_file_says(run: Run) -> None:
+    assert indexed(run, body("slime/rollout_data/2.pt"), None, source="dump.pt").step == 2
+    assert indexed(run, completions(*TRAIN, step=7), None, source="a/completions_00003.parquet").step == 7
+    assert indexed(run, body("roll/mock/train/step_000001.pkl"), None, source="kept.pkl").step == 1
+    assert indexed(run, body("roll/agentic_jsonl/rollout_dump_data.step_1.jsonl"), None, source="a.jsonl").step == 1
+
+
+def test_a_batch_to_load_again_joins_the_rows_of_the_step_and_fills_in_tokens(run: Run) -> None:
+    indexed(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 1, source="rollout_dump_data.step_1.jsonl")
+    indexed(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
+    found = rows(run)
+    assert len(found) == 32
+    assert all(sample.tokens is not None and (sample.tail or sample.chars == 0) for sample in found)
+    whole = bodies.read([found[3]])[found[3].id]
+    assert len(whole.logprobs or ()) == len(whole.response_ids or ()) == found[3].tokens
+
+
+def test_a_batch_of_which_only_tokens_are_known_has_text_once_the_tokenizer_came(run: Run) -> None:
+    indexed(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
+    assert {sample.tail for sample in rows(run)} == {""}
+    tokenizer(run)
+    worked(run)
+    found = rows(run)
+    told = indexed(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 2, source="r.jsonl")
+    assert [sample.tail for sample in found] == [sample.tail for sample in rows(run, dump=told)]

@@ -9,7 +9,7 @@ import io
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -21,9 +21,9 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rollouts import artifact_dumps, blobs, judging, live, storage
+from rollouts import artifact_dumps, blobs, judging, live, spread, storage
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
-from rollouts.formats import HEAD_BYTES, Told, pick
+from rollouts.formats import HEAD_BYTES, Format, Told, pick, table
 from rollouts.formats.jsonl import integer
 from rollouts.identity import Namer, prompt_key
 from rollouts.models import Dump, Run, Segment
@@ -205,7 +205,7 @@ def work(dump: Dump) -> None:
             finish(Reading(dump, "", left_out=Counter(dump.left_out)))
         return
     with raw(dump) as stream:
-        form = pick(dump.source, head_of(dump), dump.format)
+        form = pick(dump.source, head_of(dump), dump.format or table.format_of(dump.columns))
         dump.format = form.name
         items = form.read(stream, told(dump))
         reading = Reading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
@@ -213,14 +213,17 @@ def work(dump: Dump) -> None:
         if isinstance(first, Point):
             keep_points(reading, chain([first], items))
         elif isinstance(first, Record):
-            keep_samples(reading, chain([first], items))
+            if dump.step is None and is_of_many_steps(dump, form):
+                keep_steps(reading, chain([first], items))
+            else:
+                keep_samples(reading, chain([first], items))
         else:
             with transaction.atomic():
                 finish(reading)
 
 
 def told(dump: Dump) -> Told:
-    return artifact_dumps.told(dump, Told(dump.source, dump.split, dump.step, dump.step_kind))
+    return artifact_dumps.told(dump, Told(dump.source, dump.split, dump.step, dump.step_kind, dump.columns))
 
 
 @contextmanager
@@ -253,6 +256,21 @@ def keep_points(reading: Reading, items: Iterable[Item]) -> None:
     with transaction.atomic():
         series.append(dump.run, dump.attempt, reading.only(Point, items))
         finish(reading)
+
+
+def is_of_many_steps(dump: Dump, form: Format) -> bool:
+    with raw(dump) as stream:
+        return spread.is_of_many(item for item in form.read(stream, told(dump)) if isinstance(item, Record))
+
+
+def keep_steps(reading: Reading, items: Iterable[Item]) -> None:
+    """Each step becomes a dump of its own, indexed right away; a sweep finds those that a killed worker leaves."""
+    made = spread.spread(reading.dump, reading.only(Record, items))
+    with transaction.atomic():
+        finish(reading)
+    for dump in made:
+        with suppress(RolloutError):  # it is on its row
+            index(dump.pk)
 
 
 def keep_samples(reading: Reading, items: Iterable[Item]) -> None:

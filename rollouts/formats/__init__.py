@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import (
+    cure,
     native,
+    nemo_rl,
+    rllm,
     roll_jsonl,
     roll_mock,
     slime_rollout,
     slime_train,
+    table,
     trl_completions,
+    verifiers,
     verl_jsonl,
     verl_metrics,
     verl_skip,
@@ -19,13 +24,13 @@ from rollouts.formats.base import Format, Told
 __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
 FORMATS: tuple[Format, ...] = (
-    verl_metrics, roll_jsonl, verl_jsonl, native, trl_completions, slime_train, slime_rollout, roll_mock,
-    *verl_skip.FORMATS,
+    verl_metrics, *cure.FORMATS, nemo_rl, verifiers, rllm, roll_jsonl, verl_jsonl, native, trl_completions, slime_train,
+    slime_rollout, roll_mock, *verl_skip.FORMATS, *table.FORMATS,
 )  # fmt: skip
 # Their trainer overwrites a file with other rows of the same step: its versions add up.
 ADDING = frozenset((trl_completions.name, roll_jsonl.name))
 # They hold tokens and no text, and join the samples that others tell of.
-TEXTLESS = frozenset((slime_train.name, roll_mock.name, *(form.name for form in verl_skip.FORMATS)))
+TEXTLESS = frozenset((slime_train.name, roll_mock.name, table.TOKENS.name, *(form.name for form in verl_skip.FORMATS)))
 HEAD_BYTES = 64 << 10  # what `sniff` sees
 
 

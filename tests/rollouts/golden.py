@@ -18,12 +18,15 @@ from rollouts.records import LeftOut, Point, Problem, Record
 DUMPS = Path(__file__).parents[1] / "data"
 REAL = (
     "verl_jsonl/**/*.jsonl", "trl/**/*.parquet", "slime/**/*.pt", "roll/**/*.jsonl", "roll/**/*.pkl",
+    "cure/**/*data*.json", "cure/**/outputs-*.json", "nemo_rl/**/*.jsonl", "verifiers/**/*.jsonl",
+    "rllm/**/episode_*.json", "table/**/*.csv", "table/**/*.jsonl", "table/**/*.parquet", "table/**/*.table.json",
 )  # fmt: skip
 WHOLE = (0, 1, -1)  # records that are kept whole
 
 
 def files() -> list[Path]:
-    return sorted(path for pattern in REAL for path in DUMPS.glob(pattern))
+    found = sorted(path for pattern in REAL for path in DUMPS.glob(pattern))
+    return [path for path in found if not path.name.endswith(".expected.json")]
 
 
 def expected(path: Path) -> Path:
@@ -48,7 +51,7 @@ def reading(path: Path) -> dict[str, Any]:
         "groups": len(groups),
         "group_sizes": sorted(set(groups.values())),
         "scores": [item.score for item in things if isinstance(item, Record)],
-        "things": [filled(things[place]) for place in WHOLE],
+        "things": [filled(things[place]) for place in WHOLE if place < len(things)],
     }
 
 

@@ -1,0 +1,62 @@
+"""Messages of a conversation as the two texts of a sample: what was asked, and what the model said to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rollouts.formats.jsonl import as_json, content_text
+
+REASONING = ("reasoning_content", "reasoning")
+
+Message = dict[str, Any]
+
+
+def is_talk(value: Any) -> bool:
+    """Whether it is a list of messages with roles."""
+    return isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in value)
+
+
+def said(message: Message) -> str:
+    """All that a message says: its reasoning, its content, the tools that it calls, as chat templates write them."""
+    thought = next((message[name] for name in REASONING if isinstance(message.get(name), str)), "")
+    calls = message.get("tool_calls")
+    texts = [f"<think>\n{thought}\n</think>"] if thought else []
+    texts += [text] if (text := content_text(message.get("content"))) else []
+    texts += [called(call) for call in calls] if isinstance(calls, list) else []
+    return "\n".join(texts)
+
+
+def called(call: Any) -> str:
+    """A call of a tool: arguments are the JSON that the model wrote."""
+    inner = call.get("function") if isinstance(call, dict) else None
+    one = inner if isinstance(inner, dict) else call
+    if not isinstance(one, dict):
+        return f"<tool_call>\n{as_json(one)}\n</tool_call>"
+    arguments = one.get("arguments")
+    written = arguments if isinstance(arguments, str) else as_json(arguments)
+    return f'<tool_call>\n{{"name": {as_json(one.get("name"))}, "arguments": {written}}}\n</tool_call>'
+
+
+def asked(messages: Sequence[Message]) -> str:
+    """A prompt, as its decoded text reads: a line with the role, then what was said; `assistant` at the end."""
+    lines = "".join(f"{message['role']}\n{said(message)}\n" for message in messages)
+    return f"{lines}assistant\n" if messages and messages[-1]["role"] != "assistant" else lines
+
+
+def answered(messages: Sequence[Message]) -> str:
+    """A response: what the one message says, or turn by turn, each with its role, where others stand between."""
+    if not messages:
+        return ""
+    if len(messages) == 1 and messages[0]["role"] == "assistant":
+        return said(messages[0])
+    first, *rest = messages
+    begun = said(first) if first["role"] == "assistant" else f"{first['role']}\n{said(first)}"
+    return "\n".join([begun, *(f"{message['role']}\n{said(message)}" for message in rest)])
+
+
+def parted(messages: Sequence[Message]) -> int:
+    """Where the response begins: at the first message that the assistant says after the first user's."""
+    user = next((at for at, message in enumerate(messages) if message["role"] == "user"), 0)
+    answers = (at for at, message in enumerate(messages) if at >= user and message["role"] == "assistant")
+    return next(answers, len(messages))

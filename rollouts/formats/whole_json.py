@@ -1,0 +1,27 @@
+"""A dump that is one JSON value: it is read at once, as it was written."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import orjson
+
+from rolloutdeck import wire
+from rollouts.errors import UnreadableDump
+from rollouts.formats.jsonl import BOM, parse_slowly
+
+
+def value(stream: BinaryIO) -> tuple[Any, bool]:
+    """The value, and False if its bytes were not UTF-8. Raises UnreadableDump for what is too long or no JSON."""
+    body = stream.read(wire.MAX_LINE_BYTES + 1)
+    if len(body) > wire.MAX_LINE_BYTES:
+        raise UnreadableDump(f"It is one JSON value of more than {wire.MAX_LINE_BYTES >> 20} MiB, too long to read.")
+    body = body.removeprefix(BOM)
+    try:
+        return orjson.loads(body), True
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return parse_slowly(body)
+    except ValueError as error:
+        raise UnreadableDump(f"It is {error}; its writer was stopped, or is still writing.") from None

@@ -1,0 +1,111 @@
+"""Files of many steps, and tables whose columns somebody names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollouts import ingest
+from rollouts.index import index
+from rollouts.models import Dump, Project, Run, Sample, Step
+from tests import make
+from tests.rollouts.golden import DUMPS
+
+pytestmark = pytest.mark.django_db
+CSV = b"question,answer,reward,global_step\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n"
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+def indexed(run: Run, body: bytes, tmp_path: Path, **header: object) -> Dump:
+    from rollouts import storage
+
+    told = ingest.DumpHeader(**{"attempt": "files", "split": "train", "step": None, "source": "a.csv", **header})  # type: ignore[arg-type]
+    dump, _ = ingest.accept_dump(run, told, *plain(body, storage.incoming()))
+    index(dump.pk)
+    dump.refresh_from_db()
+    return dump
+
+
+def plain(body: bytes, path: Path) -> tuple[str, Path, int]:
+    import hashlib
+
+    path.write_bytes(body)
+    return hashlib.sha256(body).hexdigest(), path, len(body)
+
+
+def steps(run: Run) -> dict[int, int]:
+    return dict(Step.objects.filter(run=run, samples__gt=0).values_list("step", "samples"))
+
+
+def test_a_table_of_several_steps_becomes_each_of_them(run: Run, tmp_path: Path) -> None:
+    dump = indexed(run, CSV, tmp_path, columns="prompt=question,response=answer")
+    assert (dump.state, dump.step, dump.rows) == (Dump.State.INDEXED, None, 0)
+    assert steps(run) == {4: 2, 5: 1}
+    assert set(Sample.objects.filter(step__step=4).values_list("score", flat=True)) == {0.0, 1.0}
+
+
+def test_indexing_it_again_changes_no_sample(run: Run, tmp_path: Path) -> None:
+    dump = indexed(run, CSV, tmp_path, columns="prompt=question,response=answer")
+    before = set(Sample.objects.values_list("pk", flat=True))
+    Dump.objects.filter(pk=dump.pk).update(state=Dump.State.RECEIVED)
+    index(dump.pk)
+    assert (set(Sample.objects.values_list("pk", flat=True)), Dump.objects.count()) == (before, 3)
+
+
+def test_other_columns_of_the_same_bytes_replace_what_was_read_before(run: Run, tmp_path: Path) -> None:
+    indexed(run, CSV, tmp_path, columns="prompt=answer,response=question")
+    indexed(run, CSV, tmp_path, columns="prompt=question,response=answer")
+    tails = Sample.objects.filter(visible=True).values_list("tail", flat=True)
+    assert sorted(tails) == ["2", "3", "4"]
+
+
+def test_tokens_without_text_are_samples_without_text_of_their_steps(run: Run, tmp_path: Path) -> None:
+    body = (DUMPS / "table/open_instruct/tulu_rollouts_000000.jsonl").read_bytes()
+    dump = indexed(run, body, tmp_path, source="shard.jsonl")
+    assert (dump.state, dump.format, steps(run)) == (Dump.State.INDEXED, "token-table", {1: 4, 2: 4})
+    assert set(Sample.objects.values_list("tokens", flat=True)) == {3}
+    assert Step.objects.get(step=1).facets["no-text"] == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("response=ansver", "no column `ansver`; it has `question`, `answer`"),
+        ("respons=answer", "`respons=answer` maps no column"),
+        ("", "--map prompt=COLUMN,response=COLUMN"),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_what_to_tell(run: Run, tmp_path: Path, columns: str, said: str) -> None:
+    from rollouts.errors import UnreadableDump
+
+    with pytest.raises(UnreadableDump):
+        indexed(run, CSV, tmp_path, columns=columns, format="table")
+    assert said in Dump.objects.get().message
+
+
+def test_a_step_that_was_told_counts_for_all_rows(run: Run, tmp_path: Path) -> None:
+    indexed(run, CSV, tmp_path, columns="prompt=question,response=answer", step=9)
+    assert steps(run) == {9: 3}
+
+
+def test_the_trained_half_of_the_episodes_counts_once_and_says_so(run: Run, tmp_path: Path) -> None:
+    folder = DUMPS / "verifiers/prime/rollouts/step_3/train"
+    for subset in ("all", "effective"):
+        body = (folder / subset / "traces.jsonl").read_bytes()
+        indexed(run, body, tmp_path, source=f"rollouts/step_3/train/{subset}/traces.jsonl", step=3, offset=0)
+    assert steps(run) == {3: 3}
+
+
+def test_programs_and_their_advantages_join_in_one_step(run: Run, tmp_path: Path) -> None:
+    """`outputs-rl-….json` has the texts and the tests, `rl_code_data.json` the advantages of the same texts."""
+    folder = DUMPS / "cure/step0/temp_data"
+    for path in sorted(folder.glob("*data.json")) + sorted(folder.glob("outputs-*Contests.json")):
+        indexed(run, path.read_bytes(), tmp_path, source=path.name, step=0)
+    assert steps(run) == {0: 32}
+    both = Sample.objects.filter(visible=True, score__isnull=False, advantage__isnull=False)
+    assert both.count() == 32

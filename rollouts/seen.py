@@ -6,6 +6,7 @@ The marks are one's own: nobody else sees them, and they ring no bell.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.db import transaction
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MOST_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks, by id, and how many marks they have in a run; with the newest mark this names the state of them all,
+    for what is kept of answers."""
+
+    pk: int | None
+    marks: int
+    newest: int
 
 
 def look(run: Run, sample_ids: Iterable[str], by: User) -> int:
@@ -70,7 +81,6 @@ def among(samples: Iterable[Sample], reader: int) -> dict[str, bool]:
     return dict(rows.values_list("sample", "fine"))
 
 
-def version(run: Run, reader: int | None) -> tuple[int, int]:
-    """Changes with each mark of the person in this run, for what is kept of answers."""
-    told = Seen.objects.filter(run=run, user=reader).aggregate(rows=Count("pk"), newest=Max("pk"))
-    return told["rows"], told["newest"] or 0
+def reader(run: Run, user: int | None) -> Reader:
+    told = Seen.objects.filter(run=run, user=user).aggregate(rows=Count("pk"), newest=Max("pk"))
+    return Reader(user, told["rows"], told["newest"] or 0)

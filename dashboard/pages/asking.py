@@ -54,6 +54,7 @@ class Result:
     key: tuple[object, ...]
     ask: Ask
     error: SafeString | str = ""
+    marked: bool = False  # the person has looked at samples of this run
 
     @property
     def total(self) -> int:
@@ -69,7 +70,9 @@ class Result:
         return self.found.horizon
 
     def page(self, start: int, count: int) -> Page:
-        rows = listing.rows(self.found.samples[start : start + count + 1], self.found.scope.reader)
+        rows = listing.rows(
+            self.found.samples[start : start + count + 1], self.found.scope.reader if self.marked else None
+        )
         return Page(rows[:count], start + count if len(rows) > count else None)
 
     def figures(self) -> Figures:
@@ -117,22 +120,23 @@ def faceted(result: Result) -> dict[str, int]:
 
 
 def find(
-    run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None, reader: int | None = None
+    run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None, reader: seen.Reader | None = None
 ) -> Result:
     """`beyond` is the step that a search of all steps had come down to when it was last asked; `reader` who asks."""
     error: SafeString | str = ""
-    every = asked(run, split, row, ask, "", reader=reader)
+    who = reader.pk if reader else None
+    every = asked(run, split, row, ask, "", reader=who)
     found = every
     try:
         if ask.q.strip():
-            found = asked(run, split, row, ask, ask.q, Patience(PATIENCE, beyond) if row is None else None, reader)
+            found = asked(run, split, row, ask, ask.q, Patience(PATIENCE, beyond) if row is None else None, who)
     except BadInput as problem:
         error = said(ask.q, problem)
     step = row.pk if row else None
     place = Place(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
-    own = (reader, seen.version(run, reader)) if found.query.personal else ()
+    own = (reader,) if found.query.personal else ()
     key = (*place.key, "" if error else ask.q, order(ask, row), found.horizon, *own)
-    return Result(found, place, key, ask, error)
+    return Result(found, place, key, ask, error, marked=bool(reader and reader.marks))
 
 
 def order(ask: Ask, row: Step | None) -> str:
@@ -204,7 +208,7 @@ def offered(ask: Ask, row: Step | None, result: Result) -> list[chips.Chip]:
 
 def unseen(result: Result) -> int:
     """How many of what was found the person has not looked at; 0 while they have looked at none, and nothing is new."""
-    if result.found.scope.reader is None:
+    if not result.marked:
         return 0
     looked = result.found.samples.order_by().filter(result.found.asks("is:seen")).count()
     return result.total - looked if looked else 0

@@ -16,7 +16,7 @@ from dashboard.pages import asking, opened, panels, reading, said
 from dashboard.pages.ask import Ask
 from dashboard.pages.back import back, seen_other
 from rolloutdeck import wire
-from rollouts import marking
+from rollouts import marking, seen
 from rollouts.errors import RolloutError
 from rollouts.models import Flag, Run, Sample
 from rollouts.words import number, one_of
@@ -90,11 +90,11 @@ def wanted(request: HttpRequest, run: Run) -> list[str]:
 @login_required
 @require_POST
 def undo(request: HttpRequest, uid: str) -> HttpResponse:
-    """Undoes the person's newest act on flags in this run."""
+    """Undoes the person's newest act on samples of this run."""
     run = access.run_or_404(request, uid)
     access.require_role(request, run.project, "annotator")
     try:
-        undone = marking.undo(run, opened.person(request))
+        undone = seen.undo(run, opened.person(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
     words = _("Undone: {act}.")

@@ -15,7 +15,7 @@ from dashboard.pages import asking, listing, opened, panels, reading, strip
 from dashboard.pages import step as step_page
 from dashboard.pages.ask import Ask, clean
 from dashboard.pages.boards import APART, Boards
-from rollouts import groups
+from rollouts import groups, seen
 from rollouts.groups import Board, Response
 from rollouts.models import Run
 
@@ -113,7 +113,7 @@ def column(one: Response, head: listing.Row, dim: int, key: str = "") -> dict[st
 
 def walk(request: HttpRequest, run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:
     """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
-    result = asking.find(run, split, found.step, ask, reader=request.user.pk)
+    result = asking.find(run, split, found.step, ask, reader=seen.reader(run, request.user.pk))
     names = in_order(result)
     links = Boards(run, ask)
     here = links.of(found.step, found.group)

@@ -24,7 +24,9 @@ class Key:
 
 
 STEP = ("step",)
-READ = ("step", "sample")
+ONE = ("step", "sample")
+REVIEW = ("review",)
+READ = ("step", "sample", "review")
 BOARD = ("group",)
 HISTORY = ("prompt",)
 FEED = ("live",)
@@ -32,9 +34,22 @@ COMPARE = ("compare",)
 FINDING = ("finding",)
 RUNS = ("runs",)
 OVERVIEW = ("run",)
-RUN = ("run", "step", "sample", "prompt", "group")
+RUN = ("run", "step", "sample", "prompt", "group", "review")
 # Where a link can be copied that is not a sample's.
-LINKED = ("run", "step", "sample", "prompt", "group", "compare", "runs", "live", "pins", "findings", "finding")
+LINKED = (
+    "run",
+    "step",
+    "sample",
+    "prompt",
+    "group",
+    "compare",
+    "runs",
+    "live",
+    "review",
+    "pins",
+    "findings",
+    "finding",
+)
 # Pages of a step, which can be the latest one, whichever that is.
 FOLLOWS = ("step", "group", "compare")
 
@@ -42,6 +57,10 @@ KEYS = (
     Key("j k", N_("next, previous sample in this list"), STEP, foot=N_("sample")),
     Key("w", N_("worst sample of the latest step"), RUN, foot=N_("worst")),
     Key("f", N_("flag, then 1–6 for the reason or Enter for a text"), READ, foot=N_("flag")),
+    Key("j k", N_("next, previous sample of the queue"), REVIEW, foot=N_("sample")),
+    Key("1–9", N_("flag for this reason, and on to the next"), REVIEW, foot=N_("flag")),
+    Key("a", N_("nothing wrong with it; on to the next"), READ, foot=N_("fine")),
+    Key("n", N_("next batch of the queue, when this one is done"), REVIEW),
     Key("u", N_("undo your last flags in this run"), READ),
     Key(
         "x",
@@ -55,12 +74,12 @@ KEYS = (
     Key("q", N_("add charts to a finding"), ("run",), foot=N_("finding")),
     Key("Q", N_("copy the finding for a chat"), FINDING),
     Key("e", N_("the finding as one HTML file"), FINDING),
-    Key("p", N_("pin this step, or see its pin"), READ, foot=N_("pin")),
+    Key("p", N_("pin this step, or see its pin"), ONE, foot=N_("pin")),
     Key("h l", N_("other response of the group"), READ, foot=N_("response")),
     Key("g", N_("group board: all responses side by side"), READ, foot=N_("group")),
     Key("J K", N_("next, previous group of this result"), BOARD, foot=N_("group")),
     Key("1–8", N_("to the response of this number"), BOARD, foot=N_("response")),
-    Key("d", N_("word diff against the best response"), BOARD, foot=N_("diff")),
+    Key("d", N_("word diff against the best response; folded ones when they open"), BOARD, foot=N_("diff")),
     Key("e", N_("every response whole, or only its end"), BOARD, foot=N_("whole")),
     Key("j k", N_("next, previous prompt, side by side"), COMPARE, foot=N_("prompt")),
     Key("h l", N_("other response of the prompt"), COMPARE),
@@ -99,6 +118,7 @@ KEYS = (
     Key("o r", N_("runs"), then=True),
     Key("o l", N_("live"), then=True),
     Key("o c", N_("compare"), then=True),
+    Key("o v", N_("review"), then=True),
     Key("o p", N_("pins"), then=True),
     Key("o f", N_("findings"), then=True),
     Key("o e", N_("settings"), then=True),
@@ -117,6 +137,7 @@ PAGES = {
     "prompt": N_("Prompt"),
     "live": N_("Live"),
     "compare": N_("Compare"),
+    "review": N_("Review"),
     "pins": N_("Pins"),
     "findings": N_("Findings"),
     "finding": N_("Finding"),
@@ -131,6 +152,8 @@ GO = N_("Go to")
 TITLES = {
     STEP: N_("Samples of a step"),
     READ: N_("A sample"),
+    ONE: N_("A sample"),
+    REVIEW: N_("Review"),
     BOARD: N_("Group board"),
     HISTORY: N_("One prompt over steps"),
     FEED: N_("Live"),

@@ -14,6 +14,7 @@ from dashboard.pages import asking, listing, opened, panels, pinning, reading, s
 from dashboard.pages.ask import Ask, step_number
 from rollouts import seen
 from rollouts.models import Attempt, Run, Step
+from rollouts.seen import Reader
 
 PANELS = {
     "strip": "parts/strip.html",
@@ -34,16 +35,17 @@ def step(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     """`step` is a number, `latest`, or `all`."""
     run = access.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
+    reader = seen.reader(run, request.user.pk)
     return panels.answer(
         request,
         "step/page.html",
         PANELS,
-        lambda: context(request, run, step, role) | {"status": status},
-        *(run.version, status, role, seen.version(run, request.user.pk)),
+        lambda: context(request, run, step, role, reader) | {"status": status},
+        *(run.version, status, role, reader),
     )
 
 
-def context(request: HttpRequest, run: Run, word: str, role: str) -> dict[str, Any]:
+def context(request: HttpRequest, run: Run, word: str, role: str, reader: Reader) -> dict[str, Any]:
     ask = Ask.of(request.GET)
     attempt = opened.attempt_of(run, ask.attempt)
     split = ask.split or strip.first_split(run)
@@ -54,11 +56,13 @@ def context(request: HttpRequest, run: Run, word: str, role: str) -> dict[str, A
         "strip": track, "current": row.step if row else None, "tab": "samples",
     }  # fmt: skip
     if track.count:
-        shown |= parts(request, run, row, split, ask, role)
+        shown |= parts(request, run, row, split, ask, role, reader)
     return shown
 
 
-def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask, role: str) -> dict[str, Any]:
+def parts(
+    request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask, role: str, reader: Reader
+) -> dict[str, Any]:
     """Only what the asking panel needs."""
     panel = panels.target(request)
     if panel in {"strip", "alive"}:
@@ -67,7 +71,7 @@ def parts(request: HttpRequest, run: Run, row: Step | None, split: str, ask: Ask
         return {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
         return pinning.box(run, row, role)
-    result = asking.find(run, split, row, ask, step_number(request.GET.get("beyond", "")), request.user.pk)
+    result = asking.find(run, split, row, ask, step_number(request.GET.get("beyond", "")), reader)
     start = asking.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": asking.KEEP_LAST}

@@ -76,14 +76,18 @@ document.addEventListener("htmx:afterRequest", (event) => {
   goOn = false;
 });
 
-// What was undone is said; where it was one sample, that one is shown again.
+// What was undone is said; where it was one sample, that one is shown again. After "fine" the next one is.
 document.addEventListener("submit", async (event) => {
-  if (!event.target.matches("[data-undo]")) return;
+  const fine = event.target.matches("[data-fine]");
+  if (event.defaultPrevented || !(fine || event.target.matches("[data-undo]"))) return;
   event.preventDefault();
+  const id = document.querySelector("#sample article").dataset.id;
   try {
     const told = await post(event.target);
     say(told.said);
-    if (told.sample && document.getElementById("step-page")) show(told.sample);
+    document.dispatchEvent(new CustomEvent("deck:said", { detail: fine ? { fine: id } : { undone: told.sample } }));
+    if (fine) move(1);
+    else if (told.sample && document.getElementById("step-page")) show(told.sample);
   } catch (error) {
     say(error.message);
   }

@@ -16,7 +16,7 @@ from rollouts.records import Point
 from tests import make
 from tests.rollouts.pushing import indexed, line, lines
 
-FIRST_VISIT, AGAIN = 29, 19
+FIRST_VISIT, AGAIN = 30, 20
 
 
 @pytest.fixture

@@ -41,9 +41,9 @@ def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_le
     other = filled(make.run(project, "other"))
     every = samples(run)
     seen.approve(run, every[0], mate)
-    before = seen.version(run, mate.pk)
+    before = seen.reader(run, mate.pk)
     assert seen.look(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
-    assert (seen.version(run, mate.pk), Seen.objects.count()) == (before, 1)
+    assert (seen.reader(run, mate.pk), Seen.objects.count()) == (before, 1)
     assert found(run, "is:fine", mate) == {every[0]}
 
 
@@ -64,12 +64,12 @@ def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
 def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
     wanted = samples(run)[1]
     seen.look(run, [wanted], mate)
-    looked = seen.version(run, mate.pk)
+    looked = seen.reader(run, mate.pk)
     seen.approve(run, wanted, mate)
-    said = seen.version(run, mate.pk)
+    said = seen.reader(run, mate.pk)
     assert looked != said
     seen.approve(run, wanted, mate)
-    assert seen.version(run, mate.pk) == said
+    assert seen.reader(run, mate.pk) == said
     assert found(run, "is:fine", mate) == found(run, "is:seen", mate) == {wanted}
 
 

@@ -1,0 +1,88 @@
+"""The list of a review queue: why each sample is in it, and what was said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext as _
+
+from dashboard.pages import listing
+from rollouts import flags
+from rollouts.models import Flag, Run
+from rollouts.review import OWN, QUEUES, Asked, Batch
+
+if TYPE_CHECKING:
+    from dashboard.pages.review import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`why` it is in the queue; `said` of it by the person, empty before."""
+
+    one: listing.Row
+    why: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    title: str
+    about: str
+    link: str
+    on: bool
+
+
+def offered(look: Look) -> list[Tab]:
+    """The queues as tabs; the query's where there is a query."""
+    shown = [*QUEUES, OWN] if look.q.strip() else QUEUES
+    return [Tab(_(one.title), _(one.about), look.other(one.name), one is look.named) for one in shown]
+
+
+def rows(run: Run, asked: Asked, batch: Batch | None) -> list[Row]:
+    if batch is None:
+        return []
+    names = {str(one["key"]): str(one["name"]) for one in run.project.reasons}
+    listed = listing.rows(batch.samples)
+    marks = flags.flags_of([sample.pk for sample in batch.samples]) if asked.queue.name == "flagged" else {}
+    return [
+        Row(
+            one,
+            why(asked, one, marks.get(one.sample.pk, []), names),
+            ", ".join(word_of(word, names) for word in batch.verdicts.get(one.sample.pk, [])),
+        )
+        for one in listed
+    ]
+
+
+def why(asked: Asked, one: listing.Row, marks: list[Flag], names: dict[str, str]) -> str:
+    match asked.queue.name:
+        case "low":
+            return _("low score")
+        case "rules":
+            return ", ".join(full for kind, full, _mark in one.marks() if kind != "flag")
+        case "random":
+            return _("drawn at random")
+        case "flagged":
+            told = [(flag.user.get_username(), flag.reason, flag.label) for flag in marks]
+            return ", ".join(f"{who}: {names.get(reason, reason) or label}" for who, reason, label in told)
+        case "pinned":
+            return _("its step is pinned")
+        case _name:
+            return _("your query finds it")
+
+
+def word_of(word: str, names: dict[str, str]) -> str:
+    """A verdict: `fine`, or the name of a reason."""
+    if word == "fine":
+        return f"✓ {_('fine')}"
+    return f"⚑ {names.get(word, word)}".strip()
+
+
+def following(batch: Batch | None, pk: str) -> str:
+    """The sample after this one that nothing was said of, from the beginning again after the last; empty when there is
+    none left."""
+    ids = [sample.pk for sample in batch.samples] if batch else []
+    at = ids.index(pk) + 1 if pk in ids else 0
+    todo = [one for one in (*ids[at:], *ids[:at]) if batch and one not in batch.verdicts and one != pk]
+    return todo[0] if todo else ""

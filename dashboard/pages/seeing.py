@@ -1,0 +1,45 @@
+"""What a person says of a sample by looking at it, or by one word: seen, fine, or flagged for a reason."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from dashboard import access
+from dashboard.pages import flags, opened, said
+from rollouts import marking, seen
+from rollouts.errors import RolloutError
+
+
+@login_required
+@require_POST
+def look(request: HttpRequest, uid: str) -> HttpResponse:
+    """`samples`, ids with commas between them, were open for a second. Who may read has marks of their own."""
+    run = access.run_or_404(request, uid)
+    wanted = [pk for pk in request.POST.get("samples", "").split(",") if pk]
+    try:
+        return JsonResponse({"seen": seen.look(run, wanted, opened.person(request))})
+    except RolloutError as error:
+        return JsonResponse({"said": str(error)}, status=400)
+
+
+@login_required
+@require_POST
+def verdict(request: HttpRequest, pk: str) -> HttpResponse:
+    """`fine`, else a flag with label, reason and text; either way the sample has been looked at."""
+    sample = access.sample_or_404(request, pk)
+    run, by = sample.step.run, opened.person(request)
+    access.require_role(request, run.project, "annotator")
+    try:
+        if request.POST.get("fine"):
+            seen.approve(run, pk, by)
+            words = _("Nothing wrong with it.")
+        else:
+            act = marking.mark(run, [pk], by, **flags.told(request))
+            seen.look(run, [pk], by)
+            words = _("Flagged: {act}.").format(act=act.said)
+    except RolloutError as error:
+        return said.refused(request, error, "sample", pk)
+    return said.done(request, words, "sample", pk)

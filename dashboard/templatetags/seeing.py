@@ -1,0 +1,35 @@
+"""The review queue's links, and how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.utils.translation import gettext as _
+
+from dashboard.pages.ask import Ask
+from rollouts.review import Batch
+
+register = template.Library()
+
+
+@register.simple_tag
+def progress(batch: Batch) -> str:
+    """`3 of 40 · 7 %`"""
+    count = len(batch.samples)
+    share = 100 * batch.done // count if count else 0
+    return _("{done} of {count} · {share} %").format(done=batch.done, count=count, share=share)
+
+
+@register.simple_tag(takes_context=True)
+def look_at(context: template.Context, **changes: Any) -> str:
+    """`?…` of another place in this queue."""
+    return str(context["look"].link(**{"sel": "", **{name: str(value) for name, value in changes.items()}}))
+
+
+@register.simple_tag(takes_context=True)
+def queue_link(context: template.Context) -> str:
+    """The queue's query, for the page of all steps."""
+    found = context["found"]
+    q = found.batch.query if found.batch else found.look.q
+    return Ask(split=found.look.split, q=q, sort=found.asked.queue.ordering.replace("order", "")).link()

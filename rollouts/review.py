@@ -1,0 +1,155 @@
+"""Review queues: samples that somebody should look at, each queue a query, gone through in batches of one screen.
+
+A batch does not change while it is gone through: no queue asks for what its own reader does in it, and `upto` says
+which step was the newest when it was opened.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from django.db.models import Case, IntegerField, Value, When
+from django.utils.translation import gettext_noop as N_
+
+from rollouts import search
+from rollouts.models import Flag, Run, Seen
+from rollouts.scan import Patience
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from rollouts.models import Sample, SampleQuerySet
+
+BATCH: Final = 40
+NEWEST: Final = 5  # steps that a queue of the newest steps covers
+LOOKED_THROUGH: Final = 1000  # samples among which the first batch with work left is found
+SECONDS: Final = 2.0  # of a search through texts before what was found so far is the queue
+MOST_SEED: Final = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """`term` and `ordering` are the query's; `every` step is asked, or the newest."""
+
+    name: str
+    title: str
+    about: str
+    term: str = ""
+    ordering: str = "score"
+    every: bool = False
+
+
+RULES: Final = "(is:truncated or is:repetition or is:language-mix or is:empty or no:marker)"
+QUEUES: Final = (
+    Queue("low", N_("Low score"), N_("the lowest scores of the newest steps")),
+    Queue("rules", N_("Rule hits"), N_("cut off, repeating, mixing languages, empty, or without a marker"), RULES),
+    Queue("random", N_("Random"), N_("drawn by a seed from the newest steps"), ordering="order"),
+    Queue("flagged", N_("Flagged by others"), N_("a second pair of eyes"), "is:flagged-by-others", "-step", every=True),
+    Queue("pinned", N_("Pinned steps"), N_("what a later run would replay"), "is:pinned", every=True),
+)  # fmt: skip
+OWN: Final = Queue("query", N_("Query"), N_("what your query finds"), every=True)
+NAMES: Final = tuple(one.name for one in (*QUEUES, OWN))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A queue of one run: of steps up to `upto`; `seed` draws the random one, `q` is the query of `OWN`."""
+
+    queue: Queue
+    split: str
+    step_kind: str
+    upto: int
+    seed: int = 1
+    q: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`number` from 1 of `batches`; `verdicts` {sample: what the person said of it}: `fine`, or keys of reasons, empty
+    for a flag without one. `query` finds the whole queue on the page of all steps."""
+
+    query: str
+    total: int
+    number: int
+    samples: list[Sample]
+    verdicts: dict[str, list[str]]
+    horizon: int | None
+
+    @property
+    def batches(self) -> int:
+        return max(1, -(-self.total // BATCH))
+
+    @property
+    def done(self) -> int:
+        return sum(sample.pk in self.verdicts for sample in self.samples)
+
+
+def named(name: str) -> Queue:
+    """The queue of this name, the first for any other."""
+    return next((one for one in (*QUEUES, OWN) if one.name == name), QUEUES[0])
+
+
+def newest_step(run: Run, split: str, step_kind: str) -> int:
+    """The newest step with samples; 0 where there is none."""
+    return next(iter(newest(run, split, step_kind)), 0)
+
+
+def newest(run: Run, split: str, step_kind: str, upto: int | None = None) -> list[int]:
+    """The newest steps with samples, newest first."""
+    steps = run.steps.current().filter(split=split, step_kind=step_kind, samples__gt=0)
+    there = steps if upto is None else steps.filter(step__lte=upto)
+    return list(there.order_by("-step").values_list("step", flat=True)[:NEWEST])
+
+
+def query(run: Run, asked: Asked) -> str:
+    """The queue in the query language."""
+    if asked.queue is OWN:
+        return asked.q.strip()
+    if asked.queue.every:
+        return f"step:..{asked.upto} {asked.queue.term}"
+    first = next(iter(newest(run, asked.split, asked.step_kind, asked.upto)[::-1]), asked.upto)
+    return f"step:{first}..{asked.upto} {asked.queue.term}".strip()
+
+
+def batch(run: Run, asked: Asked, by: User, number: int | None = None) -> Batch:
+    """One batch of a queue, the first in which something is left to do unless a `number` is given. Raises BadInput for
+    a query that cannot be read, StorageUnavailable."""
+    q = query(run, asked)
+    patience = Patience(SECONDS)
+    where = {"split": asked.split, "step_kind": asked.step_kind, "ordering": asked.queue.ordering}
+    found = search.find(run, **where, q=q, patience=patience, reader=by.pk)
+    rows = drawn(found.samples, asked.seed) if asked.queue.name == "random" else found.samples
+    total = found.total
+    number = first_open(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
+    samples = list(rows[(number - 1) * BATCH : number * BATCH])
+    return Batch(q, total, number, samples, verdicts(run, [one.pk for one in samples], by), found.horizon)
+
+
+def drawn(samples: SampleQuerySet, seed: int) -> SampleQuerySet:
+    """In an order that the seed decides: ids are hashes, so those that follow any point are a random draw."""
+    point = base64.b32encode(hashlib.sha256(str(seed).encode()).digest()).decode().lower()[:52]
+    before = Case(When(pk__gte=point, then=Value(0)), default=Value(1), output_field=IntegerField())
+    return samples.order_by(before, "pk")
+
+
+def first_open(run: Run, rows: SampleQuerySet, by: User) -> int:
+    """The number of the first batch with a sample that the person has said nothing of."""
+    ids = list(rows.values_list("pk", flat=True)[:LOOKED_THROUGH])
+    said = verdicts(run, ids, by)
+    return next((at for at, pk in enumerate(ids) if pk not in said), 0) // BATCH + 1
+
+
+def verdicts(run: Run, ids: Sequence[str], by: User) -> dict[str, list[str]]:
+    """What the person said of these samples, see `Batch`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for sample in Seen.objects.filter(user=by, run=run, sample__in=ids, fine=True).values_list("sample", flat=True):
+        found[sample].append("fine")
+    flags = Flag.objects.filter(user=by, sample__in=ids, withdrawn_at=None).order_by("created_at", "pk")
+    for sample, reason in flags.values_list("sample", "reason"):
+        found[sample].append(reason)
+    return dict(found)

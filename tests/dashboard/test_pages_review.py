@@ -1,0 +1,275 @@
+"""The review queue and the marks of what somebody has looked at, as pages answer them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import flags, review, seen
+from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
+from tests import make
+from tests.dashboard.ask import Ask
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """Seven steps of four samples; the first of each is empty."""
+    run = make.run(project)
+    for step in range(1, 8):
+        indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}" * bool(n), n / 4, step) for n in range(4))), step)
+    return run
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def samples(run: Run, **which: Any) -> list[str]:
+    found = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
+    return list(found.values_list("pk", flat=True))
+
+
+def page(client: Client, path: str) -> str:
+    answer = client.get(path, follow=True)
+    assert answer.status_code == 200, answer.content
+    return str(answer.content.decode())
+
+
+def listed(html: str) -> list[str]:
+    return re.findall(r'<tr id="r-\w+" data-id="(\w+)"', html)
+
+
+def open_(client: Client, run: Run, query: str = "") -> str:
+    return page(client, f"/review/?run={run.uid}{query}")
+
+
+def shown(html: str) -> str:
+    found = re.search(r'<article class="sample" data-id="(\w+)"', html)
+    return found[1] if found else ""
+
+
+# --- what was looked at -----------------------------------------------------------------------------------------------
+
+
+def look(client: Client, run: Run, *ids: str) -> Any:
+    return client.post(f"/runs/{run.uid}/seen/", {"samples": ",".join(ids)})
+
+
+def test_what_was_open_is_marked_in_the_table_and_leaves_the_unseen(run: Run, reader: Client) -> None:
+    first, second = samples(run, step__step=7)[:2]
+    assert look(reader, run, first, "nope").json() == {"seen": 1}
+    html = page(reader, f"/runs/{run.uid}/steps/7/")
+    assert f'data-id="{first}" data-look="seen"' in html
+    assert f'data-id="{second}">' in html
+    assert re.search(r"Unseen <b>3</b>", html)
+    assert first not in listed(page(reader, f"/runs/{run.uid}/steps/7/?q=is:unseen"))
+
+
+def test_a_page_that_is_asked_again_says_what_was_looked_at_since(run: Run, reader: Client) -> None:
+    address = f"/runs/{run.uid}/steps/7/"
+    tag = reader.get(address)["ETag"]
+    assert reader.get(address, headers={"If-None-Match": tag}).status_code == 304
+    look(reader, run, samples(run, step__step=7)[0])
+    assert reader.get(address, headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_an_answer_that_depends_on_who_asks_is_not_kept_for_others(run: Run, reader: Client, owner: User) -> None:
+    asked = f"/runs/{run.uid}/steps/7/?q=is:seen"
+    assert listed(page(reader, asked)) == []
+    look(reader, run, *samples(run, step__step=7)[:2])
+    other = Client()
+    other.force_login(owner)
+    assert (len(listed(page(reader, asked))), len(listed(page(other, asked)))) == (2, 0)
+
+
+def test_a_viewer_has_marks_of_their_own_and_gives_no_verdict(run: Run, project: Project) -> None:
+    viewer = Client()
+    viewer.force_login(make.member(project, "vera", "viewer"))
+    pk = samples(run)[0]
+    assert look(viewer, run, pk).status_code == 200
+    assert viewer.post(f"/samples/{pk}/verdict/", {"fine": "1"}).status_code == 403
+    html = open_(viewer, run)
+    assert "a verdict needs annotator" in html and "<fieldset disabled>" in html
+
+
+def test_nobody_marks_what_they_may_not_see(run: Run, stranger: User, client: Client) -> None:
+    pk = samples(run)[0]
+    assert look(client, run, pk).status_code == 302
+    client.force_login(stranger)
+    assert look(client, run, pk).status_code == client.post(f"/samples/{pk}/verdict/", {"fine": "1"}).status_code == 404
+    assert client.get(f"/review/?run={run.uid}").status_code == 404
+    assert not Seen.objects.exists()
+
+
+def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) -> None:
+    answer = look(reader, run, *(f"a{n}" for n in range(501)))
+    assert (answer.status_code, answer.json()["said"][:11]) == (400, "At most 500")
+
+
+def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
+    seen.look(run, samples(run)[:3], mate)
+    asked = f"samples/?run={run.uid}&step=all&q=is:seen"
+    mine, theirs = (Ask.with_token(user, "read")("GET", asked).json()["results"] for user in (mate, owner))
+    assert (len(mine), len(theirs)) == (3, 0)
+    whole = Ask.with_token(mate, "read")("GET", f"exports/samples/?run={run.uid}&q=is:seen&format=jsonl")
+    assert len(b"".join(whole).splitlines()) == 3
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_is_a_flag_or_the_word_fine_and_either_means_looked_at(run: Run, reader: Client, mate: User) -> None:
+    first, second = samples(run)[:2]
+    assert reader.post(f"/samples/{first}/verdict/", {"fine": "1"}).status_code == 303
+    told = reader.post(f"/samples/{second}/verdict/", {"reason": "truncated", "text": " so "}, headers=JSON)
+    assert told.json() == {"said": "Flagged: “truncated” (bad) on 1 sample."}
+    assert Flag.objects.get().text == "so"
+    assert dict(Seen.objects.filter(user=mate).values_list("sample", "fine")) == {first: True, second: False}
+    assert undone(reader, run) == second
+    assert undone(reader, run) == first
+
+
+JSON = {"Accept": "application/json"}
+
+
+def undone(client: Client, run: Run) -> str:
+    return str(json.loads(client.post(f"/runs/{run.uid}/flags/undo/", headers=JSON).content)["sample"])
+
+
+def test_a_verdict_that_cannot_be_is_refused_in_a_sentence(run: Run, reader: Client) -> None:
+    answer = reader.post(f"/samples/{samples(run)[0]}/verdict/", {"reason": "bored"}, headers=JSON)
+    assert (answer.status_code, "`reason` must be one of" in answer.json()["said"]) == (400, True)
+    assert not Seen.objects.exists()
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_comes_to_say_which_samples_are_meant(run: Run, reader: Client) -> None:
+    answer = reader.get("/review/")
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/review/?run={run.uid}&upto=7&batch=1"
+    before = listed(page(reader, answer["Location"]))
+    indexed(run, lines(generation("late", "late", -9.0, 8)), 8)
+    html = page(reader, answer["Location"])
+    assert listed(html) == before
+    assert "newer steps, up to 8" in html
+
+
+def test_the_lowest_scores_of_the_newest_steps_come_first_with_the_first_open(run: Run, reader: Client) -> None:
+    html = open_(reader, run)
+    rows = listed(html)
+    assert set(rows) == set(samples(run, step__step__gte=3))
+    assert [Sample.objects.get(pk=pk).score for pk in rows] == sorted([0, 0.25, 0.5, 0.75] * 5)
+    assert shown(html) == rows[0]
+    assert "low score" in html and "0 of 20 · 0 %" in html
+
+
+def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Client, mate: User) -> None:
+    rows = listed(open_(reader, run))
+    seen.approve(run, rows[0], mate)
+    flags.raise_flag(rows[1], mate, reason="truncated")
+    seen.look(run, [rows[2]], mate)  # looked at is not judged
+    html = open_(reader, run)
+    assert listed(html) == rows
+    assert shown(html) == rows[2]
+    assert "2 of 20 · 10 %" in html
+    assert "✓ fine" in html and "⚑ truncated" in html
+
+
+def test_without_script_the_verdict_goes_on_to_the_next_that_is_left(run: Run, reader: Client, mate: User) -> None:
+    rows = listed(open_(reader, run))
+    seen.approve(run, rows[1], mate)
+    html = open_(reader, run, f"&sel={rows[0]}")
+    form = html[html.index('class="verdict"') :]
+    found = re.search(r'name="next" value="([^"]+)"', form)
+    assert found
+    target = found[1].replace("&amp;", "&")
+    answer = reader.post(f"/samples/{rows[0]}/verdict/", {"fine": "1", "next": target})
+    assert answer["Location"] == target
+    assert shown(page(reader, target)) == rows[2]
+
+
+def test_rule_hits_say_which_rule(run: Run, reader: Client) -> None:
+    html = open_(reader, run, "&queue=rules")
+    assert set(listed(html)) == set(samples(run, step__step__gte=3, chars=0))
+    assert "an empty response" in html
+
+
+def test_a_seed_draws_the_same_samples_and_another_one_others(
+    run: Run, reader: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = [listed(open_(reader, run, f"&queue=random&seed={seed}")) for seed in (1, 1, 2, 3, 4)]
+    assert draws[0] == draws[1]
+    assert len({tuple(draw) for draw in draws}) > 1
+    assert {frozenset(draw) for draw in draws} == {frozenset(draws[0])}
+    monkeypatch.setattr(review, "BATCH", 5)
+    assert len({frozenset(listed(open_(reader, run, f"&queue=random&seed={seed}"))) for seed in range(1, 9)}) > 1
+    assert re.search(r"seed=\d+", reader.get(f"/review/?run={run.uid}&queue=random")["Location"])
+
+
+def test_flags_of_others_are_a_queue_and_ones_own_are_not(run: Run, reader: Client, mate: User, owner: User) -> None:
+    theirs, mine = samples(run)[:2]
+    flags.raise_flag(theirs, owner, reason="reward-hack")
+    flags.raise_flag(mine, mate)
+    html = open_(reader, run, "&queue=flagged")
+    assert listed(html) == [theirs]
+    assert "olga: reward hack" in html
+
+
+def test_samples_of_pinned_steps_are_a_queue(run: Run, reader: Client, owner: User) -> None:
+    html = open_(reader, run, "&queue=pinned")
+    assert listed(html) == [] and "No step of this run is pinned" in html
+    step = run.steps.get(step=2)
+    Pin.objects.create(run=run, project=run.project, attempt=step.attempt, split="train", step=2, user=owner)
+    assert set(listed(open_(reader, run, "&queue=pinned"))) == set(samples(run, step__step=2))
+
+
+def test_any_query_is_a_queue(run: Run, reader: Client) -> None:
+    html = open_(reader, run, "&q=step:2+score>0.6")
+    assert listed(html) == samples(run, step__step=2, score=0.75)
+    assert "your query finds it" in html
+    assert "stops too early" in open_(reader, run, "&q=score<")
+
+
+def test_a_long_queue_is_gone_through_in_batches(
+    run: Run, reader: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review, "BATCH", 8)
+    first = listed(open_(reader, run))
+    assert len(first) == 8
+    for pk in first:
+        seen.approve(run, pk, mate)
+    done = open_(reader, run, "&upto=7&batch=1")
+    assert "All of this batch is done." in done and listed(done) == first
+    html = open_(reader, run)
+    assert "batch 2 of 3" in html and not set(first).intersection(listed(html))
+    assert "batch 3 of 3" in open_(reader, run, "&upto=7&batch=99999")
+
+
+def test_a_panel_that_asks_again_gets_the_list_alone(run: Run, reader: Client) -> None:
+    answer = reader.get("/review/", {"run": run.uid, "upto": 7, "batch": 1}, headers=PANEL)
+    assert len(listed(answer.content.decode())) == 20
+    assert b"<html" not in answer.content and b"<article" not in answer.content
+
+
+PANEL = {"HX-Request": "true", "HX-Target": "queue"}
+
+
+def test_who_has_no_run_is_told_what_a_queue_is(stranger: User, client: Client) -> None:
+    client.force_login(stranger)
+    assert "no run that you may see has sent samples" in page(client, "/review/")
+
+
+def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader: Client) -> None:
+    other = make.run(project, "other")
+    indexed(other, lines(generation("a", "b")), 1)
+    assert reader.get(f"/review/?run={run.uid}&upto=7&batch=1&sel={samples(other)[0]}").status_code == 404

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonprefix
 from statistics import fmean, pstdev
@@ -19,6 +19,7 @@ MOST: Final = 512
 FOLD_ABOVE: Final = 8
 TAIL: Final = 480  # characters of a response that is not shown whole
 AT_ONCE: Final = 32  # bodies in memory
+MOST_TEXT: Final = 2_000_000  # characters of a folded group that are shown whole together
 SHARED: Final = 24  # characters that are worth saying that all texts begin with them
 VERDICTS: Final = {"right": True, "wrong": False}
 
@@ -34,6 +35,22 @@ class Response:
     whole: bool
     cut: bool
     truth: str | None
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Which texts are shown whole: of the samples whose id begins with one of `begun`, and as many more as fit into
+    `left` characters."""
+
+    begun: tuple[str, ...]
+    left: int = 0
+
+    def takes(self, sample: Sample, text: str) -> bool:
+        if sample.pk.startswith(self.begun):
+            return True
+        fits = len(text) <= self.left
+        self.left -= len(text) if fits else 0
+        return fits
 
 
 @dataclass(slots=True)
@@ -157,17 +174,21 @@ def known(samples: Sequence[Sample]) -> list[float]:
     return [one.score for one in samples if one.score is not None]
 
 
-def board(step: Step, group: str, *, whole: tuple[str, ...] = (), every: bool = False) -> Board | None:
+def board(
+    step: Step, group: str, *, whole: tuple[str, ...] = (), every: bool = False, compared: bool = False
+) -> Board | None:
     """The group of this name; None where the step has none. Whole are the texts of the samples whose id begins with
-    one of `whole`; of `every` one where they are not folded. Raises StorageUnavailable."""
+    one of `whole`; of `every` one where they are not folded; to be `compared` with the best as many as `MOST_TEXT` has
+    room for, the best among them. Raises StorageUnavailable."""
     rows = Sample.objects.filter(step=step, group=group, visible=True)
     final = list(rows.filter(final=True).order_by("dump", "ordinal"))
     if not final or not group:
         return None
     if every and len(final) <= FOLD_ABOVE:
         whole = ("",)
+    wanted = Wanted((*whole, best_of(final[:MOST]).pk), MOST_TEXT) if compared else Wanted(whole)
     firsts: dict[str, None] = {}
-    responses = [response(sample, body, whole, firsts) for sample, body in read(final[:MOST])]
+    responses = [response(sample, body, wanted, firsts) for sample, body in read(final[:MOST])]
     responses.sort(key=place)
     inner = rows.filter(final=False).count()
     return Board(step, group, next(iter(firsts), ""), len(firsts), final, responses, inner)
@@ -180,14 +201,19 @@ def read(samples: Sequence[Sample]) -> Iterator[tuple[Sample, Body | None]]:
         yield from ((sample, found.get(sample.pk)) for sample in part)
 
 
-def response(sample: Sample, body: Body | None, whole: tuple[str, ...], prompts: dict[str, None]) -> Response:
+def best_of(samples: Iterable[Sample]) -> Sample:
+    """The one with the highest score, the last of them in the trainer's order; of some at least."""
+    return max(samples, key=lambda one: (one.score is not None, *order(one)))
+
+
+def response(sample: Sample, body: Body | None, whole: Wanted, prompts: dict[str, None]) -> Response:
     """Keeps of a body what is shown, and its prompt in `prompts`, of which there should be one."""
     if body is None:
         return Response(sample, None, "", False, False, None)
     if body.prompt:
         prompts.setdefault(body.prompt)
     answer = answer_of(body.response, {**body.rewards, **body.extras})
-    wanted = sample.pk.startswith(whole)
+    wanted = whole.takes(sample, body.response)
     cut = len(body.response) > TAIL
     text = None if body.textless else body.response if wanted else body.response[-TAIL:]
     return Response(sample, text, answer, wanted and cut, cut, body.ground_truth)
@@ -195,8 +221,11 @@ def response(sample: Sample, body: Body | None, whole: tuple[str, ...], prompts:
 
 def place(one: Response) -> tuple[bool, float, bool, int, str]:
     """Lowest score first, those without one last; then in the trainer's order."""
-    score, index = one.sample.score, one.sample.index
-    return (score is None, score or 0.0, index is None, index or 0, one.sample.pk)
+    return (one.sample.score is None, *order(one.sample))
+
+
+def order(sample: Sample) -> tuple[float, bool, int, str]:
+    return (sample.score or 0.0, sample.index is None, sample.index or 0, sample.pk)
 
 
 def home(run: Run, step: Step, group: str, attempt: Attempt | None) -> Step:

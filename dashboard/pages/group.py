@@ -53,7 +53,7 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
     wanted = "all" if diff else request.GET.get("whole", "")
     begun = tuple(part for part in wanted.split(",") if len(part) >= BEGINNING)[:MOST_WHOLE]
-    found = groups.board(row, name, whole=begun, every=wanted == "all")
+    found = groups.board(row, name, whole=begun, every=wanted == "all", compared=diff)
     if found is None:
         said = _("The {split} step {step} of this run has no group {group}.")
         raise Http404(said.format(split=split, step=row.step, group=name[:80]))
@@ -66,6 +66,7 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
         "tab": "samples", "strip": strip.of(run, split, attempt), "board": shown, "columns": columns(shown, dim),
         "folds": folds(shown, dim), "chips": chips(found, only, way["here"]), "diff": diff,
         "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
+        "best": groups.best_of(one.sample for one in shown.responses).pk[:BEGINNING] if shown.responses else "",
         "words": words, **way, "here": way["here"] + (f"only={only}&" if shown is not found else ""),
     }  # fmt: skip
 

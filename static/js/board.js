@@ -1,6 +1,7 @@
 // The group board: what a link changes, comes in place. A response is shown whole, or only its end, without closing
 // what else is open; as a diff, every response shows what it says differently than the best.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { address, ask, place, plain } from "./panel.js";
 
 const board = document.getElementById("board");
@@ -18,16 +19,21 @@ async function swap(href) {
     const html = await ask(board, location.href);
     if (html !== null) place(board, html);
   } catch {
-    say("The responses could not be read; the server does not answer.");
+    say(gettext("The responses could not be read; the server does not answer."));
   }
 }
 
+// What is folded is compared when it opens; where nothing is open, the first responses that are not the best's own.
 async function compared() {
-  const columns = board.querySelector(".board-columns[data-diff]");
-  const [best, ...others] = columns ? [...columns.querySelectorAll(".board-column")].reverse() : [];
+  const best = document.getElementById(board.querySelector("[data-best]")?.dataset.best ?? "");
   if (!best) return;
+  const folds = [...board.querySelectorAll(".fold")];
+  if (folds.length && !folds.some((fold) => fold.open)) return void ((folds.find((fold) => !fold.contains(best)) ?? folds[0]).open = true);
   const { drawAgainst } = await import("./against.js");
-  await drawAgainst(best, others, columns);
+  for (const columns of board.querySelectorAll(":is(.fold[open] > *, #board > *)[data-diff]")) {
+    const others = [...columns.querySelectorAll(".board-column:not(:has(pre.cut))")].filter((column) => column !== best);
+    await drawAgainst(best, others, columns);
+  }
 }
 
 if (board) {
@@ -38,5 +44,6 @@ if (board) {
     swap(link.dataset.whole ? address({ whole: toggled(link.dataset.whole) }) : link.getAttribute("href"));
   });
   document.addEventListener("deck:settled", compared);
+  board.addEventListener("toggle", compared, true);
   compared();
 }

@@ -12,6 +12,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.boards import ODD
+from rollouts import groups
 from rollouts.models import Project, Run, Sample, Step
 from tests import make
 from tests.rollouts.pushing import indexed, lines
@@ -212,5 +213,17 @@ def test_a_diff_shows_every_response_whole(run: Run, reader: Client) -> None:
     push(run, *group("7", [0.0, 1.0]))
     shown = page(reader, f"/runs/{run.uid}/groups/1/7/?diff=1")
     assert "data-diff" in shown and shown.count("long xxx") == 2 and link(shown, "d") == f"/runs/{run.uid}/groups/1/7/?"
-    push(run, *group("8", [0.0] * 12), step=2)
-    assert not link(page(reader, f"/runs/{run.uid}/groups/2/8/?diff=1"), "d")
+
+
+def test_a_diff_of_folded_responses_shows_as_many_whole_as_there_is_room_for_the_best_among_them(
+    run: Run, reader: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(run, *group("8", [0.0] * 11 + [1.0]), step=2)
+    address = f"/runs/{run.uid}/groups/2/8/?diff=1"
+    shown = page(reader, address)
+    assert shown.count("long xxx") == 12 and link(shown, "d") == f"/runs/{run.uid}/groups/2/8/?"
+    monkeypatch.setattr(groups, "MOST_TEXT", 2000)
+    shown = page(reader, address)
+    assert shown.count("long xxx") == 3 and shown.count('class="text cut"') == 9
+    best = Sample.objects.get(score=1.0).pk[:8]
+    assert f'data-best="c-{best}"' in shown and "long xxx" in shown[shown.index(f'id="c-{best}"') :]

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard.pages import asking, opened, prose, recorded, views
+from dashboard.pages import around, asking, opened, prose, recorded, views
+from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
-from rollouts import bodies
 from rollouts.errors import BadInput
 from rollouts.models import Flag, Sample
 from rollouts.query import parse
 
-MOST_SIBLINGS = 64
-MOST_STEPS = 200
-
-
-@dataclass(slots=True)
-class Past:
-    """The same prompt at one step: `score` is the mean of its samples there, `pk` one of them."""
-
-    step: int
-    score: float | None
-    count: int
-    pk: str
-    height: float
-    here: bool
-
-    @property
-    def y(self) -> float:
-        return round(94 - self.height, 1)
-
 
 def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str, Any]:
     """The context of `sample/pane.html`."""
-    body = bodies.read([sample])[sample.pk]
-    sample.dump = body.seen_in[0]
-    flags = flags_of(sample)
-    past = history(sample)
+    return dressed(request, sample, around.of([sample])[sample.pk], ask, role)
+
+
+def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role: str) -> dict[str, Any]:
+    """The same of a sample whose surroundings are known."""
+    body, group, past = beside.body, beside.siblings, beside.past
     place = next((at for at, one in enumerate(past) if one.here), 0)
     before = past[place - 1] if past and place else None
-    group, words = siblings(sample), words_of(ask.q)
+    words = words_of(ask.q)
     asked = views.Reading(request, sample, group, before.step if before else None, words)
     return {
         "sample": sample,
@@ -58,7 +40,7 @@ def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str
         "prompt": prose.dressed(body.prompt, words, answers=False, name="p"),
         "others": others(body),
         "words": words,
-        **flagging(request, sample, flags, role),
+        **flagging(request, sample, beside.flags, role),
         **views.shown(body, ask.view, asked),
     }
 
@@ -92,34 +74,4 @@ def words_of(q: str) -> list[str]:
 
 
 def flags_of(sample: Sample) -> list[Flag]:
-    return list(Flag.objects.filter(sample=sample.pk, withdrawn_at=None).select_related("user").order_by("created_at"))
-
-
-def siblings(sample: Sample) -> list[Sample]:
-    """The samples of the same prompt in this step, in the order that the trainer gave them."""
-    if not sample.group:
-        return []
-    rows = Sample.objects.filter(step=sample.step_id, group=sample.group, visible=True, final=True)
-    return list(rows.order_by("index", "ordinal", "pk")[:MOST_SIBLINGS])
-
-
-def history(sample: Sample) -> list[Past]:
-    """The same prompt in this run and split, step by step, at most the last `MOST_STEPS` that have it."""
-    step = sample.step
-    rows = (
-        Sample.objects.visible()
-        .filter(prompt_key=sample.prompt_key, step__run=step.run_id, step__split=step.split, final=True)
-        .order_by("step__step", "score", "pk")
-        .values_list("step__step", "score", "pk")
-    )
-    steps: dict[int, list[tuple[float | None, str]]] = {}
-    for number, score, pk in rows:
-        steps.setdefault(number, []).append((score, pk))
-    return [past(number, found, number == step.step) for number, found in list(steps.items())[-MOST_STEPS:]]
-
-
-def past(number: int, found: list[tuple[float | None, str]], here: bool) -> Past:
-    scores = [score for score, _ in found if score is not None]
-    mean = sum(scores) / len(scores) if scores else None
-    height = 0.0 if mean is None else round(6 + 88 * min(max(mean, 0.0), 1.0), 1)
-    return Past(number, mean, len(found), found[0][1], height, here)
+    return around.flags_of([sample])[sample.pk]

@@ -6,6 +6,7 @@ from django.urls import path
 
 from dashboard.pages import (
     adding,
+    ahead,
     compare,
     findings,
     flags,
@@ -40,6 +41,7 @@ urlpatterns = [
     path("runs/<str:uid>/steps/<str:step>/", step.step, name="step"),
     path("runs/<str:uid>/groups/<str:step>/<path:group>/", group.group, name="group"),
     path("runs/<str:uid>/prompts/<str:key>/", prompt.prompt, name="prompt"),
+    path("samples/", ahead.ahead, name="ahead"),
     path("samples/<str:pk>/", sample.sample, name="sample"),
     path("samples/<str:pk>/file/", recorded.download, name="sample-file"),
     path("samples/<str:pk>/flags/", flags.raise_flag, name="flag"),

@@ -1,13 +1,14 @@
 // The sample beside the table: choosing rows by mouse and keys, ways to read, the drawer, the width.
+import { forget, look, paneOf } from "./ahead.js";
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { onEscape } from "./keys.js";
 import { address, ask, plain } from "./panel.js";
 
 const page = document.getElementById("step-page");
 const pane = document.getElementById("sample");
-const AHEAD = 8;
-const ready = new Map();
-let loading, writing, chosen = pane?.querySelector("article")?.dataset.id;
+const AHEAD = 16, BEHIND = 4;
+let loading, writing, towards = 1, chosen = pane?.querySelector("article")?.dataset.id;
 
 const rows = () => [...document.querySelectorAll("#rows tr[data-id]")];
 const current = () => rows().find((row) => row.dataset.id === chosen);
@@ -27,7 +28,9 @@ const READING = ["view", "vs", "by", "at", "as"];
 const KEPT = ["view", "vs", "by"];
 
 const base = () => page?.dataset.sampleUrl ?? location.pathname;
-const paneAddress = (id, extra = {}) => address({ q: parameter("q"), ...Object.fromEntries(KEPT.map((name) => [name, parameter(name)])), ...extra }, base().replace("ID", id));
+const how = (extra = {}) => ({ q: parameter("q"), ...Object.fromEntries(KEPT.map((name) => [name, parameter(name)])), ...extra });
+const paneAddress = (id, extra) => address(how(extra), base().replace("ID", id));
+const asRead = () => address(how(), "/");
 
 // Another sample, or the same in another way; `extra` names what changes of `READING`.
 export async function show(id, extra = {}, byPerson = true) {
@@ -35,6 +38,7 @@ export async function show(id, extra = {}, byPerson = true) {
   const { signal } = (loading = new AbortController());
   const same = !id || id === chosen;
   const url = paneAddress(id ?? chosen, extra);
+  const known = same || Object.keys(extra).length ? undefined : paneOf(id, asRead());
   if (!same) {
     chosen = id;
     mark();
@@ -44,16 +48,15 @@ export async function show(id, extra = {}, byPerson = true) {
     page?.classList.add("reading");
   }
   try {
-    const html = (await ready.get(url)) ?? (await ask(pane, url, { signal }));
+    const html = (await known) ?? (signal.aborted ? null : await ask(pane, url, { signal }));
     if (html == null || signal.aborted) return;
-    ready.delete(url);
     pane.innerHTML = html;
     window.htmx.process(pane);
     if (!same) pane.scrollTop = 0;
     document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
     ahead();
   } catch (error) {
-    if (error.name !== "AbortError") say("The sample could not be read; the server does not answer.");
+    if (error.name !== "AbortError") say(gettext("The sample could not be read; the server does not answer."));
   }
 }
 
@@ -65,16 +68,19 @@ function write(changes) {
   else writing = setTimeout(now, 100);
 }
 
-// The texts of the rows around are there, or on their way, before their key is pressed.
+// The rows that are read next: those that the last key goes to first, and a few on its other side.
+function near() {
+  const all = rows();
+  const at = all.indexOf(current());
+  if (at < 0) return [];
+  const after = all.slice(at + 1, at + 1 + (towards > 0 ? AHEAD : BEHIND));
+  const before = all.slice(Math.max(0, at - (towards < 0 ? AHEAD : BEHIND)), at).reverse();
+  const [first, second] = towards > 0 ? [after, before] : [before, after];
+  return [...first.slice(0, 2), ...second.slice(0, 1), ...first.slice(2), ...second.slice(1)].map((row) => row.dataset.id);
+}
+
 function ahead() {
-  if (!page) return;
-  const row = current();
-  for (const near of [row?.nextElementSibling, row?.nextElementSibling?.nextElementSibling, row?.previousElementSibling]) {
-    if (!near?.dataset.id) continue;
-    const url = paneAddress(near.dataset.id);
-    if (!ready.has(url)) ready.set(url, ask(pane, url, { quiet: true }).catch(() => null));
-  }
-  while (ready.size > AHEAD) ready.delete(ready.keys().next().value);
+  if (page) look(near, asRead(), (ids) => address({ ...how(), of: ids.join() }, page.dataset.aheadUrl));
 }
 
 // Another query or order: what is read is the first of what was found, with its hits marked.
@@ -84,7 +90,7 @@ let answered = asked();
 document.addEventListener("htmx:afterSettle", (event) => {
   if (!page || event.target.id !== "result" || asked() === answered) return;
   answered = asked();
-  ready.clear();
+  forget();
   const first = rows()[0]?.dataset.id;
   if (first && !pane.contains(document.activeElement)) show(first, {}, false);
 });
@@ -93,13 +99,15 @@ export function move(by) {
   const all = rows();
   const at = all.indexOf(current());
   const row = all[Math.max(0, at + by)];
+  towards = Math.sign(by);
   if (!row) return document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" });
   row.scrollIntoView({ block: "nearest" });
   if (all.length - at < 10) document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" }), row.scrollIntoView({ block: "nearest" });
   show(row.dataset.id);
 }
 
-setTimeout(ahead, 300); // after what the page itself needs
+if (document.readyState === "complete") ahead();
+else addEventListener("load", ahead); // after what the page itself needs
 
 // --- clicks -----------------------------------------------------------------------------------------------------------
 
@@ -178,10 +186,19 @@ if (divider) {
 
 document.addEventListener("deck:settled", mark);
 document.addEventListener("htmx:afterSettle", mark);
-document.addEventListener("deck:ring", () => ready.clear());
+// What happens to other steps changes no pane here. A ring without a version says that some may have been missed, but
+// the first of them only that the page is heard.
+let heard = false;
+function stale({ version, step }) {
+  if (version == null) return heard || !(heard = true);
+  return step != null && (page?.dataset.word === "all" || String(step) === page?.dataset.step);
+}
+
+document.addEventListener("deck:ring", ({ detail }) => detail.filter(stale).length && forget());
+document.addEventListener("htmx:afterSettle", (event) => event.target.id === "flags" && forget(chosen));
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.target.id !== "result") return;
-  ready.clear();
+  forget();
   const first = rows()[0];
   if (first && !current()) show(first.dataset.id, {}, false);
 });

@@ -1,0 +1,77 @@
+"""The panes that a reader's next keys show come several at a time, and each is what its own address shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.pages import ahead
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.dashboard.ask import filled, one_sample
+from tests.rollouts.pushing import generation, indexed, lines
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(project)
+
+
+def ids(run: Run) -> list[str]:
+    return list(Sample.objects.filter(step__run=run).order_by("pk").values_list("pk", flat=True))
+
+
+def panes(client: Client, *wanted: str, **asked: str) -> Any:
+    answer = client.get("/samples/", {"of": ",".join(wanted), **asked})
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def bare(page: str) -> str:
+    """Without what differs in each answer: the form's token, and the address that a form comes back to."""
+    return re.sub(r'name="(csrfmiddlewaretoken|next)" value="[^"]*"', r'name="\1"', page)
+
+
+@pytest.mark.parametrize("view", ["raw", "math", "diff", "json"])
+def test_a_pane_fetched_ahead_is_what_its_own_address_shows(run: Run, client: Client, mate: User, view: str) -> None:
+    client.force_login(mate)
+    found = panes(client, *ids(run), q="step", view=view)
+    assert list(found) == ids(run)
+    for pk, pane in found.items():
+        asked = {"HX-Request": "true", "HX-Target": "sample"}
+        alone = client.get(f"/samples/{pk}/", {"q": "step", "view": view}, headers=asked)
+        assert bare(pane) == bare(alone.content.decode())
+
+
+def test_more_panes_cost_no_more_queries(
+    run: Run, client: Client, mate: User, django_assert_max_num_queries: Any
+) -> None:
+    client.force_login(mate)
+    one, *more = Sample.objects.filter(step__run=run, step__step=1).values_list("pk", flat=True)
+    with django_assert_max_num_queries(14) as alone:
+        panes(client, one)
+    with django_assert_max_num_queries(len(alone.captured_queries)):
+        assert len(panes(client, one, *more)) == 4
+
+
+def test_what_a_person_may_not_see_is_left_out(run: Run, client: Client, mate: User, db: None) -> None:
+    hidden = one_sample(filled(make.project("secret"), "other")).pk
+    client.force_login(mate)
+    seen = ids(run)[0]
+    assert list(panes(client, hidden, seen, "nothing", "\x00", "")) == [seen]
+    client.logout()
+    assert client.get(f"/samples/?of={seen}").status_code == 302
+
+
+def test_a_text_that_the_others_would_wait_for_is_left_out(
+    project: Project, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make.run(project, "long")
+    indexed(run, lines(generation("1+1?", "2" * 5_000, 0.0), generation("1+2?", "3", 1.0)), 1)
+    monkeypatch.setattr(ahead, "MOST_CHARS", 4_000)
+    client.force_login(mate)
+    assert len(panes(client, *ids(run))) == 1

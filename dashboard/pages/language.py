@@ -6,6 +6,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import translation
 from django.utils.cache import patch_cache_control
+from django.utils.translation import gettext as _
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.i18n import JavaScriptCatalog
@@ -26,7 +27,7 @@ def language(request: HttpRequest) -> HttpResponse:
 def catalogue(request: HttpRequest, language: str) -> HttpResponse:
     """Our scripts' texts in this language, for browsers to keep: the page's link names the release."""
     if language not in NAMES:
-        raise Http404("There is no such language.")
+        raise Http404(_("There is no such language."))
     with translation.override(language):
         response: HttpResponse = JavaScriptCatalog.as_view(packages=["dashboard"])(request)
     patch_cache_control(response, public=True, max_age=YEAR, immutable=True)

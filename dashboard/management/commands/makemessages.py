@@ -1,4 +1,5 @@
-"""Django's makemessages with our habits: files without lines, so that a catalogue changes only with its texts."""
+"""Django's makemessages with our habits: both catalogues at once, and files without lines, so that they change only
+with their texts."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ OTHERS = ["rolloutdeck/*", "scripts/*", "examples/*", "tests/*", "static/vendor/
 class Command(makemessages.Command):
     # A table made at import marks its texts with N_, see `gettext_noop`.
     xgettext_options = [*makemessages.Command.xgettext_options, "--keyword=N_"]
+    # A guess at what a new text may mean is worse than a text that waits for its translator.
+    msgmerge_options = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -21,4 +24,5 @@ class Command(makemessages.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         options["ignore_patterns"] = [*options["ignore_patterns"], *OTHERS]
-        super().handle(*args, **options)
+        for domain in ("django", "djangojs"):
+            super().handle(*args, **{**options, "domain": domain})

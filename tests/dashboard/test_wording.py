@@ -1,0 +1,125 @@
+"""Every word of every page is marked for translation, and no page keeps what it said in another language."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import findings, flags, pins, plans, replays, series
+from rollouts.models import Pin, Project, Run, Sample
+from rollouts.records import Point
+from tests import make
+from tests.dashboard.pins.asked import told
+from tests.dashboard.wording import OPEN, marked, unmarked
+from tests.rollouts.pushing import indexed, lines
+
+CALL = (
+    '<tool_call>\n{"name": "算", "arguments": {"甲": 1}}\n</tool_call>\nuser\n<tool_response>\n四\n</tool_response>\n'
+)
+# Names that people, trainers and the query language gave: they are the same in every language.
+NAMES = (
+    r"\b(?:rolloutdeck|Rolloutdeck|Switch to English|OpenAPI|Parquet|UTC|verl|torch|tiny|node7|olga|train|eval|math|"
+    r"later|empty|files|default|viewer|annotator|maintainer|owner|read|annotate|ingest|admin|grpo|KL|pass@\d|maj@n|"
+    r'id)\b|"double check"|<tool_call>.*</tool_response>|'
+    r"[\w./-]*[/_][\w./-]*|[\w.]+[:=<>][\w.:=<>-]*|\b[0-9a-z]{12,}\b|\b[0-9.]+(?:k|M|e)\b"
+)
+ALLOWED = re.compile(NAMES)
+
+PATHS = """
+/ /?show=bin /?show=archived /?name=zz /?group=config.甲
+/runs/grpo/ /runs/grpo/?runs=later /runs/empty/ /runs/later/
+/runs/grpo/steps/latest/ /runs/grpo/steps/latest/?split=eval /runs/grpo/steps/2/?sel={one} /runs/grpo/steps/99/
+/runs/grpo/steps/2/?q=is:nothing /runs/grpo/steps/2/?q=( /runs/grpo/steps/2/?q=n:99 /runs/grpo/steps/all/?q=is:wrong
+/runs/empty/steps/latest/ /runs/later/steps/3/ /runs/grpo/groups/2/组0/?whole=all /runs/grpo/groups/latest/组1/
+/runs/grpo/prompts/{key}/ /runs/grpo/prompts/{unscored}/ /samples/{one}/ /samples/{one}/?view=math
+/samples/{one}/?view=diff /samples/{one}/?view=json /samples/{talk}/?view=turns /samples/{cut}/ /samples/{blank}/
+/samples/{tokens}/?view=tokens /samples/{tokens}/?view=tokens&as=table
+/compare/ /compare/?of=grpo@1,grpo@2&split=train /compare/?of=grpo@1,grpo@99 /compare/?of=grpo@1,later@1&sel={key}
+/review/ /review/?queue=random /review/?queue=pinned /review/?queue=flagged&run=empty /live/ /pins/ /findings/
+/findings/{finding}/ /findings/{finding}/export/ /findings/add/?sample={one}&step=2&q=score<0.5
+/settings/ /settings/math/ /nowhere/ /runs/nobody/
+"""
+
+
+def row(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
+    told = {"prompt": f"问 {n // 4}", "response": f"答 {n} 于 {step}。\n#### {n}", "score": score, "index": n}
+    return {
+        **told,
+        "group": f"组{n // 4}",
+        "data_source": "数学",
+        "ground_truth": "1",
+        "extra": {"格式": n / 7},
+        **more,
+    }
+
+
+@pytest.fixture
+def run(project: Project, owner: User) -> Run:
+    """Two steps with groups, turns, tokens, a cut answer and a repetition; flags, pins, a plan, a finding, metrics."""
+    run = make.run(project, "grpo", uid="grpo", tags=["旧"], config={"甲": 1})
+    for step in (1, 2):
+        odd = [
+            row(step, 9, 0.5, response=CALL, group="组9", prompt="system\n短。\nuser\n问\nassistant\n"),
+            row(step, 10, 0.0, response="重复。\n" * 40, truncated=True, group="组10"),
+            row(step, 11, None, response="", group="组11"),
+            row(step, 12, 1.0, group="组12", response_ids=[1, 2, 3], response_logprobs=[-0.1, -2.0, -0.3]),
+        ]
+        rows = [row(step, n, (n + step) % 3 / 2) for n in range(8)]
+        indexed(run, lines(*rows, *odd), step, format="native")
+        indexed(run, lines(*rows), step, format="native", split="eval", source=f"eval/{step}.jsonl")
+        told(run, step)
+    points = [
+        Point(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
+        for step in range(1, 5)
+    ]
+    series.append(run, make.attempt(run), points)
+    run.refresh_from_db()
+    return run
+
+
+@pytest.fixture
+def pin(run: Run, owner: User) -> Pin:
+    return pins.pin(run, 2, owner, note="一")[0]
+
+
+@pytest.fixture
+def later(project: Project, pin: Pin, owner: User) -> Run:
+    """A run that replays by a plan: one step did, one had nothing to replay, one refused."""
+    run = make.run(project, "later", uid="later", config={"甲": 2})
+    plans.save(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
+    plans.bind(run)
+    for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
+        indexed(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
+        replays.report(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
+    return run
+
+
+@pytest.fixture
+def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
+    """Every page in its states."""
+    make.run(project, "empty", uid="empty")
+    at_two = {one.index: one for one in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
+    one = at_two[1]
+    flags.raise_flag(one, owner, reason=project.reasons[0]["key"], text="坏")
+    finding = findings.begin(project, owner, title="循环", note="**多**")
+    names = {"finding": finding.pk, "one": one.pk, "key": one.prompt_key, "unscored": at_two[11].prompt_key}
+    odd = {"talk": at_two[9].pk, "cut": at_two[10].pk, "blank": at_two[11].pk, "tokens": at_two[12].pk}
+    return [path.format(**names, **odd) for path in PATHS.split()]
+
+
+def test_every_word_of_every_page_is_marked_for_translation(client: Client, owner: User, paths: list[str]) -> None:
+    """Each page is asked in Chinese, then in English; what is kept of a step serves both."""
+    client.force_login(owner)
+    found: dict[str, str] = {}
+    for path in paths:
+        client.cookies["language"] = "zh-hans"
+        with marked():
+            rest = unmarked(client.get(path).content.decode(), ALLOWED)
+        found = {**dict.fromkeys(rest, path), **found}
+        del client.cookies["language"]
+        assert OPEN not in client.get(path).content.decode(), path
+    assert not found, "\n".join(f"{said!r} at {path}" for said, path in found.items())

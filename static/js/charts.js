@@ -1,6 +1,7 @@
 // The overview: every metric as a small chart. What is chosen stands in the address: m, smooth, log, x, closed, runs.
 import { runsOf, short } from "./charts_data.js";
 import { Drawing } from "./charts_draw.js";
+import { fill, gettext, ngettext } from "./i18n.js";
 import { address } from "./panel.js";
 
 const root = document.querySelector("[data-charts]");
@@ -71,7 +72,7 @@ function section(title, charts, shut) {
   if (!title) return group.append(grid), group;
   group.open = !shut.has(title);
   group.dataset.group = title;
-  group.append(Object.assign(document.createElement("summary"), { textContent: `${title} (${charts.length})` }), grid);
+  group.append(Object.assign(document.createElement("summary"), { textContent: `${title === "other" ? gettext(title) : title} (${charts.length})` }), grid);
   group.addEventListener("toggle", () => {
     const now = closed();
     now[group.open ? "delete" : "add"](title);
@@ -91,14 +92,15 @@ function constants() {
     row.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: short(value) }));
     list.append(row);
   }
-  box.append(Object.assign(document.createElement("summary"), { className: "muted", textContent: `constant: ${names.length} metric${names.length === 1 ? "" : "s"}` }), list);
+  const said = ngettext("constant: {count} metric", "constant: {count} metrics", names.length);
+  box.append(Object.assign(document.createElement("summary"), { className: "muted", textContent: fill(said, { count: names.length }) }), list);
   return [box];
 }
 
 function nothing() {
   const box = Object.assign(document.createElement("div"), { className: "empty" });
-  box.append(Object.assign(document.createElement("p"), { textContent: "This run has sent no metrics yet." }));
-  box.append(Object.assign(document.createElement("p"), { textContent: "Its samples, if there are any, are one click away in the strip above." }));
+  box.append(Object.assign(document.createElement("p"), { textContent: gettext("This run has sent no metrics yet.") }));
+  box.append(Object.assign(document.createElement("p"), { textContent: gettext("Its samples, if there are any, are one click away in the strip above.") }));
   return box;
 }
 
@@ -156,8 +158,9 @@ function narrow() {
     of += 1;
   }
   for (const group of root.querySelectorAll(".chart-group")) group.hidden = !group.querySelector(".chart:not([hidden])");
-  const left = layout?.left ? ` · ${layout.left} metrics more are in the API only` : "";
-  counted.textContent = of ? `${count} of ${of} ${drawn.size ? "charts" : "metrics"}${left}` : "";
+  const left = layout?.left ? ` · ${fill(gettext("{count} metrics more are in the API only"), { count: layout.left })}` : "";
+  const said = drawn.size ? gettext("{count} of {all} charts") : gettext("{count} of {all} metrics");
+  counted.textContent = of ? fill(said, { count, all: of }) + left : "";
 }
 
 // The last pattern that could be read stays, and what is wrong with this one is said.
@@ -168,7 +171,7 @@ function filtered() {
     problem.hidden = true;
   } catch (error) {
     filter.setAttribute("aria-invalid", "true");
-    problem.textContent = `This pattern cannot be read: ${error.message.split(": ").at(-1)}. The last good one still holds.`;
+    problem.textContent = fill(gettext("This pattern cannot be read: {why}. The last good one still holds."), { why: error.message.split(": ").at(-1) });
     problem.hidden = false;
   }
 }

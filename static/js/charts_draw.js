@@ -1,6 +1,7 @@
 // One chart: a uPlot of some lines, its crosshair shared with all others, a point of it a link to its step.
 import { joined, linesOf, moment, nearest, short, ticked } from "./charts_data.js";
 import { ticks } from "./charts_events.js";
+import { fill, gettext } from "./i18n.js";
 
 const HEIGHT = 104;
 const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];
@@ -118,7 +119,9 @@ export class Drawing {
     });
     const x = at == null ? "" : this.page.axis === "step" ? `${this.plot.data[0][at]}: ` : `${moment(this.plot.posToVal(this.plot.cursor.left, "x"))}: `;
     this.value.replaceChildren(x, ...parts.slice(0, TOLD), parts.length > TOLD ? " …" : "");
-    if (at == null) this.box.setAttribute("aria-label", `${this.chart.title}: ${parts.map((part) => part.textContent).join(", ")}. Arrows move along the steps, Enter opens one.`);
+    if (at != null) return;
+    const values = parts.map((part) => part.textContent).join(", ");
+    this.box.setAttribute("aria-label", fill(gettext("{chart}: {values}. Arrows move along the steps, Enter opens one."), { chart: this.chart.title, values }));
   }
 
   press(event) {

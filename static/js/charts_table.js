@@ -1,13 +1,15 @@
 // The charts as a table: every metric of every shown run with its last value and its range.
 import { short } from "./charts_data.js";
+import { gettext } from "./i18n.js";
 
 const cell = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
 
 export function tableOf(charts, runs) {
   const table = Object.assign(document.createElement("table"), { className: "list metric-table" });
   const head = document.createElement("tr");
-  const titles = ["metric", ...(runs.length > 1 ? ["run"] : []), "last", "at step", "lowest", "highest", "points"];
-  head.append(...titles.map((title) => cell("th", title, title === "metric" || title === "run" ? "" : "num")));
+  const words = [gettext("metric"), ...(runs.length > 1 ? [gettext("run")] : [])];
+  const numbers = [gettext("last"), gettext("at step"), gettext("lowest"), gettext("highest"), gettext("points")];
+  head.append(...words.map((title) => cell("th", title)), ...numbers.map((title) => cell("th", title, "num")));
   const body = document.createElement("tbody");
   for (const name of new Set(charts.flatMap((chart) => chart.names))) for (const run of runs) body.append(...rowsOf(name, run, runs.length > 1));
   const top = document.createElement("thead");

@@ -1,5 +1,6 @@
 // Comparing: one prompt's answers open below its row, by keys; d shows what each says differently than the first.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { onEscape } from "./keys.js";
 import { ask, place, plain } from "./panel.js";
 
@@ -17,7 +18,7 @@ async function swap(href) {
     place(panel, html);
     if (chosen() !== before) inSight();
   } catch {
-    say("The texts could not be read; the server does not answer.");
+    say(gettext("The texts could not be read; the server does not answer."));
   }
 }
 

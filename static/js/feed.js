@@ -1,4 +1,5 @@
 // The live feed: cards come by themselves while nobody reads them, else they wait behind a bar.
+import { fill, gettext } from "./i18n.js";
 import { onEscape } from "./keys.js";
 import { address, ask, place, settled } from "./panel.js";
 
@@ -43,7 +44,8 @@ function count(next) {
   const known = new Set(cards(feed).map((card) => card.id));
   const fresh = cards(next).filter((card) => !known.has(card.id)).length;
   bar.hidden = !fresh;
-  bar.querySelector("span").textContent = `${fresh}${fresh === cards(next).length ? " or more" : ""} new`;
+  const said = fresh === cards(next).length ? gettext("{count} or more new") : gettext("{count} new");
+  bar.querySelector("span").textContent = fill(said, { count: fresh });
 }
 
 function show() {
@@ -54,7 +56,7 @@ function show() {
 
 function hold(yes) {
   pause.setAttribute("aria-pressed", yes);
-  pause.querySelector("span").textContent = yes ? "Paused" : "Pause";
+  pause.querySelector("span").textContent = yes ? gettext("Paused") : gettext("Pause");
   history.replaceState(null, "", address({ paused: yes ? "1" : "" }));
   if (!yes) show();
 }

@@ -1,5 +1,6 @@
 // What somebody sees, passed on: Q copies it as a block for a chat, q opens the box that adds it to a finding.
 import { copy, say } from "./frame.js";
+import { gettext } from "./i18n.js";
 
 const TEXT = "[data-text], pre";
 const NONE = { text: "", near: 0 };
@@ -55,7 +56,7 @@ document.addEventListener("click", async (event) => {
   const quote = quoted();
   if (shown) await copy(shown.nextElementSibling.textContent);
   if (sample) await copy(block(sample.dataset, quote.text));
-  if (sample || shown) return say(sample && quote.text ? "Copied with the quote" : "Copied");
+  if (sample || shown) return say(sample && quote.text ? gettext("Copied with the quote") : gettext("Copied"));
   if (event.ctrlKey || event.metaKey) return;
   event.preventDefault();
   (await import("./adding.js")).open(add.href, quote);

@@ -1,5 +1,6 @@
 // The overview's links keep what the script has written into the address meanwhile; the map of prompts by arrow keys.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { address, ask, settled } from "./panel.js";
 import "./popover.js";
 
@@ -12,7 +13,7 @@ document.getElementById("over")?.addEventListener("toggle", async (event) => {
     settled(list);
   } catch {
     delete list.dataset.read;
-    say("The runs could not be read; the server does not answer.");
+    say(gettext("The runs could not be read; the server does not answer."));
   }
 });
 

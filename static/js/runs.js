@@ -1,4 +1,5 @@
 // The list of runs: j and k walk it, x and a click with shift select, and what is selected outlives every refresh.
+import { fill, gettext } from "./i18n.js";
 import "./popover.js";
 
 const list = document.getElementById("runs");
@@ -10,7 +11,7 @@ let anchor;
 
 function tell() {
   bar.classList.toggle("has-some", picked.size > 0);
-  bar.querySelector("[data-picked]").textContent = picked.size ? `${picked.size} selected` : "";
+  bar.querySelector("[data-picked]").textContent = picked.size ? fill(gettext("{count} selected"), { count: picked.size }) : "";
   const all = boxes();
   const every = list.querySelector("[data-pick-all]");
   if (every) every.checked = all.length > 0 && all.every((box) => box.checked);

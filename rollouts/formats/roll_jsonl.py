@@ -5,7 +5,7 @@
 | prompt, messages (JSON)   | messages (JSON) up to the first answer    | prompt                               |
 | responses                 | messages from the first answer on         | response                             |
 | scores                    | trajectory_data: reward_info              | score                                |
-| domain and id             | trajectory_data: env_info.group_id        | group                                |
+| id, of its domain         | trajectory_data: env_info.group_id        | group                                |
 |                           | trajectory_data: trajectory_id            | trajectory                           |
 | ground_truth, source      | trajectory_data: env_info.tag, or exp_name| ground truth, data source            |
 |                           | trajectory_data: stop_reason, truncated   | finish reason, truncated             |
@@ -145,9 +145,11 @@ def unpacked(value: Any) -> Any:
 
 
 class Places:
-    """Group, place in it and trajectory of each row. Every domain counts its prompts by itself."""
+    """Group, place in it and trajectory of each row. Every domain counts its prompts by itself: where two have the same
+    id, the later one's group says whose it is."""
 
     def __init__(self) -> None:
+        self.domains: dict[str, str | None] = {}  # id -> the domain that had it first
         self.sizes: Counter[str] = Counter()
 
     def place(self, domain: Any, prompt: Any) -> tuple[str | None, int | None, str | None]:
@@ -155,6 +157,7 @@ class Places:
         number, area = native.label(prompt), native.label(domain)
         if number is None:
             return None, None, None
-        group = f"{area}_{number}" if area else number
+        group = number if self.domains.setdefault(number, area) == area else f"{number}.{area}"
         self.sizes[group] += 1
-        return group, self.sizes[group] - 1, f"{group}_{self.sizes[group] - 1}"
+        index = self.sizes[group] - 1
+        return group, index, f"{area or ''}_{number}_{index}"

@@ -6,7 +6,7 @@
 | infer_logprobs, of the token behind it               | log-probs                                                 |
 | scores, a number per row or its last token           | score                                                     |
 | column prompt, messages                              | prompt                                                    |
-| columns domain and id, else group_ids                | group                                                     |
+| column id of its domain, else group_ids              | group                                                     |
 | columns traj_id, step                                | trajectory, turn                                          |
 | columns ground_truth, source                         | ground truth, data source                                 |
 

@@ -353,7 +353,7 @@ def test_one_line_of_columns_is_a_record_per_row() -> None:
     )  # fmt: skip
     one, two, three = kept(roll_jsonl, body)
     assert [(x.group, x.index, x.response, x.score) for x in (one, two, three)] == [
-        ("math_7", 0, "a", 1.0), ("math_7", 1, "b", 0.0), ("math_8", 0, "", 0.5),
+        ("7", 0, "a", 1.0), ("7", 1, "b", 0.0), ("8", 0, "", 0.5),
     ]  # fmt: skip
     assert (one.ground_truth, one.data_source) == ("4", "gsm8k")
     assert one.extras == {"domain": "math", "sampling_params": {"top_p": 0.9}, "difficulty": "0.5"}
@@ -361,7 +361,7 @@ def test_one_line_of_columns_is_a_record_per_row() -> None:
 
 def test_prompts_of_two_domains_with_one_id_are_two_groups() -> None:
     body = columns(id=["1", "1"], domain=["math", "code"], prompt=["q", "r"], responses=["a", "b"], scores=[1, 0])
-    assert [one.group for one in kept(roll_jsonl, body, step=None)] == ["math_1", "code_1"]
+    assert [one.group for one in kept(roll_jsonl, body, step=None)] == ["1", "1.code"]
 
 
 def test_columns_that_the_data_set_has_not_are_not_missed() -> None:

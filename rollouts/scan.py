@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils.translation import gettext as _
 
 from rollouts import bodies, storage
 from rollouts.errors import StorageUnavailable
@@ -198,7 +199,7 @@ def answers(files: Sequence[Part], node: Node) -> list[Answer]:
         frames = pl.collect_all([frame for frame, _ in asked], engine="streaming")
     except pl.exceptions.PolarsError as error:
         raise StorageUnavailable(f"A body file cannot be read: {error}.") from error
-    for key, frame, (_, columns) in zip(new, frames, asked, strict=True):
+    for key, frame, (_rows, columns) in zip(new, frames, asked, strict=True):
         known[key] = tuple(frame["id"]), keys_of(columns)
         kept.put(key, known[key])
     return [answer for key in stamps if (answer := known[key])]
@@ -307,10 +308,12 @@ def refuse_unknown(node: Node, keys: set[str]) -> None:
     for leaf in leaves(node):
         if isinstance(leaf, Logged) and not keys.intersection(names_of(leaf.key)):
             close = get_close_matches(leaf.key, keys, n=1)
-            meant = f" Did you mean `{close[0]}`?" if close else ""
             own = sorted(keys.difference(NUMBERS, TEXTS))
-            listed = f" Logged here: {', '.join(own[:20])}." if own else ""
-            raise BadQuery(
-                f"No sample here has a key `{leaf.key}`.{meant}{listed} To search for it as text put it in quotes.",
-                leaf.span,
-            )
+            parts = [
+                _("No sample here has a key `{key}`."),
+                _("Did you mean `{meant}`?") if close else "",
+                _("Logged here: {keys}.") if own else "",
+                _("To search for it as text put it in quotes."),
+            ]
+            told = {"key": leaf.key, "meant": "".join(close), "keys": ", ".join(own[:20])}
+            raise BadQuery(" ".join(part.format(**told) for part in parts if part), leaf.span)

@@ -45,7 +45,7 @@ def order(place: tuple[int, str, str]) -> tuple[int, bool]:
 
 def turns(response: str) -> Iterator[tuple[int, str, str]]:
     for role, start, _end in roles.split(response, "assistant")[1:]:
-        yield start, "turn", role
+        yield start, "turn", roles.called(role)
 
 
 def marks(response: str) -> Iterator[tuple[int, str, str]]:

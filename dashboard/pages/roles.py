@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+
 NAMES = ("system", "user", "assistant", "tool")
+CALLED = {
+    "prompt": N_("prompt"), "system": N_("system"), "user": N_("user"), "assistant": N_("assistant"),
+    "tool": N_("tool"),
+}  # fmt: skip
 LINE = re.compile(
     r"^(?:<\|im_start\|>|<\|start_header_id\|>)?(?P<role>system|user|assistant|tool)"
     r"(?:<\|end_header_id\|>)?[ \t]*(?:\n|\Z)",
@@ -14,6 +21,11 @@ FOLLOW = {"system": ("user", "assistant"), "user": ("assistant",), "tool": ("ass
 ENDINGS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>")
 
 Stretch = tuple[str, int, int]
+
+
+def called(role: str) -> str:
+    """A role's name for a reader; one that only a trainer knows is as it was logged."""
+    return _(CALLED[role]) if role in CALLED else role
 
 
 def split(text: str, first: str = "") -> list[Stretch]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import text
 from dashboard.pages.ask import whole
@@ -35,8 +37,8 @@ LEVELS = {
     "mismatch": (0.05, 0.2, 0.5, 1.0),
 }
 NAMES = {
-    "logprob": "log-prob", "reference": "reference log-prob", "trained": "trainer's log-prob", "entropy": "entropy",
-    "advantage": "advantage", "mask": "mask", "mismatch": "rollout − train",
+    "logprob": N_("log-prob"), "reference": N_("reference log-prob"), "trained": N_("trainer's log-prob"),
+    "entropy": N_("entropy"), "advantage": N_("advantage"), "mask": N_("mask"), "mismatch": N_("rollout − train"),
 }  # fmt: skip
 
 
@@ -74,6 +76,11 @@ class Window:
     @property
     def name(self) -> str:
         return called(self.by)
+
+    @property
+    def logprob(self) -> str:
+        """What a token's log-probability is called, of which the page's script says the probability."""
+        return called("logprob")
 
     @property
     def last(self) -> int:
@@ -226,7 +233,9 @@ def told(window: Window) -> str:
 
 def called(name: str) -> str:
     """A figure's name; of one that a trainer chose, its printable characters."""
-    return NAMES.get(name) or "".join(sign if sign.isprintable() else "\ufffd" for sign in name[:40])
+    if name in NAMES:
+        return _(NAMES[name])
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in name[:40])
 
 
 def short(value: float) -> str:

@@ -41,6 +41,10 @@ class Turn:
     role: str
     parts: list[Part] = field(default_factory=list)
 
+    @property
+    def called(self) -> str:
+        return roles.called(self.role)
+
 
 def of(body: Any) -> list[Turn]:
     """Empty where neither messages nor roles in the text were recorded, nor any reasoning to set apart."""

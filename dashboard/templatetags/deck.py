@@ -8,6 +8,7 @@ from typing import Any
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from dashboard import assets
 from dashboard.pages import cells, drawing, text
@@ -89,4 +90,4 @@ def sort_link(context: template.Context, name: str, shown_as: str) -> str:
 @register.filter
 def reason_name(key: str, reasons: list[dict[str, str]]) -> str:
     """What the project calls a reason; its key when the project has dropped it."""
-    return next((reason["name"] for reason in reasons if reason["key"] == key), key)
+    return next((_(reason["name"]) for reason in reasons if reason["key"] == key), key)

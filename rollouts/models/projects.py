@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_noop as N_
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
 
 
 DEFAULT_REASONS = [
-    {"key": "reward-hack", "name": "reward hack"},
-    {"key": "wrong-grader", "name": "wrong grader"},
-    {"key": "truncated", "name": "truncated"},
-    {"key": "repetition", "name": "repetition"},
-    {"key": "language-mix", "name": "language mix"},
-    {"key": "other", "name": "other"},
+    {"key": "reward-hack", "name": N_("reward hack")},
+    {"key": "wrong-grader", "name": N_("wrong grader")},
+    {"key": "truncated", "name": N_("truncated")},
+    {"key": "repetition", "name": N_("repetition")},
+    {"key": "language-mix", "name": N_("language mix")},
+    {"key": "other", "name": N_("other")},
 ]
 
 

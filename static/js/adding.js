@@ -1,9 +1,10 @@
 // The box that adds what is on the screen to a finding. Its form is the server's; the quote is what was selected.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { ask } from "./panel.js";
 import { post } from "./post.js";
 
-const box = Object.assign(document.createElement("dialog"), { id: "adding", className: "adding", ariaLabel: "Add to a finding" });
+const box = Object.assign(document.createElement("dialog"), { id: "adding", className: "adding", ariaLabel: gettext("Add to a finding") });
 document.body.append(box);
 
 // What the page shows besides the sample: its query and step, or the charts under the mouse.
@@ -23,7 +24,7 @@ export async function open(href, quoted) {
   try {
     box.innerHTML = (await ask(box, looked(href))) ?? "";
   } catch (error) {
-    return say(/ 403/.test(error.message) ? "Adding to a finding needs the role annotator." : "The box could not be opened; the server does not answer.");
+    return say(/ 403/.test(error.message) ? gettext("Adding to a finding needs the role annotator.") : gettext("The box could not be opened; the server does not answer."));
   }
   quote(quoted);
   const to = box.querySelector("#add-to");

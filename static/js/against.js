@@ -1,5 +1,6 @@
 // Columns of responses as word diffs against one of them.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 
 const textOf = (column) => column?.querySelector("pre");
 
@@ -14,10 +15,10 @@ export async function drawAgainst(base, columns, root) {
       const parts = await differences(first, text.textContent);
       if (!root.isConnected || !root.dataset.drawn) return;
       draw(text, parts);
-      if (parts.every(({ side }) => side === "both")) text.before(note("The same, word for word."));
+      if (parts.every(({ side }) => side === "both")) text.before(note(gettext("The same, word for word.")));
     }
   } catch {
-    say("These texts could not be compared.");
+    say(gettext("These texts could not be compared."));
   }
 }
 

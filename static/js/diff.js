@@ -1,4 +1,5 @@
 // The diff view: the two texts that the server sent, as one text with what differs.
+import { fill, gettext } from "./i18n.js";
 import { differences, draw } from "./words.js";
 
 let asked = 0;
@@ -12,7 +13,7 @@ export async function compare(pane) {
   const mine = ++asked;
   const text = (name) => box.querySelector(`[data-${name}]`).textContent;
   const say = (words) => (box.querySelector("[data-diff-said]").textContent = words);
-  const slow = setTimeout(() => say("Comparing…"), 150);
+  const slow = setTimeout(() => say(gettext("Comparing…")), 150);
   try {
     const parts = await differences(text("there"), text("here"));
     if (mine !== asked) return;
@@ -22,7 +23,7 @@ export async function compare(pane) {
     box.querySelector(".sides").hidden = true;
     say(told(parts));
   } catch (error) {
-    say(`The browser could not compare the texts (${error.message}); here they are side by side.`);
+    say(fill(gettext("The browser could not compare the texts ({error}); here they are side by side."), { error: error.message }));
   } finally {
     clearTimeout(slow);
   }
@@ -30,5 +31,5 @@ export async function compare(pane) {
 
 function told(parts) {
   const [gone, come] = [count(parts, "there"), count(parts, "here")];
-  return gone + come ? `${gone} only there, ${come} only here` : "The two texts are the same.";
+  return gone + come ? fill(gettext("{gone} only there, {come} only here"), { gone, come }) : gettext("The two texts are the same.");
 }

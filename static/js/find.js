@@ -1,4 +1,5 @@
 // Find in the sample: hits are counted, coloured as CSS highlights (no element changes) and drawn into a map.
+import { fill, gettext } from "./i18n.js";
 import { address } from "./panel.js";
 import { onEscape } from "./keys.js";
 import { reveal } from "./sample.js";
@@ -84,7 +85,8 @@ export function turn(by) {
 
 function go(by, jump = true) {
   if (hits.length) at = (at + by + hits.length) % hits.length;
-  bar().querySelector("output").textContent = hits.length ? `${(at + 1).toLocaleString("en")} of ${hits.length.toLocaleString("en")}` : field().value ? "not in this sample" : "";
+  const found = () => fill(gettext("{at} of {count}"), { at: (at + 1).toLocaleString("en"), count: hits.length.toLocaleString("en") });
+  bar().querySelector("output").textContent = hits.length ? found() : field().value ? gettext("not in this sample") : "";
   draw();
   if (!hits.length) return;
   const here = range(hits[at]);

@@ -1,5 +1,6 @@
 // One prompt over steps: another step or answer comes without losing the place, and two answers are compared word by word.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { ask, place } from "./panel.js";
 import { differences, draw } from "./words.js";
 
@@ -11,15 +12,15 @@ async function compare() {
   const [there, here] = ["beside", "read"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
   if (!into || there == null || here == null) return;
   const said = page.querySelector("[data-diff-said]");
-  said.textContent = "comparing …";
+  said.textContent = gettext("comparing …");
   try {
     const parts = await differences(there, here);
     draw(into, parts);
-    said.textContent = parts.some((part) => part.side !== "both") ? "" : "the two are the same";
+    said.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("the two are the same");
     page.classList.add("compared");
   } catch {
     page.classList.remove("compared");
-    said.textContent = "This browser could not compare them; they stand side by side.";
+    said.textContent = gettext("This browser could not compare them; they stand side by side.");
   }
 }
 
@@ -32,7 +33,7 @@ async function load() {
     place(page, html);
     compare();
   } catch (error) {
-    if (error.name !== "AbortError") say("The answers could not be read; the server does not answer.");
+    if (error.name !== "AbortError") say(gettext("The answers could not be read; the server does not answer."));
   }
 }
 

@@ -1,5 +1,6 @@
 // Several rows at once: x or the row's left edge selects one, shift-click or X a run of them, f then flags them all.
 import { say } from "./frame.js";
+import { fill, gettext } from "./i18n.js";
 import { onEscape } from "./keys.js";
 import { post } from "./post.js";
 
@@ -23,7 +24,7 @@ function open() {
     })
     .catch(() => {
       opening = undefined;
-      say("Selecting is for flagging, which needs the role annotator, and the server.");
+      say(gettext("Selecting is for flagging, which needs the role annotator, and the server."));
       throw new Error("no bar");
     }));
 }
@@ -84,7 +85,7 @@ async function flag(event) {
     const told = await post(form, scope(), event.submitter);
     form.reset();
     clear();
-    say(told.undoable ? `${told.said} u undoes it.` : told.said);
+    say(told.undoable ? fill(gettext("{said} u undoes it."), told) : told.said);
   } catch (error) {
     said.textContent = error.message;
   }

@@ -1,4 +1,5 @@
 // The query box: completion as a combobox, links of charts and chips that ask without leaving the page, menus, brushes.
+import { gettext } from "./i18n.js";
 import { onEscape } from "./keys.js";
 import { address } from "./panel.js";
 
@@ -41,7 +42,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("click", (event) => {
   const stop = event.target.closest?.("[data-stop]");
   stop?.closest("[data-searching]").setAttribute("data-stopped", "");
-  stop?.replaceWith("· stopped");
+  stop?.replaceWith("· " + gettext("stopped"));
   for (const menu of document.querySelectorAll(MENUS)) if (!menu.contains(event.target)) menu.open = false;
 });
 
@@ -131,7 +132,7 @@ function option(choice, at) {
 }
 
 function hint() {
-  const line = Object.assign(document.createElement("li"), { className: "hint", textContent: "↓ ↑ choose · Tab takes · Esc closes" });
+  const line = Object.assign(document.createElement("li"), { className: "hint", textContent: gettext("↓ ↑ choose · Tab takes · Esc closes") });
   line.setAttribute("aria-hidden", "true");
   return line;
 }

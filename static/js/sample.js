@@ -1,5 +1,6 @@
 // What a sample's pane needs besides its text: what is rare is fetched when it is there. Copying exact text, landmarks.
 import { copy, say } from "./frame.js";
+import { gettext } from "./i18n.js";
 
 const pane = document.getElementById("sample");
 
@@ -46,7 +47,7 @@ function type() {
 const CLICKS = {
   "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
   "[data-find-open]": () => (type(), find((bar) => bar.open(pane))),
-  "[data-next-change]": () => next(".diff :is(del, ins)") ?? say("That was the last change"),
+  "[data-next-change]": () => next(".diff :is(del, ins)") ?? say(gettext("That was the last change")),
   "[data-copy-from]": (button) => copied(button.dataset.copyFrom),
 };
 
@@ -56,9 +57,9 @@ async function copied(url) {
     const answer = await fetch(url, { credentials: "same-origin" });
     if (!answer.ok) throw new Error();
     await copy(await answer.text());
-    say("Copied");
+    say(gettext("Copied"));
   } catch {
-    say("It could not be copied; the server does not answer.");
+    say(gettext("It could not be copied; the server does not answer."));
   }
 }
 

@@ -1,5 +1,6 @@
 // The token view: what was recorded of the token under the pointer, the next unlikely one, and the chart as a way there.
 import { say } from "./frame.js";
+import { gettext } from "./i18n.js";
 import { show } from "./reader.js";
 import { next, reveal } from "./sample.js";
 
@@ -33,7 +34,7 @@ function tell(token) {
   document.querySelector("[data-token-said]").textContent = token.title;
 }
 
-const chance = (name, value) => (name === "log-prob" ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
+const chance = (name, value) => (name === shown().dataset.logprob ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
 
 function goTo(at) {
   const token = shown()?.children[at - first()];
@@ -59,5 +60,5 @@ document.addEventListener("click", (event) => {
   const found = next("[data-tokens] > .low");
   if (found) tell(found);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
-  else say("No unlikely token follows");
+  else say(gettext("No unlikely token follows"));
 });

@@ -1,5 +1,6 @@
 // A word diff of two texts, and how it is drawn. Model text only ever becomes text nodes.
 import { compute, words } from "./difference.js";
+import { fill, gettext } from "./i18n.js";
 
 const ACTING = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
 const SEEN_AROUND = 3; // lines of what both say that stay in sight beside a change
@@ -56,6 +57,6 @@ function same(text, before, after) {
   const hidden = lines.slice(first, lines.length - last);
   if (hidden.length < LEAST_FOLDED) return [named(text)];
   const fold = Object.assign(document.createElement("details"), { className: "fold" });
-  fold.append(Object.assign(document.createElement("summary"), { textContent: `${hidden.length.toLocaleString("en")} lines the same` }), named(hidden.join("")));
+  fold.append(Object.assign(document.createElement("summary"), { textContent: fill(gettext("{count} lines the same"), { count: hidden.length.toLocaleString("en") }) }), named(hidden.join("")));
   return [named(lines.slice(0, first).join("")), fold, named(lines.slice(lines.length - last).join(""))];
 }

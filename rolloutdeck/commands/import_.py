@@ -28,7 +28,7 @@ from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.scan import Found, Survey, survey
-from rolloutdeck.trainers import name_of
+from rolloutdeck.trainers import kinds, name_of
 from rolloutdeck.watch import Piece, digest, ends_whole, stamp_of, whole_lines
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ EXAMPLES = 3
 @dataclass
 class Report:
     """What happened. `refused`: (source, the server's sentence); `pieces`: what was sent or known, for the wait;
+    `stepless`: sources whose rows say their steps;
     `others_run`: the run was being trained when the import began."""
 
     files: Counter[str] = field(default_factory=Counter)
@@ -50,6 +51,7 @@ class Report:
     bytes: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
     pieces: set[tuple[str, str]] = field(default_factory=set)
+    stepless: set[str] = field(default_factory=set)
     torn: list[str] = field(default_factory=list)
     others_run: bool = False
     steps_to_replay: Steps = field(default_factory=Steps)
@@ -163,6 +165,8 @@ def _send_file(target: Target, found: Found, report: Report, bar: Bar) -> None:
         raise BadInput(f"{found.path} can't be read: {error.strerror or error}.") from error
     report.files[axis] += 1
     report.known[axis] += not new
+    if found.step is None and found.kind.holds == "samples":
+        report.stepless.add(found.source)
     if found.step is not None:
         report.steps.setdefault(axis, set()).add(found.step)
 
@@ -250,16 +254,33 @@ def _wait(target: Target, report: Report) -> int:
         status = import_steps.verdict(target, report.steps_to_replay)
         if not report.pieces:
             return status
-        dumps = [dump for dump in _dumps(target) if (dump["source"], dump["sha256"]) in report.pieces]
+        dumps = [dump for dump in _dumps(target) if _is_of(dump, report)]
     except Denied as error:
         say(f"Whether all is indexed was not looked at: {sentence(str(error))}")
         return 0
     except (NotNow, Refused) as error:
         raise cannot(error) from error
-    samples = sum(dump["rows"] for dump in dumps if dump["step"] is not None)
-    points = sum(dump["rows"] for dump in dumps if dump["step"] is None)
-    print(f"Indexed: {plural(samples, 'sample')}" + (f", {plural(points, 'metric point')}" if points else "") + ".")
+    print(f"Indexed: {_indexed(dumps)}.")
     return max(status, _problems(dumps))
+
+
+def _is_of(dump: dict[str, Any], report: Report) -> bool:
+    """Whether it was sent or known, or is one step of a file of several, which the server took apart."""
+    if (dump["source"], dump["sha256"]) in report.pieces:
+        return True
+    return dump["step"] is not None and dump["source"] in report.stepless and dump["state"] != "superseded"
+
+
+def _indexed(dumps: Sequence[dict[str, Any]]) -> str:
+    """How much there is of what; rows that join the samples of other files are counted apart."""
+    joins = {kind.format for kind in kinds() if kind.joins}
+    rows: Counter[str] = Counter()
+    for dump in dumps:
+        rows["point" if dump["step"] is None else "joined" if dump["format"] in joins else "sample"] += dump["rows"]
+    words = [plural(rows["sample"] or rows["joined"], "sample")]
+    words += [f"{plural(rows['joined'], 'row')} of the same samples"] if rows["sample"] and rows["joined"] else []
+    words += [plural(rows["point"], "metric point")] if rows["point"] else []
+    return ", ".join(words)
 
 
 def _problems(dumps: Sequence[dict[str, Any]]) -> int:

@@ -101,6 +101,7 @@ class DeckHandler(Handler):
                 "source": query["source"],
                 "sha256": hashlib.sha256(body).hexdigest(),
                 "step": query.get("step"),
+                "format": query.get("format", ""),
                 "state": "failed" if query["source"] in self.receiver.failed else "indexed",
                 "message": self.receiver.failed.get(query["source"], ""),
                 "rows": body.count(b"\n") if "step" in query else 0,

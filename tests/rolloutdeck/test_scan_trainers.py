@@ -63,7 +63,7 @@ def test_other_files_with_such_names_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "1.pt").write_bytes(b"PK\x03\x04 weights")
     (tmp_path / "step_000001.pkl").write_bytes(b"\x80\x05.")
     (tmp_path / "completions_00001.parquet").write_bytes(b"no Parquet")
-    (tmp_path / "rollout_dump_data.step_1.jsonl").write_text('{"prompt": "q", "responses": "a"}\n')
+    (tmp_path / "rollout_dump_data.step_1.jsonl").write_text('{"a": "b"}\n')
     assert found(tmp_path) == []
 
 

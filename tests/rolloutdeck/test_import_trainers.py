@@ -1,0 +1,84 @@
+"""Dump folders of TRL, slime and ROLL that `import` and `watch` bring to a server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.commands import import_
+from rollouts import index
+from rollouts.models import Dump, Run, Sample, Step
+from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.kept import imported
+from tests.rolloutdeck.watch.conftest import deck, trainer, watching
+from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
+
+__all__ = ["deck", "trainer", "watching"]
+
+DATA = Path(__file__).parent.parent / "data"
+Steps = Callable[[], dict[tuple[str, str, int], int]]
+
+
+def copied(tree: str, into: Path) -> Path:
+    return Path(shutil.copytree(DATA / tree, into / Path(tree).name, ignore=shutil.ignore_patterns("*.json", "*.md")))
+
+
+def worked() -> dict[tuple[str, str, int], int]:
+    """A worker indexes what has arrived; samples by split, what steps count, and step."""
+    for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
+        index.index(dump.pk)
+    return {(one.split, one.step_kind, one.step): one.samples for one in Step.objects.order_by("pk")}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rollouts_are_imported_by_rollout_with_their_evals_and_what_they_were_trained_with(node: Path) -> None:
+    assert imported(copied("slime", node)) == 0
+    assert worked() == {
+        ("eval", "rollout_id", 0): 16, ("train", "rollout_id", 0): 32, ("train", "rollout_id", 1): 32,
+        ("train", "rollout_id", 2): 32,
+    }  # fmt: skip
+    assert Run.objects.get().framework == "slime"
+    assert Sample.objects.filter(step__step=0, step__split="train", advantage=None).count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert imported(copied("trl/scripted", node)) == 0
+    assert worked() == {("train", "global_step", 2): 8, ("train", "global_step", 3): 8}
+    assert "an eval into the train file" in capsys.readouterr().err
+    assert imported(copied("roll", node), "--run", "agents") == 0
+    assert worked()["train", "global_step", 1] == 36  # 32 of RLVR, which the batch joins, and 4 of agents
+
+
+def test_rows_that_join_samples_are_not_counted_as_more_of_them() -> None:
+    told = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
+    dumps = [{"format": name, "step": step, "rows": 32} for name, step in told]
+    assert import_._indexed(dumps) == "32 samples, 32 rows of the same samples, 32 metric points"
+    assert import_._indexed(dumps[1:2]) == "32 samples"
+
+
+def test_watch_sends_a_parquet_file_once_it_is_whole_and_again_when_an_eval_wrote_over_it(
+    deck: Deck, watching: Watching, trainer: Trainer
+) -> None:
+    trees = ("scripted", "eval_mixed_with_train")
+    train, over = (DATA / "trl" / tree / "completions/completions_00003.parquet" for tree in trees)
+    path = trainer.write("completions/completions_00003.parquet", "")
+
+    def written(body: bytes) -> None:
+        trainer.clock += 10
+        path.write_bytes(body)
+        os.utime(path, (trainer.clock, trainer.clock))
+
+    follow = watching()
+    written(train.read_bytes()[:-9])
+    turns(follow)
+    assert deck.dumps == []
+    for whole in (train, over):
+        written(whole.read_bytes())
+        turns(follow)
+    assert deck.bodies() == [train.read_bytes(), over.read_bytes()]
+    assert deck.steps() == [("files", 3), ("files", 3)]

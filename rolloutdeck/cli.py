@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rolloutdeck.columns import PRESETS
 from rolloutdeck.errors import BadInput
 from rolloutdeck.wire import SCOPES, SPLITS, STEP_KINDS
 
@@ -34,7 +35,15 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 def _files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=SPLITS, default="", help="default: by the folders' names, else by content")
-    parser.add_argument("--format", default="", help="default: found by content; verl-jsonl, verl-metrics")
+    parser.add_argument("--format", default="", help="default: found by content, like verl-jsonl")
+    parser.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="PART=COLUMN,…",
+        help="columns of a CSV, JSONL or Parquet table, like prompt=question,response=answer, or those of "
+        + ", ".join(PRESETS),
+    )
     parser.add_argument("--attempt", default="", help="the launch these files belong to; default: files")
     parser.add_argument(
         "--step-kind",

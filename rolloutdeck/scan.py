@@ -31,12 +31,14 @@ _NEUTRAL = frozenset({"data", "dir", "dump", "dumps", "samples", "generations", 
 class Choice:
     """What the person said about the files; empty where they are to speak for themselves.
 
-    `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind.
+    `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind; `columns` says which column of a table
+    is which part of a sample, see `columns.told`.
     """
 
     split: str = ""
     format: str = ""
     step_kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    columns: str = ""
 
     def step_kind(self, axis: str, usual: str = "global_step") -> str:
         return self.step_kinds.get(axis) or self.step_kinds.get("") or usual
@@ -44,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Found:
-    """A file to take. `source` is its path below the given folder, with "/"."""
+    """A file to take. `source` is its path below the given folder, with "/"; `columns` as in `Choice`."""
 
     path: Path
     source: str
@@ -52,6 +54,7 @@ class Found:
     split: str = "train"
     step: int | None = None
     step_kind: str = "global_step"
+    columns: str = ""
 
 
 @dataclass
@@ -93,6 +96,9 @@ def read_head(path: Path) -> Head:
     """The first rows of a file; of its first line only the first key where the line is longer than 4 MiB."""
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
+        if start.startswith(b"PAR1"):  # its columns are named at its end
+            file.seek(-min(HEAD_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return Head(start=start + file.read())
         if b"\n" not in start and len(start) == HEAD_BYTES:
             start += file.read(LONG_HEAD_BYTES - HEAD_BYTES)
     return Head.of(start)
@@ -214,7 +220,7 @@ def _with_split(
         else:
             own = choice.split or found.kind.split(found.path) or split
             step_kind = choice.step_kind(own, found.kind.step_kind)
-            yield Found(found.path, found.source, found.kind, own, found.step, step_kind)
+            yield Found(found.path, found.source, found.kind, own, found.step, step_kind, choice.columns)
 
 
 def split_of(folder: Path, base: Path, samples: Sequence[tuple[Found, Head]], choice: Choice) -> tuple[str, str]:
@@ -232,7 +238,7 @@ def _alike(files: Iterable[Found]) -> Iterator[str]:
     """A sentence for each two folders that claim the same steps of the same split."""
     steps: dict[tuple[str, str], dict[Path, set[int]]] = {}
     for found in files:
-        if found.step is not None and not found.kind.joins:
+        if found.step is not None and not found.kind.joins and found.kind.arrives == "whole":
             folders = steps.setdefault((found.split, found.step_kind), {})
             folders.setdefault(found.path.parent, set()).add(found.step)
     for (split, _), folders in steps.items():

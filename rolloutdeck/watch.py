@@ -63,6 +63,7 @@ class Piece:
             "format": self.found.kind.format,
             "offset": self.offset,
             "generation": self.generation or None,
+            "columns": self.found.columns or None,
         }
 
 
@@ -143,7 +144,8 @@ class Follower:
         if kind.holds == "metrics":
             return Found(path, source, kind, "train", None, self.choice.step_kind("metrics"))
         split = self.choice.split or kind.split(path) or self._split(path, source, kind)
-        return Found(path, source, kind, split, kind.step(path), self.choice.step_kind(split, kind.step_kind))
+        step_kind = self.choice.step_kind(split, kind.step_kind)
+        return Found(path, source, kind, split, kind.step(path), step_kind, self.choice.columns)
 
     def _split(self, path: Path, source: str, kind: FileKind) -> str:
         given = next((root.split for root in self.roots if root.split and root.path in path.parents), "")

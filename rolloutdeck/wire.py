@@ -44,20 +44,6 @@ SAMPLE_KEYS = (
     "ref_logprobs", "advantages", "policy_version", "timing", "metrics", "segments", "tools",
 )  # fmt: skip
 
-# Columns of tables that some trainers write, {part of a sample: column}; `--map` takes these names.
-PRESETS: dict[str, dict[str, str]] = {
-    "areal": {
-        "prompt": "prompt", "response": "completion", "score": "reward", "group": "task_id", "index": "sample_idx",
-        "policy_version": "tail_version",
-    },
-    "open-instruct": {
-        "prompt_ids": "prompt_tokens", "response_ids": "response_tokens", "score": "reward", "advantages": "advantage",
-        "group": "prompt_idx", "index": "sample_idx", "data_source": "dataset", "step": "step",
-        "ground_truth": "ground_truth", "finish_reason": "finish_reason", "logprobs": "logprobs",
-    },
-    "openrlhf": {"response": "text", "score": "reward", "step": "global_step"},
-}  # fmt: skip
-
 UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 

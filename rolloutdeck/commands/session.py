@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 from rolloutdeck.artifact import Unsteady, of_tokenizer
+from rolloutdeck.columns import PRESETS, told
 from rolloutdeck.env import Settings, local_server, same_server
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
@@ -57,21 +58,32 @@ def project_named(args: argparse.Namespace, settings: Settings) -> str:
 
 
 def choice_of(args: argparse.Namespace) -> Choice:
-    """What the arguments say about the files. Raises BadInput for an unknown format, axis or step kind."""
+    """What the arguments say about the files. Raises BadInput for an unknown format, axis, step kind or part."""
+    form, columns = table_of(",".join(args.map), args.format)
     try:
-        kinds(args.format)
+        kinds(form)
+        told(columns)
     except ValueError as error:
         raise BadInput(str(error)) from error
     chosen = {}
-    for told in args.step_kind:
-        axis, _, kind = told.rpartition("=")
+    for said in args.step_kind:
+        axis, _, kind = said.rpartition("=")
         if axis not in AXES or kind not in STEP_KINDS:
             raise BadInput(
-                f"--step-kind {told}: say KIND, train=KIND, eval=KIND or metrics=KIND; "
+                f"--step-kind {said}: say KIND, train=KIND, eval=KIND or metrics=KIND; "
                 f"KIND is one of {', '.join(STEP_KINDS)}."
             )
         chosen[axis] = kind
-    return Choice(args.split, args.format, chosen)
+    return Choice(args.split, form, chosen, columns)
+
+
+def table_of(mapped: str, form: str) -> tuple[str, str]:
+    """Format and columns that a person means who maps columns: presets of trainers are formats of their own."""
+    if not mapped or form:
+        return form, mapped
+    if mapped in PRESETS and mapped in {kind.format for kind in kinds()}:
+        return mapped, ""
+    return "table", mapped
 
 
 def keeping_of(args: argparse.Namespace, default: str) -> Keeping:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 TRAINERS = ("verl",)
 # Whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`.
-READ: tuple[str, ...] = ("trl", "slime", "roll")
+READ: tuple[str, ...] = (
+    "trl", "slime", "roll", "cure", "nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "tables",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ FORMATS: tuple[Format, ...] = (
 # Their trainer overwrites a file with other rows of the same step: its versions add up.
 ADDING = frozenset((trl_completions.name, roll_jsonl.name))
 # They hold tokens and no text, and join the samples that others tell of.
-TEXTLESS = frozenset((slime_train.name, roll_mock.name, table.TOKENS.name, *(form.name for form in verl_skip.FORMATS)))
+TEXTLESS = frozenset((slime_train.name, roll_mock.name, *table.TEXTLESS, *(form.name for form in verl_skip.FORMATS)))
 HEAD_BYTES = 64 << 10  # what `sniff` sees
 
 

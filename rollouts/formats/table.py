@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rolloutdeck import wire
+from rolloutdeck.columns import PRESETS, REWARDS, looks_generated
 from rollouts.errors import UnreadableDump
 from rollouts.formats import chat, jsonl, native, whole_json
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.columns import REWARDS, looks_generated, mapping
+from rollouts.formats.columns import mapping
 from rollouts.formats.columns import told as told_columns
 from rollouts.formats.values import plain
 from rollouts.records import LeftOut, Problem, Record
@@ -51,8 +52,8 @@ class TableFormat:
 
     def sniff(self, filename: str, head: bytes) -> bool:
         """Whether the first row has what a generation needs; of a Parquet file, which ends with the names of its
-        columns, nothing is known yet."""
-        if head.startswith(PARQUET):
+        columns, nothing is known yet. Formats that go by a trainer's name are told."""
+        if self.name in PRESETS or head.startswith(PARQUET):
             return self.name == "table"
         try:
             rows = table(io.BytesIO(head), head, Told(filename))
@@ -64,11 +65,13 @@ class TableFormat:
 
     def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
         """Records in the order of the rows. Raises UnreadableDump."""
-        yield from records(stream, told)
+        columns = told.columns or (self.name if self.name in PRESETS else "")
+        yield from records(stream, told, columns)
 
 
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
-FORMATS = (TOKENS, TEXT)
+FORMATS = (TOKENS, *map(TableFormat, PRESETS), TEXT)
+TEXTLESS = (TOKENS.name, "open-instruct")
 
 
 def format_of(columns: str) -> str:
@@ -82,7 +85,7 @@ def only_tokens(found: dict[str, str]) -> bool:
     return "response_ids" in found and "response" not in found and "messages" not in found
 
 
-def records(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def records(stream: BinaryIO, told: Told, columns: str) -> Iterator[Record | Problem]:
     head = stream.read(WINDOW)
     found = table(joined(head, stream), head, told)
     first, seen = [], 0
@@ -94,7 +97,7 @@ def records(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
     names = dict.fromkeys(key for row in first if not isinstance(row, Problem) for key in row[1])
     if not names:
         raise UnreadableDump("It holds no row.")
-    shape = Shape(mapping(names, told.columns), list(names), textual=is_csv(head))
+    shape = Shape(mapping(names, columns), list(names), textual=is_csv(head))
     for row in chain(first, found):
         if isinstance(row, Problem):
             yield row

@@ -1,0 +1,31 @@
+"""The samples AReaL appends with `rollout.dump_to_file`: `{rollout|eval-rollout}/{version}/{task}.jsonl`, by the newest
+version of the weights that wrote them. `_dump_trajectory` in areal/infra/workflow_executor.py:934, AReaL cbff54d6."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.trainers import FileKind, Head
+
+
+def _step_of(path: PurePath) -> int | None:
+    version, task = path.parent.name, path.stem
+    return int(version) if version.isdecimal() and task.isdecimal() and len(version) < 19 else None
+
+
+def _is_samples(name: str, head: Head) -> bool:
+    return head.has("tail_version") and head.has("completion")
+
+
+KINDS = (
+    FileKind(
+        "areal", "samples of a version", "*.jsonl", "append", _is_samples, step=_step_of, step_kind="policy_version"
+    ),
+)
+
+OTHERS: dict[str, str] = {}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    return "train", "no folder is called eval-rollout"

@@ -1,0 +1,76 @@
+"""The files CURE writes, none of which says its step: steps are counted by what it appends to its results.
+
+Read from Gen-Verse/CURE 69fe174: sample.py begins a step in `results/results-rl-{model}-{data set}.txt` with a line
+"code response length: …", then it, execute.py and reward.py overwrite the files in `temp_data`. A folder that somebody
+named `step3` says it, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rolloutdeck.trainers import FileKind, Head
+
+_COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
+_OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
+_BEGUN = b"code response length:"
+_LATER = 30.0  # seconds by which results are newer than data when the next step has begun; a copy takes less
+
+
+def _step_of(path: Path) -> int:
+    """The step of a folder's name, else counted from 0."""
+    for folder in path.parents:
+        if named := _COPY.match(folder.name):
+            return int(named.group(1))
+    return max(0, _begun(path) - 1)
+
+
+def _begun(path: Path) -> int:
+    """How many steps had begun when this file was written: those of the models before its own count, too."""
+    found = []
+    for results in (path.parent.parent / "results").glob("results-rl-*.txt"):
+        try:
+            found.append((results.stat().st_mtime, results.name, results.read_bytes().count(_BEGUN)))
+            written = path.stat().st_mtime
+        except OSError:
+            continue
+    if not found:
+        return 0
+    found.sort()
+    own = _OUTPUTS.match(path.name)
+    if own and own["run"] not in found[-1][1]:  # a model that is not sampled from any more
+        return sum(count for at, name, count in found if at <= _last(found, own["run"]))
+    return sum(count for _, _, count in found) - (found[-1][0] - written > _LATER)
+
+
+def _last(found: Sequence[tuple[float, str, int]], run: str) -> float:
+    return max((at for at, name, _ in found if run in name), default=0.0)
+
+
+def _is_list(name: str, head: Head) -> bool:
+    return head.start.lstrip().startswith(b"[")
+
+
+KINDS = (
+    FileKind(
+        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=_step_of,
+        split=lambda path: "train", step_kind="iteration",
+    ),
+    FileKind(
+        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "whole", _is_list, step=_step_of,
+        split=lambda path: "eval", step_kind="iteration",
+    ),
+    FileKind(
+        "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=_step_of,
+        split=lambda path: "train", step_kind="iteration", joins=True,
+    ),
+)  # fmt: skip
+
+OTHERS = {"results-rl-*.txt": "statistics as text", "results-eval-*.txt": "statistics as text"}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    """Never asked: each file's name says it."""
+    return "train", "CURE names its evaluations"

@@ -1,0 +1,32 @@
+"""The shards open-instruct appends with `save_traces`: `{run}_rollouts_{shard:06d}.jsonl`, many steps in each, token
+ids and no text. `_save_rollouts` in open_instruct/rl_utils.py:88, allenai/open-instruct e6c3044a."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rolloutdeck.trainers import FileKind, Head
+
+
+def _is_shard(name: str, head: Head) -> bool:
+    return head.has("response_tokens") and head.has("prompt_tokens")
+
+
+def _step_in(line: bytes) -> int | None:
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if isinstance(step, int) and not isinstance(step, bool) else None
+
+
+KINDS = (
+    FileKind("open-instruct", "samples", "*_rollouts_*.jsonl", "append", _is_shard, line_step=_step_in, stepless=True),
+)
+
+OTHERS = {"*_metadata.jsonl": "a line about a run"}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    return "train", "open-instruct writes no evaluation"

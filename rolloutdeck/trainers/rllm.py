@@ -1,0 +1,39 @@
+"""The episodes rLLM writes, a file each: `EpisodeLogger` in rllm/utils/episode_logger.py, rllm-org/rllm 9beb6e0f."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.trainers import FileKind, Head
+
+_FOLDER = re.compile(r"(train|val)_step_(\d{1,18})_epoch_\d+\Z")
+
+
+def _step_of(path: PurePath) -> int | None:
+    found = _FOLDER.match(path.parent.name)
+    return int(found.group(2)) if found else None
+
+
+def _split_of(path: PurePath) -> str:
+    found = _FOLDER.match(path.parent.name)
+    return "" if not found else "eval" if found.group(1) == "val" else "train"
+
+
+def _is_episode(name: str, head: Head) -> bool:
+    return b'"episode_id"' in head.start
+
+
+KINDS = (
+    FileKind(
+        "rllm-episode", "an episode", "episode_*.json", "whole", _is_episode, step=_step_of, split=_split_of,
+        stepless=True,
+    ),
+)  # fmt: skip
+
+OTHERS = {"batch_summary.json": "summaries of a step's episodes"}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    return "train", "no folder's name says that they are of a validation"

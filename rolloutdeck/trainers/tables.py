@@ -1,0 +1,65 @@
+"""Tables of generations that no trainer's module knows: CSV, JSON lines, Parquet, and tables of a tracker's log.
+
+They are taken by the names of their columns (`rolloutdeck.columns`), or because somebody said `--map`. A step may
+stand in the file's name or a folder's (`step_12`, `12.csv`), else in their rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.columns import USUAL, guessed, looks_generated
+from rolloutdeck.trainers import FileKind, Head
+
+_NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
+_BARE = re.compile(r"\d{1,18}\Z")
+
+
+def _step_of(path: PurePath) -> int | None:
+    stem = path.name.partition(".")[0]
+    if _BARE.match(stem):
+        return int(stem)
+    found = (_NAMED.search(name) for name in (stem, path.parent.name))
+    return next((int(one.group(1)) for one in found if one), None)
+
+
+def _looks(names: Sequence[str]) -> bool:
+    return looks_generated(guessed(names, {}))
+
+
+def _is_rows(name: str, head: Head) -> bool:
+    return bool(head.rows) and _looks(list(head.rows[0]))
+
+
+def _is_csv(name: str, head: Head) -> bool:
+    first = head.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
+    separator = max(",;\t", key=first.count)
+    return _looks(next(csv.reader([first], delimiter=separator), []))
+
+
+def _is_parquet(name: str, head: Head) -> bool:
+    """Its footer names the columns, each after its length."""
+    known = {word for words in USUAL.values() for word in words}
+    return _looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in head.start[4:]])
+
+
+def _is_logged(name: str, head: Head) -> bool:
+    return b'"columns"' in head.start and b'"data"' in head.start
+
+
+KINDS = tuple(
+    FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True)
+    for pattern, recognise in (
+        ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
+        ("*.table.json", _is_logged),
+    )
+)  # fmt: skip
+
+OTHERS: dict[str, str] = {}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    return "train", "no folder's name says that it is of an evaluation"

@@ -1,0 +1,44 @@
+"""The episodes that prime-rl and verifiers append: `rollouts/step_{N}/{train|eval}/{all|effective}/traces.jsonl` of a
+training (`FileMonitor` in src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477), `{run}/traces.jsonl` of
+an evaluation (verifiers/v1/cli/output.py, PrimeIntellect-ai/verifiers a60a606e), whose episodes say their step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from rolloutdeck.trainers import FileKind, Head
+
+_FOLDER = re.compile(r"step_(\d{1,18})\Z")
+
+
+def _step_of(path: PurePath) -> int | None:
+    found = (_FOLDER.match(folder.name) for folder in path.parents)
+    return next((int(one.group(1)) for one in found if one), None)
+
+
+def _is_episodes(name: str, head: Head) -> bool:
+    return head.has("traces") or head.has("nodes") or not head.rows  # its first line may be longer than what is seen
+
+
+KINDS = (FileKind("verifiers", "episodes", "traces.jsonl", "append", _is_episodes, step=_step_of, stepless=True),)
+
+OTHERS: dict[str, str] = {}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    """Episodes say whether they were made for an evaluation."""
+    told = {_kind(row) for head in heads for row in head.rows}
+    if "eval" in told and "train" not in told:
+        return "eval", "its episodes are those of an evaluation"
+    return "train", "its episodes do not say that they are of an evaluation"
+
+
+def _kind(row: dict[str, Any]) -> str:
+    run = row.get("run")
+    if not isinstance(run, dict):
+        return ""
+    work = run.get("work")
+    return str((work if isinstance(work, dict) else run).get("type"))

@@ -1,0 +1,128 @@
+"""Which files of which trainers `import` and `watch` take, with their split and step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import cli, scan
+from rolloutdeck.commands.session import table_of
+from rolloutdeck.scan import Choice, Survey
+
+DUMPS = Path(__file__).parent.parent / "data"
+CURE = "outputs-rl-{}-CodeContests.json"
+
+
+def survey(path: Path, choice: Choice | None = None) -> Survey:
+    return scan.survey([path], choice or Choice())
+
+
+def found(path: Path, choice: Choice | None = None) -> list[tuple[str, str, int | None, str, str]]:
+    files = survey(path, choice).files
+    return [
+        (one.source, one.split, one.step, one.step_kind, one.kind.format)
+        for one in files
+        if "expected" not in one.source
+    ]
+
+
+def test_copies_of_cures_steps_are_told_by_their_folders() -> None:
+    files = found(DUMPS / "cure")
+    assert {(step, form) for _, _, step, _, form in files} == {
+        (0, "cure-outputs"), (0, "cure-data"), (1, "cure-outputs"), (1, "cure-data"),
+    }  # fmt: skip
+    assert {(split, kind) for _, split, _, kind, _ in files} == {("train", "iteration")}
+    assert len(survey(DUMPS / "cure").left_out["statistics as text"]) == 3
+
+
+def test_cures_steps_are_counted_by_its_results(tmp_path: Path) -> None:
+    """As they lie after two steps, where CURE left them: no name says a step."""
+    shutil.copytree(DUMPS / "cure/step1", tmp_path / "optimization")
+    shutil.copy(
+        DUMPS / "cure/step0/temp_data" / CURE.format("Qwen.Qwen2.5-7B-Instruct"), tmp_path / "optimization/temp_data"
+    )
+    names = sorted((tmp_path / "optimization/results").iterdir(), key=lambda path: "ckpt" in path.name)
+    for at, path in enumerate(names):
+        os.utime(path, (1000 + at, 1000 + at))
+    steps = {Path(source).name: step for source, _, step, _, _ in found(tmp_path)}
+    assert steps[CURE.format("Qwen.Qwen2.5-7B-Instruct")] == 0
+    assert steps[CURE.format("ckpt.optimized")] == steps["rl_code_data.json"] == 1
+
+
+def test_cures_data_of_the_step_before_stays_its_own_while_the_next_is_sampled(tmp_path: Path) -> None:
+    shutil.copytree(DUMPS / "cure/step1", tmp_path / "optimization")
+    for path in (tmp_path / "optimization/temp_data").iterdir():
+        os.utime(path, (1000, 1000))
+    steps = {Path(source).name: step for source, _, step, _, _ in found(tmp_path)}
+    assert steps["rl_code_data.json"] == 0
+
+
+def test_nemo_rl_names_its_steps_and_splits() -> None:
+    files = [(split, step, form) for _, split, step, _, form in found(DUMPS / "nemo_rl")]
+    assert files == [("eval", 2, "nemo-rl"), ("train", 3, "nemo-rl")]
+
+
+def test_episodes_lie_in_folders_of_steps_or_say_their_step() -> None:
+    assert found(DUMPS / "verifiers") == [
+        ("eval/traces.jsonl", "eval", None, "global_step", "verifiers"),
+        ("prime/rollouts/step_3/train/all/traces.jsonl", "train", 3, "global_step", "verifiers"),
+        ("prime/rollouts/step_3/train/effective/traces.jsonl", "train", 3, "global_step", "verifiers"),
+    ]
+    assert survey(DUMPS / "verifiers").notes == []
+
+
+def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:
+    shutil.copytree(DUMPS / "verifiers/eval", tmp_path / "gsm8k--policy")
+    assert [split for _, split, _, _, _ in found(tmp_path)] == ["eval"]
+
+
+def test_rllms_episodes_lie_in_folders_of_their_step() -> None:
+    assert {(split, step, form) for _, split, step, _, form in found(DUMPS / "rllm")} == {("train", 5, "rllm-episode")}
+
+
+def test_tables_are_known_by_their_columns() -> None:
+    assert {(Path(source).name, step, kind, form) for source, _, step, kind, form in found(DUMPS / "table")} == {
+        ("generations.csv", None, "global_step", "table"),
+        ("generated_samples.table.json", None, "global_step", "table"),
+        ("step_4.parquet", 4, "global_step", "table"),
+        ("7.jsonl", 12, "policy_version", "areal"),
+        ("tulu_rollouts_000000.jsonl", None, "global_step", "open-instruct"),
+    }
+
+
+@pytest.mark.parametrize(
+    "body", ["question,answer\n1+1?,2\n", '{"question": "1+1?", "answer": "2"}\n', '{"text": "a page"}\n', "\n", "{\n"]
+)
+def test_a_data_set_is_no_table_of_generations(tmp_path: Path, body: str) -> None:
+    (tmp_path / "data.csv").write_text(body)
+    (tmp_path / "data.jsonl").write_text(body)
+    assert found(tmp_path) == []
+
+
+def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("frage,antwort\n1+1?,2\n")
+    form, columns = table_of("prompt=frage,response=antwort", "")
+    (one,) = survey(tmp_path, Choice(format=form, columns=columns)).files
+    assert (one.kind.format, one.columns) == ("table", "prompt=frage,response=antwort")
+
+
+@pytest.mark.parametrize(
+    ("mapped", "expected"),
+    [
+        ("areal", ("areal", "")), ("open-instruct", ("open-instruct", "")), ("openrlhf", ("table", "openrlhf")),
+        ("", ("", "")), ("response=a", ("table", "response=a")),
+    ],
+)  # fmt: skip
+def test_a_trainers_name_stands_for_its_columns(mapped: str, expected: tuple[str, str]) -> None:
+    assert table_of(mapped, "") == expected
+
+
+def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text("frage,antwort\n1+1?,2\n")
+    server = ["--url", "http://127.0.0.1:1", "--token", "rd_none"]
+    assert cli.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
+    said = capsys.readouterr().err
+    assert "`promt=frage` maps no column" in said and said.count("\n") == 1

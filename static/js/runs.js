@@ -58,7 +58,7 @@ bar.addEventListener("click", (event) => {
   if (!event.target.closest("[data-row-pick]") || !all.length) return;
   const row = all[Math.max(here(), 0)].closest("tr");
   const box = row.querySelector("[data-pick]");
-  pick(box, !box.checked);
+  pick(box, !picked.has(box.value)); // what a refresh has just drawn is unticked until it settles
   anchor = box.value;
   row.querySelector(".run-name").focus();
   tell();

@@ -15,7 +15,7 @@ OTHERS = (
     ("score<=0", N_("Zero or less"), N_("score of 0 or below")),
     ("is:flagged", N_("Flagged"), N_("marked by a person")),
 )
-OWN = ("is:unseen", "Unseen", "you have not looked at it")
+OWN = ("is:unseen", N_("Unseen"), N_("you have not looked at it"))
 OFFERED = (OTHERS[0], *((one.term, one.title, one.about) for one in CATALOG), OTHERS[1], OWN)
 
 

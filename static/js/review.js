@@ -7,7 +7,7 @@ import { show } from "./reader.js";
 
 const form = document.querySelector("[data-verdict]");
 const list = document.getElementById("queue");
-let busy = false;
+const sending = new Set();
 
 const here = () => document.querySelector("#sample article")?.dataset.id;
 const rows = () => [...list.querySelectorAll("tr[data-id]")];
@@ -24,25 +24,31 @@ async function refresh() {
   if (html) place(list, html);
 }
 
+const done = (id, yes) => rows().find((row) => row.dataset.id === id)?.toggleAttribute("data-done", yes);
+
+// A verdict is on what can be read; while it is on its way the next sample opens, and a key that comes before that
+// sample is there says nothing.
 async function judge(fields, submitter) {
   const id = here();
-  if (busy || !id) return;
-  busy = true;
+  if (!id || sending.has(id)) return;
+  sending.add(id);
+  form.action = form.dataset.verdict.replace("ID", id);
+  const answer = post(form, fields, submitter);
+  form.reset();
+  done(id, true);
+  const row = next(id);
+  row?.scrollIntoView({ block: "nearest" });
+  if (row) show(row.dataset.id);
   try {
-    form.action = form.dataset.verdict.replace("ID", id);
-    const told = await post(form, fields, submitter);
-    rows().find((row) => row.dataset.id === id)?.setAttribute("data-done", "");
-    form.reset();
-    const row = next(id);
-    row?.scrollIntoView({ block: "nearest" });
+    const told = await answer;
     say(row ? told.said : gettext("All of this batch is done."));
-    if (row) await show(row.dataset.id);
-    await refresh();
   } catch (error) {
+    done(id, false);
     say(error.message);
-  } finally {
-    busy = false;
+    show(id);
   }
+  sending.delete(id);
+  if (!sending.size) await refresh();
 }
 
 // Before the pane's own: there "fine" goes to the next row, here to the next that is left.

@@ -36,7 +36,8 @@ def test_no_page_has_a_serious_issue(visit: Visit, training: Training, theme: An
     for path in (
         "/", f"{run}/", f"{run}/steps/latest/", f"{run}/steps/all/?q=is:wrong", f"{run}/groups/2/a/?whole=all",
         f"{run}/groups/2/b/", f"/samples/{sample}/", f"/samples/{sample}/?view=json", compared, "/compare/", "/live/",
-        "/pins/", "/findings/", "/settings/", f"/settings/{PROJECT}/",
+        f"/review/?run={training.uid}", "/review/?queue=pinned", "/pins/", "/findings/",
+        "/settings/", f"/settings/{PROJECT}/",
     ):  # fmt: skip
         visit.go(path)
         page.wait_for_load_state("networkidle")

@@ -1,0 +1,63 @@
+"""A queue gone through by keyboard, and what was read marked as seen."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.test_axe import faults
+from tests.browser.training import Training
+from tests.browser.visit import Visit, overflow, rows, selected
+
+
+def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/")
+    page.keyboard.press("o")
+    page.keyboard.press("v")
+    expect(page.locator("#queue")).to_contain_text("0 of 4 · 0 %")
+    page.wait_for_load_state("networkidle")
+    first, second, third, last = rows(page)
+    page.keyboard.press("a")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    expect(page.locator(f"#r-{first}")).to_contain_text("✓ fine")
+    page.keyboard.press("1")
+    expect(page.locator(f"#sample article[data-id='{third}']")).to_be_visible()
+    expect(page.locator(f"#r-{second}")).to_contain_text("⚑ reward hack")
+    expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
+    assert selected(page) == [third]
+    page.keyboard.press("u")
+    expect(page.locator("#queue")).to_contain_text("1 of 4 · 25 %")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(f"#sample article[data-id='{last}']")).to_be_visible()
+    page.locator("#verdict-text").fill("odd")
+    page.get_by_role("button", name="wrong grader").click()
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()  # the first that is left
+    expect(page).to_have_url(re.compile(f"sel={second}"))
+    expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
+    page.reload()
+    expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
+    page.set_viewport_size({"width": 800, "height": 900})
+    assert overflow(page) == 0
+    assert faults(page) == []
+
+
+def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    first, second, third = rows(page)
+    expect(page.locator(f"#r-{first}")).to_have_attribute("data-look", "seen")
+    page.keyboard.press("j")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    with page.expect_response(re.compile("/verdict/")):
+        page.keyboard.press("a")
+    expect(page.locator(f"#r-{second}")).to_have_attribute("data-look", "fine")
+    with page.expect_response(lambda told: "/seen/" in told.url and third in (told.request.post_data or "")):
+        expect(page.locator(f"#r-{third}")).to_have_attribute("data-look", "seen")
+    visit.go(f"/runs/{training.uid}/steps/latest/?q=is:fine")
+    assert rows(page) == [second]
+    visit.go(f"/runs/{training.uid}/steps/latest/?q=is:unseen")
+    expect(page.locator("#result")).to_contain_text("No sample matches")

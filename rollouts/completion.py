@@ -277,9 +277,12 @@ def of_properties(place: Place, name: str, known: tuple[str, ...]) -> list[Choic
     """Those that leave something first."""
     terms = [f"{name}:{word}" for word in known]
     counts = place.left(terms)
-    about = [_(PROPERTY[term]) if term in PROPERTY else "" for term in terms]
-    found = [Choice(term, "property", *told) for term, *told in zip(terms, about, counts, strict=True)]
+    found = [Choice(term, "property", said_of(term), count) for term, count in zip(terms, counts, strict=True)]
     return sorted(found, key=lambda one: one.count == 0)
+
+
+def said_of(term: str) -> str:
+    return _(PROPERTY[term]) if term in PROPERTY else ""
 
 
 def of_terms(place: Place, name: str, words: Iterable[str]) -> list[Choice]:

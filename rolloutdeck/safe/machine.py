@@ -19,13 +19,17 @@ from rolloutdeck.safe.standins import SIZES, STORAGES, Name, Piece, Storage, Unr
 
 MAX_TEXT = 1 << 30  # characters of all strings of a pickle together
 FREE_WORK = 1 << 20
+NUMBERS = frozenset(("BININT", "BININT1", "BININT2", "BINFLOAT"))
 
 
 def load(source: Source, archive: Archive | None = None, limits: Limits | None = None) -> Any:
     """The value of a pickle. `archive` is where its persistent ids lie. Raises Refused."""
     machine = Machine(source, archive)
     for op in scan(source, limits):
-        machine.step(op)
+        if op[0] in NUMBERS:  # of tokens and log-probs there are millions
+            machine.stack.append(op[1])
+        else:
+            machine.step(op)
     return machine.result()
 
 

@@ -75,6 +75,7 @@ function section(title, charts, shut) {
   group.append(Object.assign(document.createElement("summary"), { textContent: `${title === "other" ? gettext(title) : title} (${charts.length})` }), grid);
   group.addEventListener("toggle", () => {
     const now = closed();
+    if (now.has(title) !== group.open) return; // that it was made open is told as well
     now[group.open ? "delete" : "add"](title);
     write({ closed: [...now].join(",") });
     if (group.open) paintAll();
@@ -135,11 +136,37 @@ function lay() {
   narrow();
 }
 
+// What is in sight first, the others one by one while nothing else is to be done.
+const waiting = new Set();
+let idle;
+
 function paintAll() {
   page.colours ??= palette();
-  const wide = [...drawn.values()].map((one) => [one, one.box.clientWidth - 12]); // measured before anything is drawn
-  for (const [one, width] of wide) if (width > 0) one.paint(width);
+  waiting.clear();
+  const seen = [];
+  for (const one of drawn.values()) {
+    const box = one.box.getBoundingClientRect(); // all are measured before any is drawn
+    if (box.width) box.bottom > 0 && box.top < innerHeight ? seen.push([one, one.box.clientWidth - 12]) : waiting.add(one);
+  }
+  for (const [one, width] of seen) one.paint(width);
+  paintRest();
 }
+
+function paintRest() {
+  if (waiting.size) idle ??= requestIdleCallback(() => ((idle = null), paint([...waiting].slice(0, 1)), paintRest()), { timeout: 200 });
+}
+
+function paint(some) {
+  for (const one of some) {
+    if (waiting.delete(one) && one.box.isConnected && one.box.clientWidth) one.paint(one.box.clientWidth - 12);
+  }
+}
+
+// Nobody waits for a chart that they look at.
+const wanted = ({ target }) => waiting.size && paint([...waiting].filter((one) => one.box.contains(target)));
+root.addEventListener("focusin", wanted);
+root.addEventListener("pointerover", wanted);
+document.addEventListener("scroll", () => waiting.size && paint([...waiting].filter((one) => one.box.getBoundingClientRect().top < innerHeight)), { capture: true, passive: true });
 
 // --- the filter ---------------------------------------------------------------------------------------------------------
 
@@ -206,7 +233,7 @@ function repaint() {
 let resizing;
 new ResizeObserver(() => {
   clearTimeout(resizing);
-  resizing = setTimeout(() => drawn.forEach((one) => one.resize()), 80);
+  resizing = setTimeout(() => drawn.forEach((one) => waiting.has(one) || one.resize()), 80);
 }).observe(root);
 
 // --- controls -----------------------------------------------------------------------------------------------------------

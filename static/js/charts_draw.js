@@ -149,7 +149,8 @@ export class Drawing {
   }
 
   resize() {
-    this.plot?.setSize({ width: this.box.clientWidth - 12, height: HEIGHT });
+    const width = this.box.clientWidth - 12;
+    if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
   }
 
   destroy() {

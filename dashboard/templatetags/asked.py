@@ -9,6 +9,7 @@ from django import template
 from django.urls import reverse
 
 from dashboard.pages.ask import Ask
+from rollouts import terms
 
 register = template.Library()
 
@@ -55,6 +56,15 @@ def place_link(context: template.Context, name: str, **more: str) -> str:
 def export_link(context: template.Context, kind: str) -> str:
     """The result of the query as a file, in the table's order."""
     return place_link(context, "export-samples", q=context["result"].found.query.text, format=kind)
+
+
+@register.simple_tag(takes_context=True)
+def review_link(context: template.Context) -> str:
+    """The result of the query as a review queue."""
+    ask, row = context["ask"], context["row"]
+    q = terms.of(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
+    asked = {"run": context["run"].uid, "split": ask.split, "q": q}
+    return f"{reverse('review')}?{urlencode({key: value for key, value in asked.items() if value}, safe=':<>=')}"
 
 
 @register.filter

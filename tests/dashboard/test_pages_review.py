@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from django.contrib.auth.models import User
@@ -238,6 +240,14 @@ def test_any_query_is_a_queue(run: Run, reader: Client) -> None:
     assert listed(html) == samples(run, step__step=2, score=0.75)
     assert "your query finds it" in html
     assert "stops too early" in open_(reader, run, "&q=score<")
+
+
+@pytest.mark.parametrize("q", ["", "score>0.6", "score>0.6 or is:empty"])
+def test_the_result_of_a_step_is_reviewed_by_its_link(run: Run, reader: Client, q: str) -> None:
+    there = page(reader, f"/runs/{run.uid}/steps/2/?q={quote_plus(q)}")
+    link = re.search(r'href="(/review/[^"]+)" title="One after', there)
+    assert link
+    assert sorted(listed(page(reader, unescape(link[1])))) == sorted(listed(there))
 
 
 def test_a_long_queue_is_gone_through_in_batches(

@@ -83,6 +83,7 @@ def parts(
     shown: dict[str, Any] = {
         "result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?",
         "usual": asking.usual(row), "order": asking.order(ask, row),
+        "may_show": opened.may(role, "annotator"),
     }  # fmt: skip
     if more:
         return shown

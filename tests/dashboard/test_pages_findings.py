@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from typing import Any
@@ -257,3 +258,26 @@ def test_a_finding_of_many_exhibits_takes_as_many_queries_as_one_of_few(
     page(reader, f"/findings/{finding.pk}/")
     with django_assert_max_num_queries(10):
         page(reader, f"/findings/{finding.pk}/")
+
+
+def test_a_query_that_finds_nothing_is_added_by_the_same_key_by_those_who_may(
+    run: Run, reader: Client, client: Client, project: Project
+) -> None:
+    address = f"/runs/{run.uid}/steps/latest/?q=score>9"
+    box = re.search(r'<a class="button" href="([^"]*)" data-key="q" data-finding-add', page(reader, address))
+    assert box
+    shown = page(reader, unescape(box[1]))
+    assert "score&gt;9" in shown and "0 of 4, step 1" in shown
+    told = {"show": "query", "run": run.uid, "step": "1", "split": "train", "q": "score>9", "title": "None is above 9"}
+    add(reader, **told)
+    assert json.loads(Exhibit.objects.get().held)["total"] == 0
+    client.force_login(make.member(project, "vera", "viewer"))
+    assert 'data-key="q"' not in page(client, address)
+
+
+def test_the_file_is_in_the_language_of_who_takes_it_away(reader: Client, run: Run, finding: Finding) -> None:
+    add(reader, sample=sample(run).pk, finding=str(finding.pk))
+    file = reader.get(f"/findings/{finding.pk}/export/", headers={"Accept-Language": "zh-CN"}).content.decode()
+    assert '<html lang="zh-hans">' in file
+    assert "<summary>Response</summary>" not in file
+    assert '<html lang="en">' in page(reader, f"/findings/{finding.pk}/export/")

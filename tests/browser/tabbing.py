@@ -1,0 +1,61 @@
+"""What a person meets who has a keyboard and no mouse: everything that Tab reaches, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Page
+
+# Marks what can be operated, and notes at each focus which it was and whether anything showed it. Of radio buttons of
+# one name only one is a stop.
+WATCH = """() => {
+  const kinds = "a[href], button:not(:disabled), input:not([type=hidden]):not(:disabled), select:not(:disabled), " +
+    "textarea:not(:disabled), summary, [tabindex]";
+  const root = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document;
+  const shown = (one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("[inert]");
+  const stops = [...root.querySelectorAll(kinds)].filter((one) => shown(one) && one.tabIndex >= 0);
+  const radios = new Set();
+  const single = (one) => one.type !== "radio" || (!radios.has(one.name) && radios.add(one.name));
+  const look = (one) => [one, ...one.querySelectorAll("*"), one.closest("label, tr, li, article, section")]
+    .filter(Boolean).slice(0, 12)
+    .map((part) => getComputedStyle(part))
+    .map((s) => [s.outline, s.boxShadow, s.borderColor, s.backgroundColor, s.stroke, s.fill, s.left].join());
+  const named = (one) => Boolean(
+    one.getAttribute("aria-label") || one.getAttribute("aria-labelledby") || one.textContent.trim() || one.title ||
+    one.labels?.length || one.querySelector("[aria-label], title, img[alt]"));
+  const tell = (one) => one.outerHTML.slice(0, 160);
+  document.activeElement?.blur();
+  const before = new Map(stops.filter(single).map((one) => [one, look(one).join(";")]));
+  const order = [...before.keys()];
+  window.tabbed = {
+    all: order.map(tell),
+    jumping: order.filter((one) => one.tabIndex > 0).map(tell),
+    nameless: order.filter((one) => !named(one)).map(tell),
+    hidden: order.filter((one) => one.closest("[aria-hidden=true]")).map(tell),
+    met: [], unseen: [],
+  };
+  document.addEventListener("focusin", ({ target }) => {
+    const at = order.indexOf(target.type === "radio" ? order.find((one) => one.name === target.name) : target);
+    if (at < 0) return;
+    window.tabbed.met.push(at);
+    const same = look(target).join(";") === before.get(target);
+    if (same && target.type !== "radio") window.tabbed.unseen.push(tell(target));
+  });
+  return order.length;
+}"""
+
+
+def faults(page: Page) -> list[str]:
+    """What a keyboard cannot do on this page, or in its open dialog, as sentences."""
+    stops = int(page.evaluate(WATCH))
+    for _ in range(stops + 2):
+        page.keyboard.press("Tab")
+    told: dict[str, Any] = page.evaluate("window.tabbed")
+    met = list(dict.fromkeys(told["met"]))
+    said = [("is not reached", told["all"][at]) for at in range(stops) if at not in met]
+    back = [at for before, at in zip(met, met[1:], strict=False) if at < before]
+    said += [("is met out of order", told["all"][at]) for at in back[1:]]  # one: Tab went on where the focus had been
+    for what, key in (("jumps the order", "jumping"), ("has no name", "nameless"), ("has focus unseen", "unseen")):
+        said += [(what, one) for one in told[key]]
+    said += [("is hidden from screen readers", one) for one in told["hidden"]]
+    return [f"{page.url}: {what}: {one}" for what, one in said]

@@ -120,9 +120,15 @@ def batch(run: Run, asked: Asked, by: User, number: int | None = None) -> Batch:
     """One batch of a queue, the first in which something is left to do unless a `number` is given. Raises BadInput for
     a query that cannot be read, StorageUnavailable."""
     q = query(run, asked)
-    patience = Patience(SECONDS)
-    where = {"split": asked.split, "step_kind": asked.step_kind, "ordering": asked.queue.ordering}
-    found = search.find(run, **where, q=q, patience=patience, reader=by.pk)
+    found = search.find(
+        run,
+        split=asked.split,
+        step_kind=asked.step_kind,
+        q=q,
+        ordering=asked.queue.ordering,
+        patience=Patience(SECONDS),
+        reader=by.pk,
+    )
     rows = drawn(found.samples, asked.seed) if asked.queue.name == "random" else found.samples
     total = found.total
     number = first_open(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))

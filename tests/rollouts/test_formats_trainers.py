@@ -411,3 +411,16 @@ def test_the_rows_of_a_batch_are_those_of_the_dump_of_its_step_in_order() -> Non
     assert [(x.group, x.trajectory, x.prompt, x.score) for x in batch] == [
         (x.group, x.trajectory, x.prompt, x.score) for x in told
     ]
+
+
+def test_bare_nan_and_strange_line_ends_stand_in_columns_too() -> None:
+    body = b'{"prompt": ["a\xe2\x80\xa8b"], "responses": ["c\\u0000\xc2\x85"], "scores": [NaN], "global_step": [1]}\n'
+    (record,) = kept(roll_jsonl, body)
+    assert (record.prompt, record.response, record.score) == ("a\u2028b", "c\x00\x85", None)
+
+
+def test_a_column_that_names_what_nobody_can_read_is_left_to_the_others() -> None:
+    (record,) = kept(
+        roll_jsonl, columns(prompt=["q"], responses=["a"], messages=["{broken"], tag=['["x"]'], global_step=[1])
+    )
+    assert (record.messages, record.extras) == (None, {"tag": ["x"]})

@@ -10,10 +10,11 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from rollouts import bodies
+from rollouts import bodies, outcomes
 from rollouts.answers import answer_of
 from rollouts.bodies import Body
 from rollouts.models import Attempt, Run, Sample, Step
+from rollouts.outcomes import Outcome
 
 MOST: Final = 512
 FOLD_ABOVE: Final = 8
@@ -35,6 +36,7 @@ class Response:
     whole: bool
     cut: bool
     truth: str | None
+    outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
@@ -216,7 +218,7 @@ def response(sample: Sample, body: Body | None, whole: Wanted, prompts: dict[str
     wanted = whole.takes(sample, body.response)
     cut = len(body.response) > TAIL
     text = None if body.textless else body.response if wanted else body.response[-TAIL:]
-    return Response(sample, text, answer, wanted and cut, cut, body.ground_truth)
+    return Response(sample, text, answer, wanted and cut, cut, body.ground_truth, outcomes.outcome(body.extras))
 
 
 def place(one: Response) -> tuple[bool, float, bool, int, str]:

@@ -67,8 +67,17 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
         "folds": folds(shown, dim), "chips": chips(found, only, way["here"]), "diff": diff,
         "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
         "best": groups.best_of(one.sample for one in shown.responses).pk[:BEGINNING] if shown.responses else "",
-        "words": words, **way, "here": way["here"] + (f"only={only}&" if shown is not found else ""),
+        "tests": tested(shown), "words": words, **way,
+        "here": way["here"] + (f"only={only}&" if shown is not found else ""),
     }  # fmt: skip
+
+
+def tested(found: Board) -> list[Response]:
+    """The rows of the matrix of responses and tests, in the trainer's order; none where nothing was run."""
+    rows = [one for one in found.responses if one.outcome]
+    wide = max((len(one.outcome.cases) for one in rows if one.outcome), default=0)
+    same = [one for one in rows if one.outcome and len(one.outcome.cases) == wide]
+    return sorted(same, key=lambda one: (one.sample.index is None, one.sample.index or 0, one.sample.ordinal))
 
 
 def chips(found: Board, only: str, here: str) -> list[tuple[str, int, str, bool]]:

@@ -1,0 +1,74 @@
+"""Which answers pass which tests, where a trainer ran generated programs against given and generated tests.
+
+A program's body says `tests`: {passed: [bool per test], given: how many of them the data set gave, cases: [{input,
+output}], printed: [what it printed, or its error]}. A test's body says `passed_by`: [bool per program].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOST_TESTS = 64
+MOST_SHOWN = 200  # characters of what went in or came out
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test as it went for one program. `number` counts from 1; `given` by the data set, not generated."""
+
+    number: int
+    passed: bool
+    given: bool = False
+    input: str = ""
+    output: str = ""
+    printed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of the matrix: the tests of a program, or the programs that a test met."""
+
+    cases: tuple[Case, ...]
+    of_tests: bool
+
+    @property
+    def passed(self) -> int:
+        return sum(case.passed for case in self.cases)
+
+    @property
+    def given(self) -> int:
+        return sum(case.given for case in self.cases)
+
+
+def outcome(extras: Mapping[str, Any]) -> Outcome | None:
+    """None where nothing was run, or where what was recorded is none of it."""
+    ran, met = extras.get("tests"), extras.get("passed_by")
+    if isinstance(ran, dict) and is_row(ran.get("passed")):
+        return Outcome(tuple(cases(ran)), True)
+    if is_row(met):
+        return Outcome(tuple(Case(at, passed) for at, passed in enumerate(met[:MOST_TESTS], 1)), False)
+    return None
+
+
+def is_row(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, bool) for one in value)
+
+
+def cases(ran: Mapping[str, Any]) -> Iterable[Case]:
+    given = ran["given"] if isinstance(ran.get("given"), int) else 0
+    told, printed = listed(ran.get("cases")), listed(ran.get("printed"))
+    for at, passed in enumerate(ran["passed"][:MOST_TESTS]):
+        case = told[at] if at < len(told) and isinstance(told[at], dict) else {}
+        shown = printed[at] if at < len(printed) else ""
+        yield Case(at + 1, passed, at < given, brief(case.get("input")), brief(case.get("output")), brief(shown))
+
+
+def listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def brief(value: Any) -> str:
+    text = value if isinstance(value, str) else ""
+    return f"{text[:MOST_SHOWN]}…" if len(text) > MOST_SHOWN else text

@@ -1,0 +1,109 @@
+"""Which response passes which test: the matrix of a group, and the tests of one response."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from rollouts import outcomes
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.rollouts.golden import DUMPS
+from tests.rollouts.pushing import indexed, lines
+
+TRAP = "</pre><script>alert(1)</script>"
+REAL = DUMPS / "cure/step0/temp_data/outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return make.run(project)
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def page(client: Client, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200, url
+    return answer.content.decode()
+
+
+def board(client: Client, sample: Sample) -> str:
+    step = sample.step
+    return page(client, reverse("group", args=[step.run.uid, step.step, sample.group]))
+
+
+def verdicts(html: str) -> list[str]:
+    """Each row of the matrix, `+` for a test that was passed."""
+    table = html[html.index('<table class="tests">') : html.index("</table>", html.index('<table class="tests">'))]
+    rows = table.split("<tr>")[2:]
+    return [
+        "".join("+" if found == "good" else "-" for found in re.findall(r'<td class="(good|bad)"', row)) for row in rows
+    ]
+
+
+def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Client, run: Run) -> None:
+    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    html = board(reader, Sample.objects.get(ordinal=0))
+    assert verdicts(html) == ["---+-+-+-", "+++++++++", "+++++++++", "---------"]
+    assert html.count('class="given"') == 5
+    assert "the first 5 were given by the data set" in html
+
+
+def test_the_board_of_tests_shows_the_programs_that_each_met(reader: Client, run: Run) -> None:
+    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    html = board(reader, Sample.objects.get(ordinal=4))
+    assert verdicts(html) == ["+++-", "-++-", "+++-", "-++-"]
+    assert "a column a program that was run against it" in html
+
+
+def test_a_program_lists_its_tests_with_what_it_printed(reader: Client, run: Run) -> None:
+    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    html = page(reader, f"/samples/{Sample.objects.get(ordinal=0).pk}/")
+    assert "3 of 9 passed" in html
+    assert "-12 16" in html and "<pre>28\n</pre>" in html
+
+
+def test_a_test_lists_the_programs_that_pass_it(reader: Client, run: Run) -> None:
+    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    html = page(reader, f"/samples/{Sample.objects.get(ordinal=4).pk}/")
+    assert html.count("program 1 passes") == 1 and html.count("program 4 fails") == 1
+
+
+def test_responses_without_tests_show_no_matrix(reader: Client, run: Run) -> None:
+    indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0}), 1)
+    assert 'class="tests' not in board(reader, Sample.objects.get())
+
+
+def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:
+    ran = {"passed": [True, False], "given": 1, "cases": [{"input": TRAP, "output": TRAP}], "printed": [TRAP * 1000]}
+    indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": ran}), 1)
+    sample = Sample.objects.get()
+    for html in (board(reader, sample), page(reader, f"/samples/{sample.pk}/")):
+        assert "<script>alert" not in html and 'class="tests' in html
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        {}, {"tests": 3}, {"tests": {"passed": "yes"}}, {"tests": {"passed": [1, 0]}}, {"passed_by": []},
+        {"tests": {"passed": []}}, {"passed_by": [None]},
+    ],
+)  # fmt: skip
+def test_what_is_no_row_of_tests_is_none(extras: dict[str, Any]) -> None:
+    assert outcomes.outcome(extras) is None
+
+
+def test_a_row_with_pieces_missing_is_shown_without_them() -> None:
+    found = outcomes.outcome({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
+    assert found is not None and [case.passed for case in found.cases] == [True, False]
+    assert (found.passed, found.given, found.cases[0].input) == (1, 0, "")

@@ -42,7 +42,7 @@ def offered(look: Look) -> list[Tab]:
 def rows(run: Run, asked: Asked, batch: Batch | None) -> list[Row]:
     if batch is None:
         return []
-    names = {str(one["key"]): str(one["name"]) for one in run.project.reasons}
+    names = {str(one["key"]): _(str(one["name"])) for one in run.project.reasons}
     listed = listing.rows(batch.samples)
     marks = flags.flags_of([sample.pk for sample in batch.samples]) if asked.queue.name == "flagged" else {}
     return [

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import partners, prose, recorded, tokenview, turns
 from dashboard.pages.markdown import rendered
@@ -38,10 +39,10 @@ class Reading:
 
 def offered(body: Any) -> list[View]:
     """The views that this sample has data for."""
-    text = [] if body.textless else [View("math", "m"), View("diff", "d")]
-    talk = [View("turns", "T")] if turns.are_there(body) else []
-    tokens = [View("tokens", "t")] if body.response_ids else []
-    return [View("raw", "r"), *text, *talk, *tokens, View("json", "i")]
+    text = [] if body.textless else [View(N_("math"), "m"), View(N_("diff"), "d")]
+    talk = [View(N_("turns"), "T")] if turns.are_there(body) else []
+    tokens = [View(N_("tokens"), "t")] if body.response_ids else []
+    return [View(N_("raw"), "r"), *text, *talk, *tokens, View(N_("json"), "i")]
 
 
 def shown(body: Any, wanted: str, asked: Reading) -> dict[str, Any]:

@@ -22,8 +22,9 @@ CALL = (
 )
 # Names that people, trainers and the query language gave: they are the same in every language.
 NAMES = (
-    r"\b(?:rolloutdeck|Rolloutdeck|Switch to English|OpenAPI|Parquet|UTC|verl|torch|tiny|node7|olga|train|eval|math|"
-    r"later|empty|files|default|viewer|annotator|maintainer|owner|read|annotate|ingest|admin|grpo|KL|pass@\d|maj@n|"
+    r"\b(?:rolloutdeck|Rolloutdeck|Switch to English|OpenAPI|English|new-project|Parquet|UTC|verl|torch|tiny|"
+    r"node7|olga|train|eval|math|later|empty|files|default|viewer|annotator|maintainer|owner|read|annotate|"
+    r"ingest|admin|grpo|KL|pass@\d|maj@n|"
     r'id)\b|"double check"|<tool_call>.*</tool_response>|'
     r"[\w./-]*[/_][\w./-]*|[\w.]+[:=<>][\w.:=<>-]*|\b[0-9a-z]{12,}\b|\b[0-9.]+(?:k|M|e)\b"
 )

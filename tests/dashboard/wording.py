@@ -23,7 +23,7 @@ WORD = re.compile(r"[A-Za-z]{2,}")
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """Every text that the catalogue is asked for in Chinese comes between ⟦ and ⟧, translated or not."""
+    """Every text that comes from the Chinese catalogue stands between ⟦ and ⟧."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("gettext", "ngettext", "pgettext", "npgettext"):
             patch.setattr(translation._trans, name, fenced(getattr(translation._trans, name)))
@@ -33,7 +33,7 @@ def marked() -> Iterator[None]:
 def fenced(real: Any) -> Any:
     def asked(*told: Any) -> str:
         said = real(*told)
-        if translation.get_language() == "en" or not said:
+        if translation.get_language() == "en" or said in told:
             return str(said)
         between = f"{OPEN}{said}{CLOSE}"
         return SafeString(between) if isinstance(said, SafeData) else between
@@ -86,5 +86,5 @@ class Shown(HTMLParser):
 
 
 def unmarked(page: str, allowed: re.Pattern[str]) -> list[str]:
-    """Words of the page that are neither marked for translation nor names that stay as they are."""
+    """Words of the page that are neither translated nor names that stay as they are."""
     return [said for said in Shown(page).rest if WORD.search(allowed.sub(" ", said))]

@@ -1,0 +1,39 @@
+"""The Chinese interface in a browser: keys by their place, full-width signs in the query, and back to English."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.browser.test_axe import faults
+from tests.browser.test_keyboard import press_as
+from tests.browser.training import Training
+from tests.browser.visit import Visit, rows
+
+
+def test_whose_browser_asks_for_chinese_reads_types_and_presses_as_ever(
+    person: Callable[..., Visit], training: Training
+) -> None:
+    training.pushed(1, 6)
+    visit = person(locale="zh-CN")
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    expect(page.get_by_role("navigation", name="页面").get_by_role("link", name="样本")).to_be_visible()
+    expect(page.locator("header time")).to_contain_text("前")  # the script's words too
+
+    second = rows(page)[1]
+    press_as(page, key="j", code="KeyJ", isComposing=True)
+    press_as(page, key="Process", code="KeyJ", keyCode=229)
+    press_as(page, key="о", code="KeyJ")
+    expect(page.locator(f"#rows tr[data-id='{second}']")).to_have_attribute("aria-selected", "true")
+
+    page.locator("#q").fill("（score＜0.3）")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(2)
+    assert faults(page) == []
+
+    page.get_by_role("button", name="English").click()
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+    expect(page.locator("#q")).to_have_value("（score＜0.3）")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(2)
+    expect(page.locator("header time")).to_contain_text("ago")

@@ -1,0 +1,122 @@
+"""The Chinese interface: its catalogues are whole and in use, and who chose or asked for it gets it."""
+
+from __future__ import annotations
+
+import gettext
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.dashboard.ask import Ask
+from tests.dashboard.catalogues import Entry, entries
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path("dashboard/locale/zh_Hans/LC_MESSAGES")
+DOMAINS = ("django", "djangojs")
+CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"}
+
+
+@pytest.fixture(scope="module")
+def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The catalogues as `manage.py makemessages` makes them of a copy of the sources."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in ("dashboard", "rollouts", "workers", "rolloutdeck", "templates", "static/js"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "manage.py", copy)
+    told = {**os.environ, "ROLLOUTDECK_DATA": str(copy / "data")}
+    subprocess.run([sys.executable, "manage.py", "makemessages"], cwd=copy, env=told, check=True, capture_output=True)
+    return copy / FOLDER
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_catalogue_holds_every_text_and_no_other(extracted: Path, domain: str) -> None:
+    """Otherwise run `manage.py makemessages`, translate, and run `manage.py compilemessages`."""
+    used, held = (
+        {(one.text, one.plural) for one in entries(path / f"{domain}.po")} for path in (extracted, ROOT / FOLDER)
+    )
+    assert used - held == set()
+    assert held - used == set()
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_text_is_translated_with_its_holes(domain: str) -> None:
+    def wrong(one: Entry) -> bool:
+        return one.fuzzy or not all(one.translations) or one.holes_differ()
+
+    assert [one.text for one in entries(ROOT / FOLDER / f"{domain}.po") if wrong(one)] == []
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_what_the_server_loads_is_what_the_catalogue_says(tmp_path: Path, domain: str) -> None:
+    """Otherwise run `manage.py compilemessages`."""
+    subprocess.run(["msgfmt", "--check", "-o", tmp_path / "mo", ROOT / FOLDER / f"{domain}.po"], check=True)
+    made, held = (read(path) for path in (tmp_path / "mo", ROOT / FOLDER / f"{domain}.mo"))
+    assert held == made
+
+
+def read(path: Path) -> dict[object, str]:
+    with path.open("rb") as file:
+        told: dict[object, str] = dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
+    told.pop("")  # the header: who made it, and when
+    return told
+
+
+@pytest.mark.django_db
+def test_a_page_speaks_what_the_browser_asks_for_until_somebody_chooses(client: Client) -> None:
+    for asks, chosen, lang in (
+        ({}, "", "en"),
+        (CHINESE, "", "zh-hans"),
+        (CHINESE, "en", "en"),
+        ({}, "zh-hans", "zh-hans"),
+    ):
+        client.cookies.clear()
+        if chosen:
+            client.post("/language/", {"language": chosen})
+        page = client.get("/sign-in/", headers=asks).content.decode()
+        assert f'<html lang="{lang}"' in page
+        assert ("登录" in page) == (lang == "zh-hans")
+
+
+def test_the_choice_leads_back_to_the_page_and_can_be_left_to_the_browser(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    answer = client.post("/language/", {"language": "zh-hans", "next": "/live/?rest=1"})
+    assert answer.headers["Location"] == "/live/?rest=1"
+    page = client.get("/settings/").content.decode()
+    assert 'lang="zh-hans" aria-pressed="true"' in page
+    client.post("/language/", {"language": "auto"})
+    assert '<html lang="en"' in client.get("/settings/").content.decode()
+    assert client.post("/language/", {"language": "zh-hans", "next": "https://example.com/"}).headers["Location"] == "/"
+
+
+@pytest.mark.django_db
+def test_scripts_get_their_texts_from_an_address_that_may_be_kept(client: Client) -> None:
+    assert "/language/" not in client.get("/sign-in/").content.decode().partition("</head>")[0]
+    head = client.get("/sign-in/", headers=CHINESE).content.decode().partition("</head>")[0]
+    address = head.partition('src="/language/')[2].partition('"')[0]
+    assert address.startswith("zh-hans.js?v=")
+    answer = client.get(f"/language/{address}")
+    assert answer.headers["Content-Type"].startswith("text/javascript")
+    assert "immutable" in answer.headers["Cache-Control"] and "public" in answer.headers["Cache-Control"]
+    told = answer.content.decode()
+    assert json.dumps("已复制") in told
+    assert "Available" not in told, "Django's own texts are for its admin pages"
+    assert client.get("/language/xx.js").status_code == 404
+
+
+def test_programs_are_answered_in_english(mate: User) -> None:
+    answer = Ask.with_token(mate, "read")("GET", "runs/nobody/", headers=CHINESE)
+    assert answer.json()["error"]["message"] == "There is no run 'nobody' that you may see."
+
+
+def test_a_panel_is_made_anew_for_another_language(client: Client, mate: User) -> None:
+    client.force_login(mate)
+    mark = client.get("/live/").headers["ETag"]
+    assert client.get("/live/", headers={"If-None-Match": mark}).status_code == 304
+    assert client.get("/live/", headers={"If-None-Match": mark, **CHINESE}).status_code == 200

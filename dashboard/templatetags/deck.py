@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard import assets
-from dashboard.pages import cells, drawing, text
+from dashboard.pages import cells, drawing, past, text
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 
@@ -27,6 +27,7 @@ register.simple_tag(text.score, name="score")
 register.simple_tag(text.reading, name="reading")
 register.simple_tag(drawing.marks, name="marks")
 register.simple_tag(cells.drawn, name="cells")
+register.simple_tag(past.drawn, name="past_bars")
 register.simple_tag(assets.url, name="asset")
 register.simple_tag(assets.release, name="release")
 

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages import ahead
+from dashboard.pages import ahead, past
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.dashboard.ask import filled, one_sample
@@ -75,3 +75,22 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
     monkeypatch.setattr(ahead, "MOST_CHARS", 4_000)
     client.force_login(mate)
     assert len(panes(client, *ids(run))) == 1
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_last_steps_that_have_a_prompt_are_shown_however_many_have_it(
+    project: Project, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.setattr(past, "MOST_STEPS", 4)
+    monkeypatch.setattr(past, "RECENT", 6)
+    run = make.run(project, "many")
+    for step in range(1, 16):
+        indexed(run, lines(generation("1+1?" if step % every == 0 else f"{step}?", f"{step}", 1.0)), step)
+    client.force_login(mate)
+    last = Sample.objects.get(step__run=run, step__step=15)
+    (pane,) = panes(client, last.pk).values()
+    expected = [15 - every * back for back in (3, 2, 1, 0)]
+    assert re.findall(r'data-step="/runs/[^/]+/steps/(\d+)/" href="/samples/', pane)[-4:] == [
+        str(one) for one in expected
+    ]
+    assert 'aria-current="true" title="step 15: mean 1.00 of 1"' in pane

@@ -1,0 +1,110 @@
+"""The same prompt over the steps of a run: what it scored at each, and the row of bars that shows it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from dashboard.pages.text import num
+from rollouts.models import Sample, Step
+
+MOST_STEPS = 120
+RECENT = 3 * MOST_STEPS  # steps that are looked through first: a prompt of an evaluation is in every one of thousands
+
+Place = tuple[int, str, str]  # run id, split, prompt key
+Told = tuple[int, float | None, str]  # step, score, sample id
+
+
+@dataclass(slots=True)
+class Past:
+    """The same prompt at one step: `score` is the mean of its samples there, `pk` one of them."""
+
+    step: int
+    score: float | None
+    count: int
+    pk: str
+    height: float
+    here: bool
+
+    @property
+    def y(self) -> float:
+        return round(94 - self.height, 1)
+
+
+def place_of(sample: Sample) -> Place:
+    return sample.step.run_id, sample.step.split, sample.prompt_key
+
+
+def history(samples: Iterable[Sample]) -> dict[Place, list[Told]]:
+    """The samples of the same prompts in the same run and split, step by step: at least those of the last `MOST_STEPS`
+    steps that have the prompt."""
+    wanted: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for run, split, key in map(place_of, samples):
+        wanted[run, split].add(key)
+    found: dict[Place, list[Told]] = defaultdict(list)
+    for (run, split), keys in wanted.items():
+        rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
+        for key, told in recent_first(rows, run, split, keys):
+            found[run, split, key] = told
+    return found
+
+
+def recent_first(rows: QuerySet[Sample], run: int, split: str, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
+    steps = Step.objects.filter(run=run, split=split, superseded=False).order_by("-step")
+    newest = list(steps.values_list("pk", flat=True)[: RECENT + 1])
+    left = set(keys)
+    if len(newest) > RECENT:
+        for key, told in by_key(rows.filter(step__in=newest), keys):
+            if len({step for step, _score, _pk in told}) >= MOST_STEPS:
+                left.discard(key)
+                yield key, told
+    if left:
+        yield from by_key(rows, left)
+
+
+def by_key(rows: QuerySet[Sample], keys: set[str]) -> Iterable[tuple[str, list[Told]]]:
+    found: dict[str, list[Told]] = defaultdict(list)
+    shown = rows.filter(prompt_key__in=keys).order_by("step__step", "score", "pk")
+    for key, step, score, pk in shown.values_list("prompt_key", "step__step", "score", "pk"):
+        found[key].append((step, score, pk))
+    return found.items()
+
+
+def passed(rows: Iterable[Told], here: int) -> list[Past]:
+    """A prompt's steps, at most the last `MOST_STEPS` that have it."""
+    steps: dict[int, list[tuple[float | None, str]]] = {}
+    for number, score, pk in rows:
+        steps.setdefault(number, []).append((score, pk))
+    return [past(number, found, number == here) for number, found in list(steps.items())[-MOST_STEPS:]]
+
+
+def past(number: int, found: list[tuple[float | None, str]], here: bool) -> Past:
+    scores = [score for score, _pk in found if score is not None]
+    mean = sum(scores) / len(scores) if scores else None
+    height = 0.0 if mean is None else round(6 + 88 * min(max(mean, 0.0), 1.0), 1)
+    return Past(number, mean, len(found), found[0][1], height, here)
+
+
+def drawn(steps: Sequence[Past], uid: str) -> SafeString:
+    """A bar a step, each a link to the prompt's sample there. A template takes four times as long for a hundred."""
+    samples = reverse("sample", args=["ID"]).removesuffix("ID/")
+    there = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
+    said, ends = _("step %(step)s: mean %(mean)s of %(count)s"), {0, len(steps) - 1}
+    return mark_safe("".join(bar(one, samples, there, said, at in ends) for at, one in enumerate(steps)))
+
+
+def bar(one: Past, samples: str, there: str, said: str, end: bool) -> str:
+    title = escape(said % {"step": one.step, "mean": num(one.score) or "–", "count": one.count})
+    current, here = (' aria-current="true"', " here") if one.here else ("", "")
+    number = f"<span>{one.step}</span>" if one.here or end else ""
+    link = f'data-past="{one.pk}" data-step="{there}{one.step}/" href="{samples}{one.pk}/"{current} title="{title}"'
+    height = f'<rect class="bar{here}" y="{one.y}%" height="{one.height}%" width="100%"/>'
+    base = '<rect class="base" y="26" height="2" width="100%"/>'
+    return f'<a {link}><svg height="28" aria-hidden="true">{height}{base}</svg>{number}</a>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import translation
 from django.utils.cache import patch_cache_control
 from django.utils.translation import gettext as _
@@ -24,11 +24,11 @@ def language(request: HttpRequest) -> HttpResponse:
 
 @gzip_page
 @require_http_methods(["GET", "HEAD"])
-def catalogue(request: HttpRequest, language: str) -> HttpResponse:
+def catalogue(request: HttpRequest, language: str) -> HttpResponseBase:
     """Our scripts' texts in this language, for browsers to keep: the page's link names the release."""
     if language not in NAMES:
         raise Http404(_("There is no such language."))
     with translation.override(language):
-        response: HttpResponse = JavaScriptCatalog.as_view(packages=["dashboard"])(request)
+        response: HttpResponseBase = JavaScriptCatalog.as_view(packages=["dashboard"])(request)
     patch_cache_control(response, public=True, max_age=YEAR, immutable=True)
     return response

@@ -3,9 +3,9 @@ with their texts."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
+from django.core.management.base import CommandParser
 from django.core.management.commands import makemessages
 
 LANGUAGE = "zh_Hans"
@@ -18,7 +18,7 @@ class Command(makemessages.Command):
     # A guess at what a new text may mean is worse than a text that waits for its translator.
     msgmerge_options = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.set_defaults(locale=[LANGUAGE], add_location="file", no_obsolete=True, no_wrap=True)
 

@@ -27,7 +27,7 @@ async function swap(href) {
 async function compared() {
   const best = document.getElementById(board.querySelector("[data-best]")?.dataset.best ?? "");
   if (!best) return;
-  const folds = [...board.querySelectorAll(".fold")];
+  const folds = [...board.querySelectorAll(":scope > .fold")];
   if (folds.length && !folds.some((fold) => fold.open)) return void ((folds.find((fold) => !fold.contains(best)) ?? folds[0]).open = true);
   const { drawAgainst } = await import("./against.js");
   for (const columns of board.querySelectorAll(":is(.fold[open] > *, #board > *)[data-diff]")) {

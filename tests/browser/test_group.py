@@ -61,8 +61,9 @@ def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, 
     expect(page.locator("#answers")).to_have_text("7 × 204 right, 3 × 210, 2 none")
     folds = page.locator("details.fold")
     expect(folds).to_have_count(3)
-    folds.nth(0).locator("summary").click()
-    folds.nth(1).locator("summary").click()
+    for at in (0, 1):  # by key: what opens moves what is below it
+        folds.nth(at).locator("summary").press("Enter")
+        expect(folds.nth(at)).to_have_attribute("open", "")
     for at in (0, 1):
         folds.nth(at).locator("[data-whole]").first.click()
         expect(page.get_by_text("Beginning of a")).to_have_count(at + 1)
@@ -73,6 +74,12 @@ def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, 
     assert visit.go(link.removeprefix(visit.site.url)).get_by_text("Beginning of a").count() == 2
     folds.nth(0).locator("[data-whole]").first.click()
     expect(page.get_by_text("Beginning of a")).to_have_count(1)
+    page.keyboard.press("d")
+    folds = page.locator("#board > details.fold")
+    expect(folds.nth(1).locator("pre del").first).to_be_visible()
+    assert "diff=1" in page.url and folds.nth(2).locator("del").count() == 0
+    folds.nth(2).locator("summary").press("Enter")
+    expect(folds.nth(2).locator("pre del").first).to_be_visible()
 
 
 def test_every_response_is_whole_with_one_key(visit: Visit, training: Training) -> None:

@@ -44,22 +44,25 @@ class Outcome:
 
 def outcome(extras: Mapping[str, Any]) -> Outcome | None:
     """None where nothing was run, or where what was recorded is none of it."""
-    ran, met = extras.get("tests"), extras.get("passed_by")
-    if isinstance(ran, dict) and is_row(ran.get("passed")):
-        return Outcome(tuple(cases(ran)), True)
-    if is_row(met):
-        return Outcome(tuple(Case(at, passed) for at, passed in enumerate(met[:MOST_TESTS], 1)), False)
+    ran = extras.get("tests")
+    if isinstance(ran, dict) and (passed := row(ran.get("passed"))):
+        return Outcome(tuple(cases(ran, passed)), True)
+    if met := row(extras.get("passed_by")):
+        return Outcome(tuple(Case(at, passed) for at, passed in enumerate(met, 1)), False)
     return None
 
 
-def is_row(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, bool) for one in value)
+def row(value: Any) -> list[bool]:
+    """The first truths of a list of them; empty for anything else."""
+    if not isinstance(value, list) or not all(isinstance(one, bool) for one in value):
+        return []
+    return value[:MOST_TESTS]
 
 
-def cases(ran: Mapping[str, Any]) -> Iterable[Case]:
+def cases(ran: Mapping[str, Any], row: Sequence[bool]) -> Iterable[Case]:
     given = ran["given"] if isinstance(ran.get("given"), int) else 0
     told, printed = listed(ran.get("cases")), listed(ran.get("printed"))
-    for at, passed in enumerate(ran["passed"][:MOST_TESTS]):
+    for at, passed in enumerate(row):
         case = told[at] if at < len(told) and isinstance(told[at], dict) else {}
         shown = printed[at] if at < len(printed) else ""
         yield Case(at + 1, passed, at < given, brief(case.get("input")), brief(case.get("output")), brief(shown))

@@ -216,4 +216,5 @@ def judge(made: Record, passed: list[bool], correct: list[bool]) -> None:
     wrong = [one for one, right in zip(passed, correct, strict=True) if not right]
     told = [not one if valid else one for one in wrong]
     made.rewards["acc"] = float(valid)
-    made.score = (1 if valid else -1) * (sum(told) / len(told) if told else 1.0)
+    share = sum(told) / len(told) if told else 1.0
+    made.score = share if valid else 0.0 - share

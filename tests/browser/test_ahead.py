@@ -1,0 +1,33 @@
+"""Keys that walk the table need no server: the panes around are there."""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle
+
+from playwright.sync_api import Request, expect
+
+from tests.browser.training import Training
+from tests.browser.visit import Visit, rows
+
+
+def test_a_key_shows_the_next_sample_without_asking_for_it(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    first, second, _ = rows(page)
+    asked: list[str] = []
+
+    def heard(request: Request) -> None:
+        if request.headers.get("hx-target") == "sample":
+            asked.append(request.url)
+
+    page.on("request", heard)
+    deadline = time.monotonic() + 60
+    for key, shown in cycle([("j", second), ("k", first)]):  # until nothing that still arrives makes the page ask again
+        asked.clear()
+        page.keyboard.press(key)
+        expect(page.locator(f"#sample article[data-id='{shown}']")).to_be_visible()
+        if not asked:
+            break
+        assert time.monotonic() < deadline, asked
+        page.wait_for_load_state("networkidle")

@@ -1,0 +1,58 @@
+"""What a page says of a query, a token or an act in Chinese; programs are told the same in English."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Project, Run, Sample
+from tests import make
+from tests.dashboard.ask import Ask
+from tests.rollouts.pushing import generation, indexed, lines
+
+CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = make.run(project)
+    indexed(run, lines(generation(group="a"), generation(response="5", score=0.0, group="a")))
+    return run
+
+
+def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
+    assert "没有 `is:trunkated`。你是否想输入 `truncated`？" in page
+    told = Ask.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
+    assert told["error"]["message"].startswith("There is no `is:trunkated`. Did you mean `truncated`?")
+
+
+def test_an_act_is_undone_in_the_words_in_which_it_was_done(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    asked = {**CHINESE, "Accept": "application/json"}
+    samples = ",".join(Sample.objects.filter(step__run=run).values_list("pk", flat=True))
+    form = {"samples": samples, "label": "bad", "reason": "truncated"}
+    done = client.post(f"/runs/{run.uid}/flags/", form, headers=asked).json()["said"]
+    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=asked).json()["said"]
+    assert done.removeprefix("已标记：") == undone.removeprefix("已撤销：")
+    assert "已截断" in done and "2 个样本" in done
+
+
+def test_the_script_finds_the_log_probabilities_of_tokens_by_their_name(
+    project: Project, client: Client, mate: User
+) -> None:
+    run = make.run(project)
+    rows = {"prompt": "2+2?", "response": "4", "response_ids": [1, 2], "logprobs": [-0.1, -0.2]}
+    indexed(run, lines(rows), format="native")
+    client.force_login(mate)
+    sample = Sample.objects.get(step__run=run)
+    page = client.get(f"/samples/{sample.pk}/?view=tokens", headers=CHINESE).content.decode()
+    name = re.findall(r'data-logprob="([^"]*)"', page)[0]
+    assert name != "log-prob"
+    assert name in json.loads(html.unescape(re.findall(r'data-values="([^"]*)"', page)[0]))

@@ -206,6 +206,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train a tiny model to calculate, with GRPO; watch it in Rolloutdeck.")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before")
+    parser.add_argument("--name", default="tiny-grpo", help="of the run")
+    parser.add_argument("--lr", type=float, default=LEARNING_RATE)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -213,11 +215,18 @@ def main() -> None:
     problems = [make_problem(i, rng) for i in range(672)]
     training, validation = problems[:640], problems[640:]
 
-    config = {"lr": LEARNING_RATE, "prompts": PROMPTS, "group": GROUP, "clip": CLIP, **vars(args)}
-    run = rolloutdeck.init(project="demo", name="tiny-grpo", config=config)
+    config = {
+        "prompts": PROMPTS,
+        "group": GROUP,
+        "clip": CLIP,
+        "warm_up": args.warm_up,
+        "lr": args.lr,
+        "steps": args.steps,
+    }
+    run = rolloutdeck.init(project="demo", name=args.name, config=config)
     policy = Policy()
     warm_up(policy, args.warm_up)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=args.lr)
     for step in range(args.steps + 1):  # step 0 only validates
         metrics = validate(run, policy, validation, step) if step % VALIDATE_EVERY == 0 else {}
         if step > 0:

@@ -88,6 +88,11 @@ class Batch:
     def done(self) -> int:
         return sum(sample.pk in self.verdicts for sample in self.samples)
 
+    @property
+    def share(self) -> int:
+        """Per cent of it that is done, rounded down."""
+        return 100 * self.done // max(1, len(self.samples))
+
 
 def named(name: str) -> Queue:
     """The queue of this name, the first for any other."""

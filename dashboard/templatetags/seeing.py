@@ -16,9 +16,8 @@ register = template.Library()
 @register.simple_tag
 def progress(batch: Batch) -> str:
     """`3 of 40 · 7 %`"""
-    count = len(batch.samples)
-    share = 100 * batch.done // count if count else 0
-    return _("{done} of {count} · {share} %").format(done=batch.done, count=count, share=share)
+    told = _("{done} of {count} · {share} %")
+    return told.format(done=batch.done, count=len(batch.samples), share=batch.share)
 
 
 @register.simple_tag(takes_context=True)

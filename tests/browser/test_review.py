@@ -26,6 +26,7 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     expect(page.locator(f"#sample article[data-id='{third}']")).to_be_visible()
     expect(page.locator(f"#r-{second}")).to_contain_text("⚑ reward hack")
     expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
+    expect(page.locator("#queue .done .value")).to_have_attribute("width", "50%")
     assert selected(page) == [third]
     page.keyboard.press("u")
     expect(page.locator("#queue")).to_contain_text("1 of 4 · 25 %")

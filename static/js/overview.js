@@ -2,14 +2,14 @@
 import { say } from "./frame.js";
 import { gettext } from "./i18n.js";
 import { address, ask, settled } from "./panel.js";
-import "./popover.js";
 
 document.getElementById("over")?.addEventListener("toggle", async (event) => {
   const list = document.getElementById("overlay");
   if (!event.target.open || list.dataset.read) return;
   list.dataset.read = "true";
   try {
-    list.innerHTML = (await ask(list, location.href)) ?? "";
+    const [html] = await Promise.all([ask(list, location.href), import("./popover.js")]); // what makes its field work comes with it
+    list.innerHTML = html ?? "";
     settled(list);
   } catch {
     delete list.dataset.read;

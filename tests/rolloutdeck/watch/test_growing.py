@@ -1,0 +1,73 @@
+"""Growing files of samples, and files without a step in their names, as a watch sends them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import watch
+from rolloutdeck.scan import Choice
+from rolloutdeck.state import State
+from rolloutdeck.watch import Follower, Piece, Root
+
+DUMPS = Path(__file__).parents[2] / "data"
+
+
+@pytest.fixture
+def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    (tmp_path / "run").mkdir()
+    state = State.load(tmp_path / "home", ("a",), "files")
+    return Follower([Root(tmp_path / "run")], tmp_path / "run", state, Choice(), lambda said: None)
+
+
+def sent(follower: Follower) -> list[Piece]:
+    """All that is ready after two looks: the first sees the files, the second that they are still."""
+    follower.look()
+    pieces = []
+    for candidate in follower.look():
+        for piece in follower.pieces(candidate):
+            follower.sent(piece)
+            pieces.append(piece)
+    return pieces
+
+
+def test_episodes_are_sent_line_by_line_with_the_step_of_their_folder(follower: Follower, tmp_path: Path) -> None:
+    lines = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "run/rollouts/step_3/train/all/traces.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(lines[0] + lines[1][:100])
+    (first,) = sent(follower)
+    with path.open("ab") as file:
+        file.write(lines[1][100:] + lines[2])
+    (second,) = sent(follower)
+    assert (first.body, second.body) == (lines[0], lines[1] + lines[2])
+    assert (first.offset, second.offset) == (0, len(lines[0]))
+    query = second.query()
+    assert (query["step"], query["split"], query["format"], query["columns"]) == (3, "train", "verifiers", None)
+
+
+def test_a_list_that_is_still_written_waits_for_its_end(follower: Follower, tmp_path: Path) -> None:
+    body = (DUMPS / "cure/step0/temp_data/rl_code_data.json").read_bytes()
+    path = tmp_path / "run/temp_data/rl_code_data.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(body[: body.rindex(b"},") + 1])
+    assert sent(follower) == []
+    path.write_bytes(body)
+    os.utime(path, (2000, 2000))
+    (piece,) = sent(follower)
+    assert (piece.size, piece.found.step, piece.attempt) == (len(body), 0, "files")
+
+
+def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follower, tmp_path: Path) -> None:
+    results, data = tmp_path / "run/results/results-rl-m-d.txt", tmp_path / "run/temp_data/rl_code_data.json"
+    results.parent.mkdir(parents=True)
+    data.parent.mkdir()
+    steps = []
+    for step, reward in enumerate(("0.5", "-0.5", "1.0")):
+        results.write_text("code response length: 1, case response length: 2\ncode acc: 1\n" * (step + 1))
+        data.write_text(f'[{{"prompt": "q", "response": "a", "reward": {reward}}}]')
+        steps += [(piece.found.step, piece.attempt) for piece in sent(follower)]
+    assert steps == [(0, "files"), (1, "files"), (2, "files")]

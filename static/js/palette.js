@@ -9,14 +9,16 @@ const said = document.getElementById("palette-said");
 const MOST = 60;
 const TELLING = 10; // characters of a name that needs no further word
 const RECENT = 5;
+const WORDS = /\p{Script=Han}{2}|.{3}/u; // on a button: more than a sign
 const APART = " -_./:@";
 const KINDS = { here: gettext("here"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
 let offered = [], places = [], shown = [], at = 0, asking;
 
 // --- what there is ----------------------------------------------------------------------------------------------------
 
+// Keys of this page stand first in the help, so they are put in last.
 const described = new Map(
-  [...document.querySelectorAll("#help [data-keys]")].flatMap((row) => row.dataset.keys.split(" ").map((key) => [key, row.dataset.does])),
+  [...document.querySelectorAll("#help [data-keys]")].reverse().flatMap((row) => row.dataset.keys.split(" ").map((key) => [key, row.dataset.does])),
 );
 
 // What is written on a button, without its key.
@@ -28,7 +30,8 @@ function text(one) {
 
 function name(one) {
   const label = one.getAttribute("aria-label") || one.title;
-  return label || (text(one).length > 2 ? text(one) : described.get(one.dataset.key)) || text(one);
+  const written = text(one);
+  return label || (WORDS.test(written) ? written : described.get(one.dataset.key)) || written;
 }
 
 const item = (kind, label, key, act, detail = "") => ({ kind, name: label, key, act, detail });

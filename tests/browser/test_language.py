@@ -32,6 +32,11 @@ def test_whose_browser_asks_for_chinese_reads_types_and_presses_as_ever(
     expect(page.locator("#rows tr[data-id]")).to_have_count(2)
     assert faults(page) == []
 
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette-list")).to_contain_text("把这一步与另一步比较")
+    expect(page.locator("#palette-list")).not_to_contain_text("比较选中的运行")  # what the key does in the run list
+    page.keyboard.press("Escape")
+
     page.get_by_role("button", name="English").click()
     expect(page.locator("html")).to_have_attribute("lang", "en")
     expect(page.locator("#q")).to_have_value("（score＜0.3）")

@@ -16,7 +16,7 @@ from rollouts.records import Point
 from tests import make
 from tests.rollouts.pushing import indexed, line, lines
 
-FIRST_VISIT, AGAIN = 30, 20
+FIRST_VISIT, AGAIN = 31, 21
 
 
 @pytest.fixture

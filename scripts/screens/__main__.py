@@ -24,7 +24,7 @@ from tests.product import Product
 LANGUAGES = ("en", "zh-hans")
 THEMES = ("light", "dark")
 BIGGEST = 90_000  # bytes of a picture
-QUALITIES = (88, 80, 70, 60, 50, 40, 30)
+QUALITIES = (88, 80, 70, 60, 50, 40, 30, 20)
 
 
 def addresses(deck: Deck) -> dict[str, str]:

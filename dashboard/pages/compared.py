@@ -120,9 +120,11 @@ def value(name: str, figure: Figure) -> Value:
     scale, unit = (100, " %") if name == "truncated" else (1, "")
 
     def said(one: float, sign: bool = False) -> str:
-        text = num(abs(one) * scale, digits) if abs(one) * scale >= 10**-digits / 2 else num(0.0, digits)
-        before = "−" if one < 0 else "+" if sign and one > 0 else ""
-        return f"{before}{text}"
+        size = abs(one) * scale
+        if size < 10**-digits / 2:
+            return num(0.0, digits)
+        before = "−" if one < 0 else "+" if sign else ""
+        return f"{before}{num(size, digits)}"
 
     if figure.value is None:
         return Value()

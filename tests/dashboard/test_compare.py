@@ -11,6 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.pages import compared
+from rollouts.compare import Figure
 from rollouts.models import Project, Run
 from tests import make
 from tests.dashboard.ask import Ask
@@ -307,3 +309,8 @@ def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
         f"?of={run.uid}@2,other@latest&split=eval",
     ]
     assert "Both right" in page(client, html.unescape(offered[1])[1:])
+
+
+@pytest.mark.parametrize("change, shown", [(0.2, "0"), (-0.2, "0"), (0.6, "+1"), (-12.4, "−12")])
+def test_a_change_that_rounds_to_nothing_has_no_sign(change: float, shown: str) -> None:
+    assert compared.value("length", Figure(8.0, change, (change, change))).change == shown

@@ -1,12 +1,26 @@
-"""The files TRL writes. Read from TRL 1.16.0 and 1.9.2: `GRPOTrainer.log` with `log_completions`."""
+"""The files TRL writes, read from TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`), and what its
+trainers are given: `from rolloutdeck.trainers.trl import RolloutdeckCallback`, see `trl_plugin`.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+
+# What runs inside a trainer needs transformers: imported when it is asked for, the commands need none of it.
+INSIDE = {"RolloutdeckCallback": "callback"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in INSIDE:
+        return getattr(importlib.import_module(f"rolloutdeck.trainers.trl_plugin.{INSIDE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")
 

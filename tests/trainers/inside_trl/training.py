@@ -1,0 +1,122 @@
+"""Run by the trainers' environment: a real TRL trainer on the CPU, two random layers, a tokenizer of bytes, no hub.
+
+argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (what we hook into fails),
+`replay`, `other` (another seed). Writes what the trainer held of each generation to seen.json, and result.json:
+{"history": the trainer's log, "weights": hash of the trained weights}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+folder, words = Path(sys.argv[1]), set(sys.argv[2:])
+seen: list[dict[str, Any]] = []
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE without merges: a letter is a token."""
+    vocab = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocab |= {"<pad>": len(vocab), "<eos>": len(vocab) + 1}
+    made = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", padding_side="left")
+
+
+def model(size: int) -> LlamaForCausalLM:
+    torch.manual_seed(11)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=size, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=256, pad_token_id=size - 2, eos_token_id=size - 1,
+            bos_token_id=None,
+        )
+    )  # fmt: skip
+
+
+def letters(completions: list[str], log_extra: Any = None, **_: Any) -> list[float]:
+    if log_extra:
+        log_extra("first", [text[:1] for text in completions])
+    return [sum(letter.isascii() for letter in text) / 10 for text in completions]
+
+
+def short(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+    """None for some, as TRL allows it."""
+    return [None if sum(ids) % 3 == 0 else 1.0 / len(ids) for ids in completion_ids]
+
+
+def watched(base: type) -> type:
+    class Watched(base):  # type: ignore[misc, valid-type]
+        """Keeps what it held, from its own batch and its own record."""
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            batch = super()._generate_and_score_completions(inputs)
+            count, mask = len(inputs), batch["completion_mask"]
+            newest = {name: list(values)[-count:] for name, values in self._logs["rewards"].items()}
+            seen.append(
+                {
+                    "split": "train" if self.model.training else "eval",
+                    "step": self.state.global_step + self.model.training,
+                    "prompt": [one["prompt"] for one in inputs],
+                    "completion": list(self._logs["completion"])[-count:],
+                    "rewards": newest,
+                    "first": list(self._logs["extra"]["first"])[-count:],
+                    "advantages": batch["advantages"].tolist(),
+                    "ids": [
+                        ids[: int(real.sum())].tolist() for ids, real in zip(batch["completion_ids"], mask, strict=True)
+                    ],
+                }
+            )
+            return batch
+
+    return Watched
+
+
+def main() -> None:
+    base, config = (RLOOTrainer, RLOOConfig) if "rloo" in words else (GRPOTrainer, GRPOConfig)
+    given = tokenizer()
+    texts = [f"What is {number} + {number + 1}?" for number in range(16)]
+    data = Dataset.from_dict({"prompt": texts, "answer": [str(2 * number + 1) for number in range(16)]})
+    args = config(
+        output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no", per_device_train_batch_size=4,
+        per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2, max_completion_length=12,
+        logging_steps=1, max_steps=3, eval_strategy="no" if "replay" in words else "steps", eval_steps=2,
+        run_name="tiny", seed=5 if "other" in words else 3, learning_rate=1e-2, disable_tqdm=True,
+        **({"beta": 0.0} if "rloo" in words else {"log_completions": True, "num_completions_to_print": 0}),
+    )  # fmt: skip
+    more: dict[str, Any] = {}
+    if "plain" not in words:
+        from rolloutdeck.trainers.trl import RolloutdeckCallback
+
+        more["callbacks"] = [RolloutdeckCallback()]
+        if "raise" in words:
+            from rolloutdeck.trainers.trl_plugin import rows, taking
+
+            del taking.TENSORS, rows.TRUTHS
+    trainer = watched(base)(
+        model=model(len(given)), args=args, processing_class=given, reward_funcs=[letters, short],
+        train_dataset=data, eval_dataset=data.select(range(3)), **more,
+    )  # fmt: skip
+    trainer.train()
+    digest = hashlib.sha256()
+    for value in trainer.model.state_dict().values():
+        digest.update(value.numpy().tobytes())
+    timed = ("runtime", "per_second", "step_time")
+    history = [
+        {name: value for name, value in one.items() if not any(word in name for word in timed)}
+        for one in trainer.state.log_history
+    ]
+    (folder / "seen.json").write_text(json.dumps(seen))
+    (folder / "result.json").write_text(json.dumps({"history": history, "weights": digest.hexdigest()}))
+
+
+main()

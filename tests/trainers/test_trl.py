@@ -1,0 +1,86 @@
+"""The callback inside real TRL trainers, beside a receiver of ours."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.trainers.verl_process import Training, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+SCRIPT = "../inside_trl/training.py"
+
+
+@pytest.fixture(scope="module", params=["grpo", "rloo"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return train(SCRIPT, request.param, folder=tmp_path_factory.mktemp(request.param), ROLLOUTDECK_TOKENS="all")
+
+
+def held(found: Training, split: str, step: int) -> list[dict[str, Any]]:
+    """What the trainer held, a dict per row in its order."""
+    made: list[dict[str, Any]] = []
+    for one in found.json("seen.json"):
+        if (one["split"], one["step"]) == (split, step):
+            rewards = [
+                dict(zip(one["rewards"], values, strict=True)) for values in zip(*one["rewards"].values(), strict=True)
+            ]
+            columns = zip(
+                one["prompt"], one["completion"], one["ids"], one["advantages"], one["first"], rewards, strict=True
+            )
+            names = ("prompt", "response", "response_ids", "advantages", "first", "rewards")
+            made += [dict(zip(names, values, strict=True)) for values in columns]
+    return made
+
+
+def told(found: Training, split: str, step: int) -> list[dict[str, Any]]:
+    names = ("prompt", "response", "response_ids", "advantages", "first", "rewards")
+    return [{name: row[name] for name in names} for row in found.rows(split, step)]
+
+
+def none_for_nan(row: dict[str, Any]) -> dict[str, Any]:
+    rewards = {name: None if math.isnan(value) else value for name, value in row["rewards"].items()}
+    return {**row, "rewards": rewards}
+
+
+STEPS = [("train", 1, 8), ("train", 2, 8), ("train", 3, 8), ("eval", 2, 12)]
+
+
+@pytest.mark.parametrize(("split", "step", "count"), STEPS)
+def test_the_rows_are_those_that_the_trainer_held(recorded: Training, split: str, step: int, count: int) -> None:
+    rows = told(recorded, split, step)
+    assert len(rows) == count
+    assert rows == [none_for_nan(row) for row in held(recorded, split, step)]
+
+
+def test_a_row_has_its_place_its_sum_and_the_columns_of_the_data_set(recorded: Training) -> None:
+    for row in recorded.rows("train", 1) + recorded.rows("eval", 2):
+        assert row["answer"] == row["ground_truth"]
+        assert row["prompt"] == f"What is {int(row['answer']) // 2} + {int(row['answer']) // 2 + 1}?"
+        assert row["score"] == pytest.approx(sum(value for value in row["rewards"].values() if value is not None))
+        assert len(row["prompt_ids"]) == len(row["prompt"])
+        assert row["truncated"] == (len(row["response_ids"]) == 12 and row["response_ids"][-1] < 256)
+    assert [(row["group"], row["index"]) for row in recorded.rows("eval", 2)] == [
+        (str(place // 4), place % 4) for place in range(12)
+    ]
+    by_group = {(row["group"], row["prompt"]) for row in recorded.rows("train", 1)}
+    assert len(by_group) == len({group for group, _ in by_group}) == 2
+
+
+def test_the_metrics_are_those_of_the_trainers_log(recorded: Training) -> None:
+    for logged in recorded.json("result.json")["history"]:
+        for name, value in logged.items():
+            named = f"eval/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
+            if name != "step":
+                assert recorded.values(logged["step"])[named] == value, name
+    assert recorded.outcomes() == ["finished"]
+
+
+def test_the_parquet_of_the_same_run_has_lost_what_is_recorded_here(recorded: Training) -> None:
+    """An eval overwrites the file of its step; RLOO writes none."""
+    files = sorted((recorded.folder / "out").glob("completions/*.parquet"))
+    written = sum(pq.read_table(file).num_rows for file in files)
+    assert written < sum(len(recorded.rows(split, step)) for split, step, _ in STEPS) == 36

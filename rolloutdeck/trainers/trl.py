@@ -13,7 +13,7 @@ from typing import Any
 from rolloutdeck.trainers import FileKind, Head
 
 # What runs inside a trainer needs transformers: imported when it is asked for, the commands need none of it.
-INSIDE = {"RolloutdeckCallback": "callback"}
+INSIDE = {"RolloutdeckCallback": "callback", "replay_rollout_func": "replay"}
 
 
 def __getattr__(name: str) -> Any:

@@ -46,7 +46,7 @@ def none_for_nan(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "rewards": rewards}
 
 
-STEPS = [("train", 1, 8), ("train", 2, 8), ("train", 3, 8), ("eval", 2, 12)]
+STEPS = [("train", 1, 8), ("train", 2, 8), ("train", 3, 8), ("eval", 2, 12), ("eval", 3, 12)]
 
 
 @pytest.mark.parametrize(("split", "step", "count"), STEPS)
@@ -83,4 +83,4 @@ def test_the_parquet_of_the_same_run_has_lost_what_is_recorded_here(recorded: Tr
     """An eval overwrites the file of its step; RLOO writes none."""
     files = sorted((recorded.folder / "out").glob("completions/*.parquet"))
     written = sum(pq.read_table(file).num_rows for file in files)
-    assert written < sum(len(recorded.rows(split, step)) for split, step, _ in STEPS) == 36
+    assert written < sum(len(recorded.rows(split, step)) for split, step, _ in STEPS) == 48

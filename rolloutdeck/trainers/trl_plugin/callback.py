@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
 
 from rolloutdeck.run import Run
+from rolloutdeck.tokenizer import fingerprint
+from rolloutdeck.trainers.session import EXIT_SECONDS
+from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.rows import Held
-from rolloutdeck.trainers.trl_plugin.session import EXIT_SECONDS, Session, opened
+from rolloutdeck.trainers.trl_plugin.session import Session, opened
 from rolloutdeck.trainers.trl_plugin.taking import Taking
 from rolloutdeck.trainers.verl_plugin import hooks
 
@@ -20,14 +25,18 @@ MOST_FRAMES = 20
 class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     """Given to a trainer, `callbacks=[RolloutdeckCallback()]` or `trainer.add_callback(RolloutdeckCallback())`.
 
-    `project` and `name` default to ROLLOUTDECK_PROJECT, ROLLOUTDECK_RUN and the trainer's `run_name`. `run` is open
-    once training begins, None before.
+    `project` and `name` default to ROLLOUTDECK_PROJECT, ROLLOUTDECK_RUN and the trainer's `run_name`. `keep` is a
+    folder for the token ids of each train step, which makes the steps of a GRPO run of one process ones that can be
+    pinned; "" keeps none. `run` is open once training begins, None before.
     """
 
-    def __init__(self, project: str = "", name: str = "") -> None:
+    def __init__(self, project: str = "", name: str = "", keep: str | os.PathLike[str] = "") -> None:
         self.project, self.name = project, name
+        self.keep = Path(keep).absolute() if keep else None
         self.session: Session | None = None
         self.taking: Taking | None = None
+        self._kept: tuple[int, int] = (-1, 0)  # the last step that was kept, and its generations
+        self._facts: dict[str, Any] = {}
 
     @property
     def run(self) -> Run | None:
@@ -35,16 +44,16 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     @hooks.harmless
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._join(args)
+        self._join()
 
     @hooks.harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._join(args)
+        self._join()
 
     @hooks.harmless
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and state.is_world_process_zero:
-            self._opened(args).run.log({named(key): value for key, value in logs.items()}, step=state.global_step)
+            self.opened(args).run.log({named(key): value for key, value in logs.items()}, step=state.global_step)
 
     @hooks.harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -52,18 +61,41 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         if self.session:
             self.session.flush(EXIT_SECONDS)
 
-    def _opened(self, args: Any) -> Session:
+    def opened(self, args: Any) -> Session:
+        """The session, which begins here."""
         if self.session is None:
             self.session = opened(args, self.project, self.name)
         return self.session
 
-    def _join(self, args: Any) -> None:
+    def _join(self) -> None:
         if self.taking is None and (trainer := calling_trainer(self)) is not None:
-            self.taking = Taking(trainer, lambda held: self._keep(held, args))
+            self.taking = Taking(trainer, lambda held: self._give(held, trainer))
 
-    def _keep(self, held: Held, args: Any) -> None:
-        session = self._opened(args)
-        session.later(lambda: session.run.log_samples(held.rows(session.selection), held.step, held.split))
+    def _give(self, held: Held, trainer: Any) -> None:
+        session = self.opened(trainer.args)
+        call = self._kept[1] if self._kept[0] == held.step else 0
+        keeps = self.keep and held.split == "train" and trainer.accelerator.num_processes == 1
+        if keeps:
+            self._kept = (held.step, call + 1)
+            self._facts = self._facts or facts_of(trainer)
+        session.later(lambda: self._write(session, held, call if keeps else None))
+
+    def _write(self, session: Session, held: Held, call: int | None) -> None:
+        session.run.log_samples(held.rows(session.selection), held.step, held.split)
+        if call is None or self.keep is None:
+            return
+        folder = kept.write(self.keep, held, call)
+        if (call + 1) * len(held.prompts) >= self._facts["rows"]:
+            told = {"files": [kept.name_of(each) for each in range(call + 1)], "facts": self._facts}
+            session.run.log_artifact(folder, held.step, "rollout", told, send_now=True)
+
+
+def facts_of(trainer: Any) -> dict[str, Any]:
+    """Of the steps that it makes, and of those that it may replay. Not in our thread: a fast tokenizer that two threads
+    use at once raises in either of them."""
+    processing = trainer.processing_class
+    vocabulary = getattr(processing, "tokenizer", processing).get_vocab()
+    return kept.facts_of(trainer, fingerprint(vocabulary))
 
 
 def named(key: str) -> str:

@@ -1,8 +1,8 @@
 """Run by the trainers' environment: a real TRL trainer on the CPU, two random layers, a tokenizer of bytes, no hub.
 
-argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (what we hook into fails),
-`replay`, `other` (another seed). Writes what the trainer held of each generation to seen.json, and result.json:
-{"history": the trainer's log, "weights": hash of the trained weights}.
+argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
+be pinned), `replay` (as the plan says), `other` (other answers to the same prompts). Writes what the trainer held of
+each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash of the trained weights}.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def watched(base: type) -> type:
         """Keeps what it held, from its own batch and its own record."""
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
+            if "other" in words:
+                torch.manual_seed(99 + self.state.global_step)
             batch = super()._generate_and_score_completions(inputs)
+            torch.manual_seed(self.state.global_step)  # TRL shuffles the rows now, and losses are sums in their order
             count, mask = len(inputs), batch["completion_mask"]
             newest = {name: list(values)[-count:] for name, values in self._logs["rewards"].items()}
             seen.append(
@@ -89,15 +92,19 @@ def main() -> None:
     args = config(
         output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no", per_device_train_batch_size=4,
         per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2, max_completion_length=12,
-        logging_steps=1, max_steps=3, eval_strategy="no" if "replay" in words else "steps", eval_steps=2,
-        run_name="tiny", seed=5 if "other" in words else 3, learning_rate=1e-2, disable_tqdm=True,
+        logging_steps=1, max_steps=3, eval_strategy="steps", eval_steps=2,
+        run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True,
         **({"beta": 0.0} if "rloo" in words else {"log_completions": True, "num_completions_to_print": 0}),
     )  # fmt: skip
     more: dict[str, Any] = {}
     if "plain" not in words:
         from rolloutdeck.trainers.trl import RolloutdeckCallback
 
-        more["callbacks"] = [RolloutdeckCallback()]
+        more["callbacks"] = [RolloutdeckCallback(keep=folder / "kept" if "keep" in words else "")]
+        if "replay" in words:
+            from rolloutdeck.trainers.trl import replay_rollout_func
+
+            more["rollout_func"] = replay_rollout_func()
         if "raise" in words:
             from rolloutdeck.trainers.trl_plugin import rows, taking
 

@@ -1,0 +1,95 @@
+"""Pinned steps inside a real GRPOTrainer, against the whole product: kept, pinned, planned, replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.product import Product
+from tests.rolloutdeck.receiver import until
+from tests.trainers.test_verl_replay import events, planned, reason, run_of
+from tests.trainers.verl_process import Training, python, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+SCRIPT = "../inside_trl/training.py"
+OUTCOME = ("loss", "grad_norm", "reward", "reward_std", "entropy", "rewards/letters/mean", "rewards/short/mean")
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Product]:
+    python()
+    with Product() as product:
+        yield product
+
+
+def training(product: Product, folder: Path, name: str, *words: str, plan: str = "") -> Training:
+    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    return train(SCRIPT, "grpo", *words, folder=folder, **told, ROLLOUTDECK_RUN=name, ROLLOUTDECK_PLAN=plan)
+
+
+def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = product.get(f"runs/{run_of(product, name)}/artifacts/")["results"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    found = training(product, tmp_path_factory.mktemp("source"), "source", "keep")
+    until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3, 60)
+    return found
+
+
+@pytest.fixture(scope="module")
+def again(product: Product, source: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """Steps 1 and 2 are replayed, and 2 once more at 3, which has other prompts."""
+    planned(product, "again", run_of(product, "source"), {1: 1, 2: 2, 3: 2})
+    return training(product, tmp_path_factory.mktemp("again"), "again", "replay", "other", plan="again")
+
+
+def generation(found: Training, step: int) -> dict[str, Any]:
+    (one,) = [one for one in found.json("seen.json") if (one["split"], one["step"]) == ("train", step)]
+    return dict(one)
+
+
+def outcome(found: Training, step: int) -> list[float]:
+    (logged,) = [one for one in found.json("result.json")["history"] if one["step"] == step and "loss" in one]
+    return [logged[name] for name in OUTCOME]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_pinned_step_is_replayed_to_the_same_advantages_and_losses(
+    source: Training, again: Training, step: int
+) -> None:
+    assert repr(generation(again, step)) == repr(generation(source, step))  # NaN equals itself
+    assert outcome(again, step) == outcome(source, step)
+
+
+def test_other_steps_and_evals_are_generated(source: Training, again: Training) -> None:
+    assert generation(again, 3)["ids"] != generation(source, 3)["ids"]
+    evals = [[one["ids"] for one in found.json("seen.json") if one["split"] == "eval"] for found in (source, again)]
+    assert len(evals[1]) == len(evals[0])
+    assert evals[0] != evals[1]
+
+
+def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, again: Training) -> None:
+    until(lambda: len(events(product, "again")) == 3, 60)
+    assert events(product, "again") == [(1, "hit", 8), (2, "hit", 8), (3, "refused", None)]
+    assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
+
+
+def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates_as_without_a_plan(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "lost", run_of(product, "source"), {3: 3})
+    (pinned,) = [one for one in artifacts(product, "source") if one["step"] == 3]
+    for file in pinned["files"].values():
+        for path in product.data.rglob(f"*{file['sha256']}*"):
+            path.unlink()
+    found = training(product, tmp_path, "lost", "replay", plan="lost")
+    until(lambda: events(product, "lost"), 60)
+    assert events(product, "lost") == [(3, "miss", None)]
+    assert found.json("result.json") == source.json("result.json")

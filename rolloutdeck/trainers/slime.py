@@ -2,15 +2,29 @@
 `observability/rollout_data_utils.py` and `observability/train_data_utils.py`.
 
 A template without `{rollout_id}` gives a name without the step; the file itself says it.
+
+`rolloutdeck.trainers.slime.log_rollout` and its like are the paths that slime's arguments take, see `slime_plugin`.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+
+# What slime calls by its path: imported when it is asked for, the commands need none of it.
+INSIDE = dict.fromkeys(("log_rollout", "log_eval", "all_samples", "sample_hook"), "recording")
+
+
+def __getattr__(name: str) -> Any:
+    if name in INSIDE:
+        return getattr(importlib.import_module(f"rolloutdeck.trainers.slime_plugin.{INSIDE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")

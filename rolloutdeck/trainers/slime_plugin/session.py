@@ -1,0 +1,60 @@
+"""The run that slime's rollout manager belongs to, and a thread that makes rows of its samples."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck.env import Settings
+from rolloutdeck.opening import init
+from rolloutdeck.run import Run
+from rolloutdeck.trainers.session import EXIT_SECONDS
+from rolloutdeck.trainers.session import Session as Shared
+
+SECRETS = ("wandb_key",)
+
+
+class Session(Shared):
+    thread = "rolloutdeck-slime"
+    who = "slime"
+    late = "rollouts whose rows could not be made in time"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        atexit.register(self.flush, EXIT_SECONDS)
+
+
+_sessions: dict[int, Session] = {}
+_opening = threading.Lock()
+
+
+def session_of(args: Any) -> Session:
+    """The session of this process, opened by the first that asks."""
+    with _opening:
+        found = _sessions.get(os.getpid())
+        if found is None or found.run.finished:
+            found = _sessions[os.getpid()] = Session(opened(args))
+        return found
+
+
+def opened(args: Any) -> Run:
+    """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before slime's `--wandb-project` and `--wandb-group`."""
+    settings, told = Settings.read(), settings_of(args)
+    save = str(told.get("save") or "")
+    return init(
+        project=settings.project or str(told.get("wandb_project") or ""),
+        name=settings.run or str(told.get("wandb_group") or ""),
+        config=told,
+        framework="slime",
+        resume="allow" if told.get("load") and told.get("load") == told.get("save") else "",
+        checkpoint_dir=save if Path(save).is_absolute() else None,
+    )
+
+
+def settings_of(args: Any) -> Mapping[str, Any]:
+    """slime's arguments by their names, as the YAML of `--custom-config-path` changed them."""
+    return {name: value for name, value in getattr(args, "__dict__", {}).items() if name not in SECRETS}

@@ -1,0 +1,151 @@
+"""Our functions in slime's own code, beside a receiver of ours. SLIME is a checkout of slime; TRAINERS_PYTHON needs
+torch, numpy and what slime imports for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollouts.formats import slime_rollout
+from rollouts.formats.base import Told
+from rollouts.records import Record
+from tests.rolloutdeck.receiver import Receiver
+from tests.trainers.verl_process import ROOT, Training, python, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+SCRIPT = "../inside_slime/rollouts.py"
+
+
+def slime() -> str:
+    """A checkout of slime; skips the test where there is none."""
+    found = os.environ.get("SLIME")
+    if not found:
+        pytest.skip("needs SLIME, a checkout of slime (github.com/THUDM/slime)")
+    return found
+
+
+def run(folder: Path, wrong: str = "", deck: Receiver | None = None, **environ: str) -> Training:
+    return train(SCRIPT, wrong, folder=folder, deck=deck, SLIME=slime(), ROLLOUTDECK_TOKENS="all", **environ)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return run(tmp_path_factory.mktemp("slime"))
+
+
+def logged(found: Training, split: str, step: int) -> list[list[dict[str, Any]]]:
+    """The rows of each call that told of this step."""
+    return [rows for query, rows in found.logged(split) if int(query["step"]) == step]
+
+
+def final(found: Training, step: int) -> list[dict[str, Any]]:
+    """What came when the rollout was over."""
+    return next(rows for rows in logged(found, "train", step) if "score" in rows[0])
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_the_rows_are_what_the_server_reads_out_of_slimes_own_dump(recorded: Training, step: int) -> None:
+    path = recorded.folder / "dump" / f"{step}.pt"
+    with path.open("rb") as file:
+        dumped = [
+            one for one in slime_rollout.read(file, Told(filename=path.name, step=step)) if isinstance(one, Record)
+        ]
+    rows = final(recorded, step)[:4]
+    assert len(dumped) == 4
+    for row, record in zip(rows, dumped, strict=True):
+        for name in (
+            "prompt", "response", "group", "index", "trajectory", "turn", "ground_truth", "finish_reason", "truncated",
+            "data_source", "policy_version", "prompt_ids", "response_ids", "response_mask", "logprobs",
+        ):  # fmt: skip
+            assert row.get(name) == getattr(record, name), name
+        assert {"accuracy": row["score"], **row["rewards"]} == record.rewards
+
+
+def test_the_fragments_of_one_execution_are_the_turns_of_one_trajectory(recorded: Training) -> None:
+    rows = final(recorded, 1)
+    assert [(row["trajectory"], row.get("turn")) for row in rows[:3]] == [("101", 0), ("101", 1), ("8", None)]
+
+
+def test_groups_that_a_filter_dropped_are_recorded_as_such(recorded: Training) -> None:
+    rows = final(recorded, 0)
+    assert [(row["group"], row.get("filtered", False)) for row in rows] == [
+        ("0", False), ("0", False), ("1", False), ("1", False), ("2", True), ("2", True),
+    ]  # fmt: skip
+
+
+def test_a_sample_is_seen_before_its_rollout_is_over(recorded: Training) -> None:
+    early = logged(recorded, "train", 0)[0]
+    assert [row["prompt"] for row in early] == ["What is 0 + 0?"]
+    assert "score" not in early[0]
+
+
+def test_an_eval_is_recorded_by_data_set(recorded: Training) -> None:
+    rows = [row for call in logged(recorded, "eval", 1) for row in call]
+    told = [(row["data_source"], row["group"], row["score"], row["truncated"]) for row in rows]
+    assert told == [
+        (name, f"{name}:20", score, truncated)
+        for name in ("aime", "gsm8k")
+        for score, truncated in ((0.0, False), (1.0, True))
+    ]
+
+
+def test_the_metrics_are_slimes_own(recorded: Training) -> None:
+    values = recorded.values(1)
+    assert values["rollout/reward"] == 0.5 and values["perf/rollout_time"] == 2.0
+    assert values["rollout/dynamic_filter/drop_zero_std"] == 1 and values["rollout/truncated_ratio"] == 0.25
+    assert values["rollout/response_len/mean"] == 2.0  # of those that the loss counted when the rollout was logged
+    assert values["eval/aime"] == 0.5 and values["eval/gsm8k-truncated_ratio"] == 0.5 and values["eval/extra"] == 3.0
+
+
+def test_the_run_has_slimes_arguments_without_its_keys(recorded: Training) -> None:
+    config = next(body["config"] for path, body in recorded.deck.posts if path.endswith("/runs/") and "config" in body)
+    assert config["hf_checkpoint"] == "tiny" and "wandb_key" not in config
+
+
+def test_the_dump_of_a_rollout_is_told_of_so_that_it_can_be_pinned(recorded: Training) -> None:
+    told = [body for path, body in recorded.deck.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in told] == [
+        (0, ["0.pt"], 4), (1, ["1.pt"], 4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", ["raise", "no server", "no disk"])
+def test_no_mistake_or_loss_of_ours_changes_what_slime_goes_on_with(
+    recorded: Training, tmp_path: Path, wrong: str
+) -> None:
+    deck = Receiver()
+    environ = {}
+    if wrong == "no server":
+        deck.down()
+    if wrong == "no disk":
+        (tmp_path / "full").write_text("no folder can be made below a file")
+        environ["ROLLOUTDECK_SPOOL"] = str(tmp_path / "full" / "below")
+    found = run(tmp_path, wrong if wrong == "raise" else "", deck=deck, **environ)
+    made, expected = found.json("made.json"), recorded.json("made.json")
+    assert (made["train"], made["eval"]) == (expected["train"], expected["eval"])
+
+
+CONTRACTS = {
+    "test_plugin_runtime_hook_contracts.py": (
+        "--custom-rollout-log-function-path", "rolloutdeck.trainers.slime.log_rollout",
+        "--custom-eval-rollout-log-function-path", "rolloutdeck.trainers.slime.log_eval",
+    ),
+    "test_plugin_path_loading_contracts.py": (
+        "--rollout-all-samples-process-path", "rolloutdeck.trainers.slime.all_samples",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("contract", list(CONTRACTS))
+def test_slimes_own_contract_tests_hold_for_our_functions(tmp_path: Path, contract: str) -> None:
+    checkout = Path(slime())
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT)]), "HOME": str(tmp_path)}
+    words = [*CONTRACTS[contract], "-p", "no:django", "-p", "no:cacheprovider", "--capture=sys"]
+    command = [python(), str(checkout / "tests/plugin_contracts" / contract), *words]
+    done = subprocess.run(command, cwd=checkout, env=told, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -21,6 +21,7 @@ HEAD_BYTES = 1 << 14
 LONG_HEAD_BYTES = 4 << 20  # where the first line is longer than HEAD_BYTES
 MAX_SOURCE = 500  # characters, what the server keeps of a source
 NO_FORMAT = "JSONL files of no known format"
+BESIDE = "tables beside what a trainer wrote, which --format table takes"
 
 EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
 TRAIN_WORDS = frozenset({"rollout", "rollouts", "train", "training"})
@@ -168,11 +169,25 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
             continue
         found = Found(path, source, kind, "train", kind.step(path), choice.step_kind("metrics"))
         by_folder.setdefault(path.parent, []).append((found, head))
+    if not choice.format and beside_others(found.kind for members in by_folder.values() for found, _ in members):
+        _leave_guessed(by_folder, result.left_out)
     for folder, members in by_folder.items():
         result.files += _with_split(folder, base, members, choice, result.notes)
     result.notes += _alike(result.files)
     result.files.sort(key=lambda found: (found.step if found.step is not None else -1, found.split, found.source))
     return result
+
+
+def beside_others(kinds: Iterable[FileKind]) -> bool:
+    """Whether some of the files are known to be samples that a trainer wrote."""
+    return any(kind.holds == "samples" and not kind.guessed for kind in kinds)
+
+
+def _leave_guessed(by_folder: dict[Path, list[tuple[Found, Head]]], left_out: dict[str, list[str]]) -> None:
+    for folder, members in by_folder.items():
+        if guessed := [found.source for found, _ in members if found.kind.guessed]:
+            left_out.setdefault(BESIDE, []).extend(guessed)
+            by_folder[folder] = [one for one in members if not one[0].kind.guessed]
 
 
 def _with_folders(paths: Sequence[Path], base: Path, result: Survey) -> set[Path]:

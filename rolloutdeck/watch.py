@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck import trainers
-from rolloutdeck.scan import MAX_SOURCE, Choice, Found, files_below, kind_of, split_of
+from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
 from rolloutdeck.state import Sent, State
 from rolloutdeck.trainers import FileKind
 from rolloutdeck.wire import MAX_LINE_BYTES, PART_BYTES
@@ -94,7 +94,7 @@ class Follower:
 
     def look(self) -> list[Candidate]:
         """The files that changed since they were sent and can be read now, in the order of their writing."""
-        entries = list(self._entries())
+        entries = self._entries()
         closed = _closed(entries)
         self.signature = hash(tuple((entry[0], entry[1]) for entry in entries))
         self.pending, found = 0, []
@@ -117,7 +117,13 @@ class Follower:
         entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
         return [self._described(path, self._source(path), kind) for path, _, kind in entries]
 
-    def _entries(self) -> Iterator[tuple[Path, Stamp, FileKind]]:
+    def _entries(self) -> list[tuple[Path, Stamp, FileKind]]:
+        found = list(self._files())
+        if self.choice.format or not beside_others(kind for *_, kind in found):
+            return found
+        return [entry for entry in found if not entry[2].guessed]
+
+    def _files(self) -> Iterator[tuple[Path, Stamp, FileKind]]:
         for root in self.roots:
             paths = files_below(root.path) if root.deep else _files_in(root.path)
             for path in paths:

@@ -58,7 +58,8 @@ class FileKind:
     `recognise(name, head)` decides by file name and first rows; `step(path)` is the step that the file's name or its
     folders say; `line_step(line)` that of one line of a growing file. Both give None where there is none; `stepless`
     kinds are taken then too, their rows say it. `split(path)` is empty where the file's own name does not say it.
-    `step_kind` is what their steps count. Rows of a kind that `joins` are samples of another file of their step.
+    `step_kind` is what their steps count. Rows of a kind that `joins` are samples of another file of their step. A
+    `guessed` kind is known by its columns alone: beside what a trainer wrote it tells of the same samples once more.
     """
 
     format: str
@@ -73,6 +74,7 @@ class FileKind:
     stepless: bool = False
     step_kind: str = "global_step"
     joins: bool = False
+    guessed: bool = False
 
 
 @dataclass(frozen=True)

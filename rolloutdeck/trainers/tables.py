@@ -51,7 +51,7 @@ def _is_logged(name: str, head: Head) -> bool:
 
 
 KINDS = tuple(
-    FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True)
+    FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True, guessed=True)
     for pattern, recognise in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
         ("*.table.json", _is_logged),

@@ -82,3 +82,12 @@ def test_watch_sends_a_parquet_file_once_it_is_whole_and_again_when_an_eval_wrot
         turns(follow)
     assert deck.bodies() == [train.read_bytes(), over.read_bytes()]
     assert deck.steps() == [("files", 3), ("files", 3)]
+
+
+def test_watch_leaves_a_table_beside_what_a_trainer_writes(deck: Deck, watching: Watching, trainer: Trainer) -> None:
+    body = (DATA / "trl/scripted/completions/completions_00003.parquet").read_bytes()
+    trainer.write("tap.jsonl", '{"step": 4, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
+    trainer.write("completions/completions_00003.parquet", "").write_bytes(body)
+    follow = watching()
+    turns(follow)
+    assert deck.bodies() == [body]

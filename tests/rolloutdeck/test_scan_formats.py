@@ -84,7 +84,8 @@ def test_rllms_episodes_lie_in_folders_of_their_step() -> None:
 
 
 def test_tables_are_known_by_their_columns() -> None:
-    assert {(Path(source).name, step, kind, form) for source, _, step, kind, form in found(DUMPS / "table")} == {
+    every = [one for part in (DUMPS / "table").iterdir() for one in found(part)]
+    assert {(Path(source).name, step, kind, form) for source, _, step, kind, form in every} == {
         ("generations.csv", None, "global_step", "table"),
         ("generated_samples.table.json", None, "global_step", "table"),
         ("step_4.parquet", 4, "global_step", "table"),
@@ -100,6 +101,16 @@ def test_a_data_set_is_no_table_of_generations(tmp_path: Path, body: str) -> Non
     (tmp_path / "data.csv").write_text(body)
     (tmp_path / "data.jsonl").write_text(body)
     assert found(tmp_path) == []
+
+
+def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_for_it(tmp_path: Path) -> None:
+    """A reward function's own log tells of the same samples once more, and counts its steps in another way."""
+    shutil.copytree(DUMPS / "trl/plain", tmp_path / "run")
+    (tmp_path / "tap.jsonl").write_text('{"step": 7, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
+    left = survey(tmp_path)
+    assert {one.kind.format for one in left.files} == {"trl-completions"}
+    assert left.left_out[scan.BESIDE] == ["tap.jsonl"]
+    assert "tap.jsonl" in {one.source for one in survey(tmp_path, Choice(format="table")).files}
 
 
 def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:

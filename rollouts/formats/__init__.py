@@ -19,7 +19,7 @@ from rollouts.formats import (
     verl_metrics,
     verl_skip,
 )
-from rollouts.formats.base import Format, Told
+from rollouts.formats.base import HEAD_BYTES, Format, Told
 
 __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
@@ -31,7 +31,6 @@ FORMATS: tuple[Format, ...] = (
 ADDING = frozenset((trl_completions.name, roll_jsonl.name))
 # They hold tokens and no text, and join the samples that others tell of.
 TEXTLESS = frozenset((slime_train.name, roll_mock.name, *table.TEXTLESS, *(form.name for form in verl_skip.FORMATS)))
-HEAD_BYTES = 64 << 10  # what `sniff` sees
 
 
 def of_file(filename: str) -> str:

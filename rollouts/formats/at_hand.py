@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from rolloutdeck.safe.errors import Refused
 from rollouts import storage
+from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 
 CHUNK = 1 << 20
@@ -28,3 +30,13 @@ def at_hand(stream: BinaryIO, told: Told) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def pickled(stream: BinaryIO, told: Told) -> Iterator[Path]:
+    """The same for what is read through `rolloutdeck.safe`. Raises UnreadableDump for what that refuses."""
+    with at_hand(stream, told) as path:
+        try:
+            yield path
+        except Refused as error:
+            raise UnreadableDump(f"{told.filename or 'The file'} cannot be read: {error}.") from error

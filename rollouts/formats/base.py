@@ -9,6 +9,8 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 from rollouts.records import LeftOut, Point, Problem, Record
 
+HEAD_BYTES = 64 << 10  # what `sniff` sees
+
 
 @dataclass(frozen=True, slots=True)
 class Told:

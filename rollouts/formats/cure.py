@@ -34,6 +34,7 @@ OUTPUT_HEAD = re.compile(rb'\s*\[\s*\{.*"full_code_generation"\s*:', re.DOTALL)
 DATA_HEAD = re.compile(rb'\s*\[\s*\{\s*"prompt"\s*:.*"response"\s*:', re.DOTALL)
 ROLES = {"code": "coder", "case": "tester"}
 
+MOST_TOLD = 1000  # characters of a test's input or output; the ground truth and the tester's own sample have all
 Table = list[list[bool]]
 Task = dict[str, Any]
 
@@ -114,7 +115,8 @@ class Matrix:
     passed: Table
     printed: list[list[Any]]
     given: int
-    tests: list[dict[str, str]]
+    cases: list[dict[str, str]]  # the tests, each cut to `MOST_TOLD`: they stand with every program
+    truth: str | None
 
     @classmethod
     def of(cls, task: Task) -> Matrix | None:
@@ -132,7 +134,9 @@ class Matrix:
         if not is_table(table):
             raise ValueError("has an `all_case_bool_table` that is no table of true and false")
         tests = [{"input": one, "output": other} for one, other in zip(inputs, outputs, strict=False)]
-        return cls(table, printed if isinstance(printed, list) else [], given, tests)
+        cases = [{key: text[:MOST_TOLD] for key, text in test.items()} for test in tests]
+        truth = as_json(tests[:given]) if given else None
+        return cls(table, printed if isinstance(printed, list) else [], given, cases, truth)
 
     @property
     def correct(self) -> list[bool]:
@@ -147,9 +151,16 @@ def is_table(value: Any) -> bool:
 
 def joined(task: Task, what: str) -> Any:
     """The two halves of an evaluation's table as one: the given tests, then those of the tester."""
-    given, own = task.get(f"test_{what}"), task.get(f"case_{what}")
-    own = own if isinstance(own, list) and own else [[]] * len(given or [])
-    return [[*one, *other] for one, other in zip(given or [], own, strict=False)]
+    given, own = rows_of(task, f"test_{what}"), rows_of(task, f"case_{what}")
+    return [[*one, *other] for one, other in zip(given, own or [[]] * len(given), strict=False)]
+
+
+def rows_of(task: Task, key: str) -> list[list[Any]]:
+    """A list of lists; empty where there is none. Raises ValueError where it is anything else."""
+    value = task.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        raise ValueError(f"has a `{key}` that is no list of lists")
+    return value
 
 
 def texts(task: Task, key: str) -> list[str]:
@@ -184,13 +195,13 @@ def coders(task: Task, matrix: Matrix | None) -> Iterator[Record]:
 def run(made: Record, matrix: Matrix, place: int) -> None:
     """What came of a program when it was run."""
     row, given = matrix.passed[place], matrix.given
-    made.extras["tests"] = {"passed": row, "given": given, "cases": matrix.tests}
+    made.extras["tests"] = {"passed": row, "given": given, "cases": matrix.cases}
     if place < len(matrix.printed):
         made.extras["tests"]["printed"] = matrix.printed[place]
     if given:
         made.score = sum(row[:given]) / given
         made.rewards["acc"] = float(all(row[:given]))
-        made.ground_truth = as_json(matrix.tests[:given])
+        made.ground_truth = matrix.truth
 
 
 def testers(task: Task, matrix: Matrix | None) -> Iterator[Record]:

@@ -151,11 +151,16 @@ def told_text(value: Any) -> str | None:
 
 
 def as_json(value: Any) -> str:
-    """JSON text of any JSON value, half surrogates and huge integers included."""
+    """JSON text of any JSON value, half surrogates and huge integers included; of one that is nested too deep to be
+    written, a text that says so."""
     try:
         return orjson.dumps(value).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):
+        pass
+    try:
         return json.dumps(value)
+    except RecursionError:
+        return '"<nested too deep>"'
 
 
 def chat_text(messages: list[Any]) -> str | None:

@@ -78,7 +78,7 @@ def conversations(steps: list[Thing]) -> list[list[Thing]]:
     for step in steps:
         before = found[-1][-1].get("chat_completions") if found else None
         now = step.get("chat_completions")
-        if before and isinstance(now, list) and now[: len(before)] == before:
+        if before and isinstance(before, list) and isinstance(now, list) and now[: len(before)] == before:
             found[-1].append(step)
         else:
             found.append([step])

@@ -22,10 +22,9 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
 from rolloutdeck.safe.batch import Batch, open_rollout
-from rolloutdeck.safe.errors import Refused
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
-from rollouts.formats.at_hand import at_hand
+from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
 from rollouts.formats.roll_jsonl import RLVR, Places, kept, unpacked
@@ -46,12 +45,8 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record]:
     """Records in the order of the rows. Raises UnreadableDump when it is no such file."""
-    with at_hand(stream, told) as path:
-        try:
-            with open_rollout(path) as batch:
-                yield from Rows(batch, told).read()
-        except Refused as error:
-            raise UnreadableDump(f"{told.filename or 'The file'} cannot be read: {error}.") from error
+    with pickled(stream, told) as path, open_rollout(path) as batch:
+        yield from Rows(batch, told).read()
 
 
 class Rows:

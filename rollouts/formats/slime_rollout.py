@@ -26,11 +26,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.saved import Rows, open_saved
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
-from rollouts.formats.at_hand import at_hand
+from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, is_number, number, prompt_of, response_of, told_text
 from rollouts.formats.values import brief, plain
@@ -59,12 +58,8 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
     """Records in the order of the samples. Raises UnreadableDump when it is no such file."""
-    with at_hand(stream, told) as path:
-        try:
-            with open_saved(path) as saved:
-                yield from records(saved, told)
-        except Refused as error:
-            raise UnreadableDump(f"{told.filename or 'The file'} cannot be read: {error}.") from error
+    with pickled(stream, told) as path, open_saved(path) as saved:
+        yield from records(saved, told)
 
 
 def samples_of(saved: Row, what: str) -> list[Any]:

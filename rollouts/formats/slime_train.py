@@ -20,11 +20,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, BinaryIO, Literal
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.saved import Rows, open_saved
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
-from rollouts.formats.at_hand import at_hand
+from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number
 from rollouts.formats.slime_rollout import ZIP, Row, Threads, samples_of
@@ -53,12 +52,8 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
     """Records in the order of the rollout. Raises UnreadableDump when it is no such file."""
-    with at_hand(stream, told) as path:
-        try:
-            with open_saved(path) as saved:
-                yield from records(saved, told)
-        except Refused as error:
-            raise UnreadableDump(f"{told.filename or 'The file'} cannot be read: {error}.") from error
+    with pickled(stream, told) as path, open_saved(path) as saved:
+        yield from records(saved, told)
 
 
 def records(saved: Row, told: Told) -> Iterator[Record | Problem]:

@@ -25,14 +25,18 @@ from rolloutdeck.columns import PRESETS, REWARDS, looks_generated
 from rollouts.errors import UnreadableDump
 from rollouts.formats import chat, jsonl, native, whole_json
 from rollouts.formats.at_hand import at_hand
-from rollouts.formats.base import Told
+from rollouts.formats.base import HEAD_BYTES, Told
 from rollouts.formats.columns import mapping
 from rollouts.formats.columns import told as told_columns
+from rollouts.formats.parquet_rows import rows as parquet_file_rows
 from rollouts.formats.values import plain
 from rollouts.records import LeftOut, Problem, Record
 
 PARQUET = b"PAR1"
-WINDOW = 256  # rows of a Parquet file, or lines of which the columns are looked at
+WINDOW = 256  # lines of which the columns are looked at
+WINDOW_CHARS = 16 << 20  # of their texts; longer ones are enough by themselves
+LOGGED = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')
+TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s*:|"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
 NOTED = ("step",)  # parts that the record has no field for
 STRUCTURED = frozenset(
@@ -56,9 +60,7 @@ class TableFormat:
         if self.name in PRESETS or head.startswith(PARQUET):
             return self.name == "table"
         try:
-            rows = table(io.BytesIO(head), head, Told(filename))
-            first = next((row for row in rows if not isinstance(row, Problem)), None)
-            found = mapping(first[1]) if first else {}
+            found = mapping(first_names(filename, head))
         except UnreadableDump:
             return False
         return looks_generated(found) and (self.name == "token-table") == only_tokens(found)
@@ -72,6 +74,31 @@ class TableFormat:
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
 FORMATS = (TOKENS, *map(TableFormat, PRESETS), TEXT)
 TEXTLESS = (TOKENS.name, "open-instruct")
+
+
+def first_names(filename: str, head: bytes) -> list[str]:
+    """The columns of the first row, or those that the beginning of a longer one names. Raises UnreadableDump."""
+    try:
+        for row in table(io.BytesIO(head), head, Told(filename)):
+            if not isinstance(row, Problem):
+                return list(row[1])
+    except UnreadableDump:
+        if len(head) < HEAD_BYTES:
+            raise
+    begun = re.match(rb"\s*(?:\[\s*)?(?=\{)", head.removeprefix(jsonl.BOM))
+    return cut_names(head.removeprefix(jsonl.BOM)[begun.end() :]) if begun else []
+
+
+def cut_names(start: bytes) -> list[str]:
+    """The keys of an object of which this is the beginning."""
+    depth, names = 0, []
+    for token in TOKEN.finditer(start):
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
+        if depth == 0:
+            break
+        if depth == 1 and token["key"]:
+            names.append(token["key"].decode("utf-8", "replace"))
+    return names
 
 
 def format_of(columns: str) -> str:
@@ -88,11 +115,13 @@ def only_tokens(found: dict[str, str]) -> bool:
 def records(stream: BinaryIO, told: Told, columns: str) -> Iterator[Record | Problem]:
     head = stream.read(WINDOW)
     found = table(joined(head, stream), head, told)
-    first, seen = [], 0
+    first, seen, held = list[Numbered](), 0, 0
     for row in found:
         first.append(row)
-        seen += not isinstance(row, Problem)
-        if seen >= WINDOW:
+        if isinstance(row, Problem):
+            continue
+        seen, held = seen + 1, held + sum(len(value) for value in row[1].values() if isinstance(value, str))
+        if seen >= WINDOW or held > WINDOW_CHARS:
             break
     names = dict.fromkeys(key for row in first if not isinstance(row, Problem) for key in row[1])
     if not names:
@@ -137,7 +166,7 @@ def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
     if head.startswith(PARQUET):
         return parquet_rows(stream, told)
     start = head.removeprefix(jsonl.BOM).lstrip()
-    if re.match(rb'\{\s*"(?:columns|data|_type)"\s*:\s*[\["]', start):
+    if LOGGED.match(start):
         return logged_rows(stream)
     if start.startswith(b"["):
         return listed_rows(stream)
@@ -150,9 +179,9 @@ def is_csv(head: bytes) -> bool:
 
 def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
     """Rows of a comma, semicolon or tab separated file with a line of names."""
-    text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+    text = text_lines(stream)
     csv.field_size_limit(wire.MAX_LINE_BYTES)
-    begun = text.readline()
+    begun = next(text, "")
     separator = max(",;\t", key=begun.count)
     try:
         names = next(csv.reader([begun], delimiter=separator), [])
@@ -163,16 +192,23 @@ def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
                 yield Problem(reader.line_num + 1, f"has {len(cells)} cells where {len(names)} columns are named")
     except csv.Error as error:
         raise UnreadableDump(f"It is no CSV that can be read: {error}.") from None
-    finally:
-        text.detach()
+
+
+def text_lines(stream: BinaryIO) -> Iterator[str]:
+    """Lines with their ends. Raises UnreadableDump for one that is too long."""
+    first = True
+    while line := stream.readline(wire.MAX_LINE_BYTES + 1):
+        if len(line) > wire.MAX_LINE_BYTES:
+            raise UnreadableDump(f"It is no CSV that can be read: a line is over {wire.MAX_LINE_BYTES >> 20} MiB long.")
+        yield (line.removeprefix(jsonl.BOM) if first else line).decode("utf-8", "replace")
+        first = False
 
 
 def parquet_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
     with at_hand(stream, told) as path:
         try:
             with pq.ParquetFile(path) as file:
-                rows = (row for batch in file.iter_batches(batch_size=WINDOW) for row in batch.to_pylist())
-                for number, row in enumerate(rows, 1):
+                for number, row in enumerate(parquet_file_rows(file), 1):
                     yield number, {key: plain(value) for key, value in row.items()}
         except (pa.ArrowException, OSError, ValueError) as error:
             raise UnreadableDump(f"It is no Parquet file that can be read: {str(error)[:200]}.") from error
@@ -253,9 +289,10 @@ class Shape:
             value = row.get(column)
             if value is None or jsonl.number(value) is not None:
                 made.rewards[part] = jsonl.number(value)
-        kept = set(self.parts.values())
         for column in self.others:
-            if column in row and row[column] is not None and column not in kept:
+            if column not in row or row[column] is None:
+                continue
+            if column not in self.parts.values() or jsonl.number(row[column]) is None:
                 made.extras[column] = plain(row[column])
 
 

@@ -25,11 +25,11 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.parquet_rows import rows
 from rollouts.formats.values import answer_of, plain
 from rollouts.records import Problem, Record
 
@@ -39,8 +39,6 @@ arrives: Literal["whole", "append"] = "whole"
 MAGIC = b"PAR1"
 FILE = re.compile(r"(?:.*/)?completions_\d+\.parquet\Z", re.DOTALL)
 KNOWN = ("step", "prompt", "completion", "advantage")
-AT_ONCE = 64  # rows in memory
-MOST_ROWS = 1 << 22
 SAME = 1e-6  # advantages this near are equal: TRL counts them in float32
 
 Row = dict[str, Any]
@@ -68,8 +66,6 @@ def records(file: pq.ParquetFile, told: Told) -> Iterator[Record | Problem]:
     schema, count = file.schema_arrow, file.metadata.num_rows
     if not {"prompt", "completion"} <= set(schema.names) or len(set(schema.names)) != len(schema.names):
         raise UnreadableDump("The Parquet file holds no completions: it has no columns `prompt` and `completion`.")
-    if count > MOST_ROWS:
-        raise UnreadableDump(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
     if not count:
         raise UnreadableDump("The Parquet file has no rows.")
     parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN]
@@ -79,28 +75,6 @@ def records(file: pq.ParquetFile, told: Told) -> Iterator[Record | Problem]:
             yield record(row, told, parts, scored)
         except ValueError as error:
             yield Problem(line, str(error))
-
-
-def rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[Row]:
-    """Raises UnreadableDump where a few bytes unfold to more than a dump may have."""
-    unfolded = 0
-    for batch in file.iter_batches(batch_size=AT_ONCE, columns=columns):
-        unfolded += batch.nbytes
-        if unfolded > wire.MAX_DUMP_BYTES:
-            raise UnreadableDump(f"The Parquet file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
-        columns_of = {field.name: values(column) for field, column in zip(batch.schema, batch.columns, strict=True)}
-        yield from (dict(zip(columns_of, row, strict=True)) for row in zip(*columns_of.values(), strict=True))
-
-
-def values(column: pa.Array) -> list[Any]:
-    """As Python values; text that is not UTF-8 with U+FFFD."""
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            return [None] * len(column)
-        found = column.cast(pa.large_binary()).to_pylist()
-        return [value if value is None else value.decode("utf-8", "replace") for value in found]
 
 
 def record(row: Row, told: Told, parts: Sequence[str], scored: bool) -> Record:
@@ -126,7 +100,7 @@ def record(row: Row, told: Told, parts: Sequence[str], scored: bool) -> Record:
 def spoken(value: Any) -> Any:
     """A message list without the keys that Parquet gives a message because another one has them."""
     if not isinstance(value, list):
-        return value
+        return plain(value)
     kept = [{key: one for key, one in turn.items() if one is not None} for turn in value if isinstance(turn, dict)]
     return plain(kept) if len(kept) == len(value) else value
 

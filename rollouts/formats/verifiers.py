@@ -33,6 +33,8 @@ HEAD = re.compile(rb'\s*\{.*"(?:traces|nodes)"\s*:\s*\[', re.DOTALL)
 FILE = re.compile(r"(?:\A|/)traces\.jsonl\Z")
 TRAINED = re.compile(r"(?:\A|/)effective/traces\.jsonl\Z")
 TRUTHS = ("answer", "ground_truth", "solution")
+MOST_CHARS = 256 << 20  # of all branches of a trace: each repeats what stands before it
+NODE_CHARS = 64  # that a message takes besides its text
 SUMMED = ("prompt_tokens", "cached_input_tokens", "completion_tokens", "reasoning_tokens", "cost")
 
 Thing = dict[str, Any]
@@ -53,7 +55,11 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
         if not isinstance(row.get("traces"), list) and not isinstance(row.get("nodes"), list):
             yield Problem(line, "is no episode: it has neither `traces` nor `nodes`")
             continue
-        made = list(samples(row))
+        try:
+            made = list(samples(row))
+        except ValueError as error:
+            yield Problem(line, str(error))
+            continue
         for record in made:
             record.extras |= {"trained": True} if trained else {}
         yield from made
@@ -70,7 +76,7 @@ def samples(row: Thing) -> Iterator[Record]:
 
 def branches(episode: Thing, trace: Thing) -> Iterator[Record]:
     """A sample for each leaf of the graph below which the model said something."""
-    nodes = [node for node in listed(trace.get("nodes")) if isinstance(node, dict) and is_message(node.get("message"))]
+    nodes = [node if isinstance(node, dict) else {} for node in listed(trace.get("nodes"))]
     paths = [path for path in ways(nodes) if any(node.get("sampled") for node in path)]
     for place, path in enumerate(paths):
         made = spoken(path)
@@ -96,17 +102,29 @@ def listed(value: Any) -> list[Any]:
 
 
 def ways(nodes: Sequence[Thing]) -> Iterator[list[Thing]]:
-    """The paths from a root to each leaf, in the order of the leaves. A parent stands before its children."""
+    """The paths from a root to each leaf, in the order of the leaves. A parent stands before its children; what is no
+    message is passed over. Raises ValueError for paths that hold more than `MOST_CHARS` together."""
     parents = [integer(node.get("parent")) for node in nodes]
-    inner = {parent for parent in parents if parent is not None}
-    for leaf in range(len(nodes)):
-        if leaf in inner:
-            continue
+    sizes = [size(node) if is_message(node.get("message")) else 0 for node in nodes]
+    inner, held = set[int | None](), 0
+    for child in reversed(range(len(nodes))):
+        if sizes[child] or child in inner:
+            inner.add(parents[child])
+    for leaf in (place for place in range(len(nodes)) if sizes[place] and place not in inner):
         path, at = [leaf], parents[leaf]
         while at is not None and 0 <= at < path[-1]:
             path.append(at)
+            held += sizes[at]
+            if held > MOST_CHARS:
+                raise ValueError(f"its branches hold more than {MOST_CHARS:,} characters together")
             at = parents[at]
-        yield [nodes[at] for at in reversed(path)]
+        yield [nodes[at] for at in reversed(path) if sizes[at]]
+
+
+def size(node: Thing) -> int:
+    """About how many characters a node takes in a record."""
+    tokens = node.get("token_ids")
+    return NODE_CHARS + len(chat.said(node["message"])) + (len(tokens) if isinstance(tokens, list) else 0)
 
 
 def spoken(path: Sequence[Thing]) -> Record:

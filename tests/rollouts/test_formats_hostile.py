@@ -1,0 +1,167 @@
+"""Files whose writer meant harm or knew no better: they give records or a sentence, within bounds."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rolloutdeck import wire
+from rollouts.errors import UnreadableDump
+from rollouts.formats import FORMATS, HEAD_BYTES, Told, parquet_rows, pick
+from rollouts.formats.jsonl import as_json
+from rollouts.records import Problem, Record
+
+FORMS = {form.name: form for form in FORMATS}
+PARQUETS = ("table", "trl-completions")
+
+
+def read(form: str, body: bytes, **told: Any) -> list[Any]:
+    return list(FORMS[form].read(io.BytesIO(body), Told(**{"step": 1, **told})))
+
+
+def kept(form: str, body: bytes, **told: Any) -> list[Record]:
+    found = read(form, body, **told)
+    assert all(isinstance(one, Record) for one in found), found
+    return found
+
+
+def parquet(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"prompt": ["2+2?"], "completion": ["4"], **columns}), sink)
+    return bytes(sink.getvalue())
+
+
+COLUMNS: dict[str, tuple[pa.Array, Any]] = {
+    "nanoseconds": (pa.array([1_700_000_000_123_456_789], pa.timestamp("ns")), "2023-11-14 22:13:20.123456789"),
+    "far date": (pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), None),
+    "unknown zone": (pa.array([1], pa.timestamp("us", "No/Where")), None),
+    "duration": (pa.array([2**62], pa.duration("s")), None),
+    "broken text": (pa.array([b"\xff4"], pa.binary()).view(pa.string()), "\ufffd4"),
+    "decimal": (pa.array([Decimal("1.5")]), "<1.5>"),
+    "date": (pa.array([date(2026, 11, 22)]), "<2026-11-22>"),
+}
+
+
+@pytest.mark.parametrize("form", PARQUETS)
+@pytest.mark.parametrize("what", COLUMNS)
+def test_a_column_that_python_cannot_hold_costs_no_row(what: str, form: str) -> None:
+    column, expected = COLUMNS[what]
+    (record,) = kept(form, parquet(beside=column))
+    assert record.response == "4"
+    assert expected is None or record.extras["beside"] == expected
+
+
+@pytest.mark.parametrize("part", ["prompt", "completion"])
+@pytest.mark.parametrize("value", [b"4", Decimal(4)])
+def test_a_prompt_or_answer_that_is_no_text_is_named(value: Any, part: str) -> None:
+    assert len(kept("trl-completions", parquet(**{part: pa.array([value])}))) == 1
+
+
+@pytest.mark.parametrize("form", PARQUETS)
+@pytest.mark.parametrize("kept_once", [True, False])
+def test_what_a_small_parquet_file_unfolds_to_is_bounded(
+    form: str, kept_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10_000]))
+    body = parquet(prompt=["2+2?"] * 1000, completion=same if kept_once else same.dictionary_decode())
+    assert len(body) < 50_000
+    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 5_000_000)
+    with pytest.raises(UnreadableDump, match="unfolds"):
+        read(form, body)
+    monkeypatch.setattr(parquet_rows, "MOST_ROWS", 999)
+    with pytest.raises(UnreadableDump, match="1,000 rows"):
+        read(form, body)
+
+
+@pytest.mark.parametrize("body", [b"prompt,response\n2+2?,4\n", b"prompt,response", b'\n"'])
+def test_a_line_of_a_csv_is_bounded(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
+    with pytest.raises(UnreadableDump, match="line is over"):
+        read("table", body + b"x" * 2000)
+
+
+def test_a_csv_keeps_line_ends_and_bytes_that_are_no_text_within_its_cells() -> None:
+    (record,) = kept("table", b'\xef\xbb\xbfprompt,response\r\n"a\r\nb","caf\xe9\xe2\x80\xa8"\r\n')
+    assert (record.prompt, record.response) == ("a\r\nb", "caf\ufffd\u2028")
+
+
+def test_a_column_that_is_called_like_a_reward_and_holds_none_is_kept() -> None:
+    model = {"style": "rule", "ground_truth": "4"}
+    row = {"prompt": "2+2?", "response": "4", "reward_model": model, "reward_format": 0.5}
+    (record,) = kept("table", json.dumps(row).encode())
+    assert (record.extras, record.rewards) == ({"reward_model": model}, {"format": 0.5})
+
+
+def test_rows_whose_first_key_is_data_are_rows() -> None:
+    row = json.dumps({"data": "gsm8k", "question": "2+2?", "completion": "4"}).encode() + b"\n"
+    assert [record.response for record in kept(pick("a.jsonl", row).name, row * 2)] == ["4", "4"]
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_first_row_that_is_longer_than_what_is_looked_at_is_known_by_its_keys(listed: bool) -> None:
+    row = {"info": {"response": 1}, "question": "2+2?", "completion": "4 {" * HEAD_BYTES, "reward": 1}
+    body = json.dumps([row] if listed else row).encode()
+    assert pick("a.json", body[:HEAD_BYTES]).name == "table"
+    assert [record.score for record in kept("table", body)] == [1]
+
+
+@pytest.mark.parametrize("table", [[5], [[True], 5], [None], [{"a": 1}]])
+def test_a_table_of_tests_that_is_none_is_told(table: Any) -> None:
+    task = {"question": "2+2?", "full_code_generation": ["4"], "test_bool_table": table, "case_bool_table": [[True]]}
+    good = {"question": "3+3?", "full_code_generation": ["6"]}
+    record, problem = read("cure-outputs", json.dumps([task, good]).encode())
+    assert record.response == "6" and isinstance(problem, Problem)
+
+
+def test_long_tests_are_told_once_and_not_with_every_program() -> None:
+    task = {
+        "question": "q", "full_code_generation": ["a", "b"], "num_ground_truth_test": 1,
+        "all_case_input": ["1" * 50_000], "all_case_output": ["2"], "all_case_bool_table": [[True], [False]],
+    }  # fmt: skip
+    records = kept("cure-outputs", json.dumps([task]).encode())
+    assert all(len(record.ground_truth or "") > 50_000 for record in records)
+    assert records[0].ground_truth is records[1].ground_truth
+    assert all(len(as_json(record.extras["tests"])) < 5_000 for record in records)
+
+
+@pytest.mark.parametrize("before", [5, True, "x", {"a": 1}])
+def test_a_conversation_that_is_none_ends_no_episode(before: Any) -> None:
+    steps = [{"chat_completions": before, "model_response": "a"}, {"chat_completions": [], "model_response": "b"}]
+    body = json.dumps({"training_step": 1, "episode_id": "e", "trajectories": [{"steps": steps}]}).encode()
+    assert [record.response for record in kept("rllm-episode", body)] == ["a", "b"]
+
+
+def node(role: str, parent: Any = None, **more: Any) -> dict[str, Any]:
+    return {"message": {"role": role, "content": f"{role} {parent}"}, "parent": parent, **more}
+
+
+def test_a_message_that_is_none_does_not_shift_those_behind_it() -> None:
+    nodes = [node("user"), {"parent": 0}, node("system", 1), node("assistant", 2, sampled=True)]
+    (record,) = kept("verifiers", json.dumps({"nodes": nodes}).encode())
+    assert record.prompt == "user\nuser None\nsystem\nsystem 1\nassistant\n"
+    assert record.response == "assistant 2"
+
+
+def test_ways_that_unfold_to_too_much_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = [node("user", at - 1 if at else None) for at in range(300)]
+    body = json.dumps({"nodes": [*chain, *(node("assistant", 299, sampled=True) for _ in range(300))]}).encode()
+    assert len(kept("verifiers", body)) == 300
+    monkeypatch.setattr(FORMS["verifiers"], "MOST_CHARS", 100_000)
+    good = json.dumps({"nodes": [node("user"), node("assistant", 0, sampled=True)]}).encode()
+    problem, record = read("verifiers", body + b"\n" + good)
+    assert isinstance(problem, Problem) and record.response == "assistant 0"
+
+
+@pytest.mark.parametrize("depth", [200, 500, 950, 990])
+def test_json_of_any_depth_can_be_written(depth: int) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    assert json.loads(as_json(value))

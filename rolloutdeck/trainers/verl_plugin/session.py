@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rolloutdeck.env import Settings
 from rolloutdeck.opening import init
 from rolloutdeck.run import Run
-from rolloutdeck.trainers.verl_plugin import hooks, vocabulary
-from rolloutdeck.trainers.verl_plugin.selection import Selection
+from rolloutdeck.trainers.session import EXIT_SECONDS
+from rolloutdeck.trainers.session import Session as Shared
+from rolloutdeck.trainers.verl_plugin import vocabulary
 
 NAME = "rolloutdeck"  # in `trainer.logger`
-MOST_WAITING = 3  # steps whose text waits to be decoded; each holds its batch in memory
-EXIT_SECONDS = 20.0
 
 
-class Session:
+class Session(Shared):
     """One run in one process: `run`, which token fields to keep, and a thread that makes rows out of batches.
 
     `producer` is "" except where several processes of a run generate. `seconds` is how long the training waited for
@@ -29,33 +27,21 @@ class Session:
     dumps steps that can be pinned.
     """
 
+    thread = "rolloutdeck-verl"
+    who = "verl plug-in"
+    late = "steps whose text could not be decoded in time"
+
     def __init__(self, run: Run, config: Any) -> None:
-        self.run, self.config, self.pid = run, config, os.getpid()
-        self.selection = Selection.read(Settings.read().tokens, run.uid)
+        super().__init__(run)
+        self.config = config
         self.seconds = 0.0
         self.counted: tuple[int, int, Mapping[str, int]] = (-1, 0, {})
         self.dumps = False
         self._tokenizers: dict[int, Any] = {}
-        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(MOST_WAITING)
-        self._thread: threading.Thread | None = None
 
     @property
     def is_fully_async(self) -> bool:
         return is_fully_async(self.config)
-
-    def later(self, job: Callable[[], None]) -> None:
-        """Runs `job` in our thread, or counts it as lost when too many wait."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="rolloutdeck-verl", daemon=True)
-            self._thread.start()
-        try:
-            self._jobs.put_nowait(job)
-        except queue.Full:
-            self.lose("steps whose text could not be decoded in time")
-
-    def lose(self, what: str) -> None:
-        self.run.lose(f"verl plug-in: {what}")
-        hooks.voice.once(what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what)
 
     def tokenizer(self, theirs: Any) -> Any:
         """A copy for our thread: a fast tokenizer that two threads use at once raises in either of them."""
@@ -68,22 +54,9 @@ class Session:
                 self.later(lambda: vocabulary.tell(self.run, found))
         return found
 
-    def flush(self, seconds: float) -> None:
-        """Waits until our thread has nothing left, at most `seconds`."""
-        end = time.monotonic() + seconds
-        while self._jobs.unfinished_tasks and time.monotonic() < end:
-            time.sleep(0.02)
-
     def finish(self, outcome: str) -> None:
         self.flush(EXIT_SECONDS)
         self.run.finish(outcome)
-
-    def _work(self) -> None:
-        while True:
-            job = self._jobs.get()
-            hooks.harmless(job)()
-            self._jobs.task_done()
-            del job
 
 
 class Blocked:

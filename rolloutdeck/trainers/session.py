@@ -1,0 +1,59 @@
+"""The run that a trainer's process belongs to, and a thread that makes rows of what the trainer held."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from rolloutdeck.env import Settings
+from rolloutdeck.run import Run
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers.verl_plugin.selection import Selection
+
+MOST_WAITING = 3  # steps whose rows wait to be made; each holds its batch in memory
+EXIT_SECONDS = 20.0
+
+
+class Session:
+    """One run in one process; `selection` says which of its rows keep their tokens. A trainer's own names its thread
+    (`thread`), itself where something is counted as lost (`who`), and what is lost when too much waits (`late`)."""
+
+    thread: str
+    who: str
+    late: str
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.pid = run, os.getpid()
+        self.selection = Selection.read(Settings.read().tokens, run.uid)
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(MOST_WAITING)
+        self._thread: threading.Thread | None = None
+
+    def later(self, job: Callable[[], None]) -> None:
+        """Runs `job` in our thread, or counts it as lost when too many wait."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self.thread, daemon=True)
+            self._thread.start()
+        try:
+            self._jobs.put_nowait(job)
+        except queue.Full:
+            self.lose(self.late)
+
+    def lose(self, what: str, count: int = 1) -> None:
+        self.run.lose(f"{self.who}: {what}", count)
+        hooks.voice.once(what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what)
+
+    def flush(self, seconds: float) -> None:
+        """Waits until our thread has nothing left, at most `seconds`."""
+        end = time.monotonic() + seconds
+        while self._jobs.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            hooks.harmless(job)()
+            self._jobs.task_done()
+            del job

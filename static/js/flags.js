@@ -1,5 +1,6 @@
 // Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes. With rows
 // selected, f flags them all. u undoes.
+import { forget } from "./ahead.js";
 import { say } from "./frame.js";
 import { onEscape } from "./keys.js";
 import { post } from "./post.js";
@@ -72,6 +73,7 @@ document.addEventListener("htmx:afterRequest", (event) => {
   const found = box();
   if (document.querySelector("#flags .error-line")) return;
   if (found) found.open = false;
+  forget(document.querySelector("#sample article")?.dataset.id);
   if (goOn) move(1);
   goOn = false;
 });

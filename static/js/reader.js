@@ -196,6 +196,8 @@ function stale({ version, step }) {
 
 document.addEventListener("deck:ring", ({ detail }) => detail.filter(stale).length && forget());
 document.addEventListener("htmx:afterSettle", (event) => event.target.id === "flags" && forget(chosen));
+// One's own act is known before its ring: the sample that it was about, or all.
+document.addEventListener("deck:said", ({ detail }) => forget(detail.fine ?? detail.undone));
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.target.id !== "result") return;
   forget();

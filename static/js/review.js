@@ -1,4 +1,5 @@
 // Review: a verdict saves and opens the next sample that nothing was said of; the list and its count follow.
+import { forget } from "./ahead.js";
 import { say } from "./frame.js";
 import { gettext } from "./i18n.js";
 import { ask, place } from "./panel.js";
@@ -47,6 +48,7 @@ async function judge(fields, submitter) {
     say(error.message);
     show(id);
   }
+  forget(id);
   sending.delete(id);
   if (!sending.size) await refresh();
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
@@ -14,10 +15,13 @@ from tests.browser.visit import Visit, overflow, rows, selected
 def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit: Visit, training: Training) -> None:
     training.pushed(1, 4)
     page = visit.go(f"/runs/{training.uid}/")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "of=" in request.url else None)
     page.keyboard.press("o")
     page.keyboard.press("v")
     expect(page.locator("#queue")).to_contain_text("0 of 4 · 0 %")
     page.wait_for_load_state("networkidle")
+    assert [urlsplit(url).path.endswith("/samples/") for url in asked] == [True]  # the panes of the others, at once
     first, second, third, last = rows(page)
     page.keyboard.press("a")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()

@@ -1,0 +1,89 @@
+"""What ROLL's dumps hold that is easy to read wrongly. Its real dumps are in test_formats.py."""
+
+from __future__ import annotations
+
+import json
+
+from rollouts.formats import roll_jsonl, roll_mock
+from tests.rollouts.trainer_dumps import ROLL, columns, kept, read
+
+
+def test_one_line_of_columns_is_a_record_per_row() -> None:
+    body = columns(
+        id=["7", "7", "8"], domain=["math"] * 3, prompt=["q", "q", "r"], messages=['[{"role": "user"}]'] * 3,
+        responses=["a", "b", ""], scores=[1.0, 0.0, 0.5], ground_truth=["4"] * 3, source=["gsm8k"] * 3,
+        sampling_params=['{"top_p": 0.9}'] * 3, difficulty=["0.5"] * 3, case_type=[""] * 3, global_step=[1] * 3,
+    )  # fmt: skip
+    one, two, three = kept(roll_jsonl, body)
+    assert [(x.group, x.index, x.response, x.score) for x in (one, two, three)] == [
+        ("7", 0, "a", 1.0), ("7", 1, "b", 0.0), ("8", 0, "", 0.5),
+    ]  # fmt: skip
+    assert (one.ground_truth, one.data_source) == ("4", "gsm8k")
+    assert one.extras == {"domain": "math", "sampling_params": {"top_p": 0.9}, "difficulty": "0.5"}
+
+
+def test_prompts_of_two_domains_with_one_id_are_two_groups() -> None:
+    body = columns(id=["1", "1"], domain=["math", "code"], prompt=["q", "r"], responses=["a", "b"], scores=[1, 0])
+    assert [one.group for one in kept(roll_jsonl, body, step=None)] == ["1", "1.code"]
+
+
+def test_columns_that_the_data_set_has_not_are_not_missed() -> None:
+    (record,) = kept(roll_jsonl, columns(prompt=["q"], responses=["a"]), step=None)
+    assert (record.group, record.score, record.extras) == (None, None, {})
+
+
+def test_a_column_of_another_length_is_left_out_and_told() -> None:
+    problem, record = read(roll_jsonl, columns(prompt=["q"], responses=["a"], scores=[1.0, 2.0], global_step=[1]))
+    assert problem.kept and "`scores` has 2 values, not 1" in problem.reason
+    assert record.score is None
+
+
+def test_a_trajectory_of_an_agent_is_its_messages_reward_and_end() -> None:
+    data = {
+        "trajectory_id": "t1", "env_info": {"group_id": 3, "tag": "sokoban", "mode": "val"},
+        "reward_info": {"episode_reward": 1.0}, "failure_info": {"stop_reason": "MAX_STEPS"},
+        "length_info": {"truncated": True},
+    }  # fmt: skip
+    turns = [
+        {"role": "user", "content": "push"}, {"role": "assistant", "content": "up"},
+        {"role": "user", "content": "moved"}, {"role": "assistant", "content": "left"},
+    ]  # fmt: skip
+    body = columns(
+        trajectory_data=[json.dumps(data)], messages=[json.dumps(turns)], tools=['[{"name": "move"}]'],
+        exp_name=["run"], global_step=[1],
+    )  # fmt: skip
+    (record,) = kept(roll_jsonl, body)
+    assert (record.prompt, record.response) == ("user\npush\nassistant\n", "up\nuser\nmoved\nassistant\nleft\n")
+    assert (record.trajectory, record.group, record.score, record.data_source) == ("t1", "3", 1.0, "sokoban")
+    assert (record.finish_reason, record.truncated, record.tools) == ("MAX_STEPS", True, [{"name": "move"}])
+    assert record.extras == {"trajectory_data": data, "exp_name": "run", "mode": "val"}
+
+
+def test_a_batch_to_load_again_tells_the_tokens_without_padding_and_log_probs_beside_their_tokens() -> None:
+    records = kept(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
+    assert len(records) == 32 and all(one.textless for one in records)
+    assert all(len(one.response_ids or ()) == len(one.logprobs or ()) for one in records)
+    assert {round(value, 4) for one in records for value in one.logprobs or () if value} == {-0.3}
+    assert all(None not in (one.logprobs or ()) and 0 not in (one.logprobs or ()) for one in records)  # as padding has
+    assert all((one.prompt_ids or [0])[0] == 1 for one in records)  # the first token of the template
+
+
+def test_the_rows_of_a_batch_are_those_of_the_dump_of_its_step_in_order() -> None:
+    told = kept(roll_jsonl, (ROLL / "rlvr_jsonl/rollout_dump_data.step_1.jsonl").read_bytes())
+    batch = kept(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
+    assert [(x.group, x.trajectory, x.prompt, x.score) for x in batch] == [
+        (x.group, x.trajectory, x.prompt, x.score) for x in told
+    ]
+
+
+def test_bare_nan_and_strange_line_ends_stand_in_columns_too() -> None:
+    body = b'{"prompt": ["a\xe2\x80\xa8b"], "responses": ["c\\u0000\xc2\x85"], "scores": [NaN], "global_step": [1]}\n'
+    (record,) = kept(roll_jsonl, body)
+    assert (record.prompt, record.response, record.score) == ("a\u2028b", "c\x00\x85", None)
+
+
+def test_a_column_that_names_what_nobody_can_read_is_left_to_the_others() -> None:
+    (record,) = kept(
+        roll_jsonl, columns(prompt=["q"], responses=["a"], messages=["{broken"], tag=['["x"]'], global_step=[1])
+    )
+    assert (record.messages, record.extras) == (None, {"tag": ["x"]})

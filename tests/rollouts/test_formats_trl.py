@@ -1,0 +1,83 @@
+"""What TRL's dumps hold that is easy to read wrongly. Its real dumps are in test_formats.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats import trl_completions
+from tests.rollouts.trainer_dumps import TRL, kept, parquet, read
+
+
+def test_texts_and_message_lists_of_one_prompt_are_the_same_prompt_and_answer() -> None:
+    name = "completions/completions_00004.parquet"
+    text, chat = (kept(trl_completions, (TRL / tree / name).read_bytes(), step=4) for tree in ("trl_1.9.2", "plain"))
+    assert [one.prompt for one in text] == [one.prompt for one in chat]
+    assert text[0].messages is None and chat[0].messages and chat[0].messages[1]["role"] == "user"
+
+
+def test_a_file_that_an_eval_mixed_up_holds_rows_of_both() -> None:
+    path = TRL / "eval_mixed_with_train/completions/completions_00003.parquet"
+    records = kept(trl_completions, path.read_bytes(), step=3)
+    assert len(records) == 8
+    sizes = Counter(one.prompt for one in records).values()
+    assert sorted(sizes) == [2, 2, 4]  # a group of 4 that was trained on, two of 2 from the eval
+
+
+def test_an_answer_with_tools_is_told_turn_by_turn_without_the_keys_that_only_others_have() -> None:
+    turns = [
+        {"role": "assistant", "content": "let me see", "name": None},
+        {"role": "tool", "content": "42", "name": "calculator"},
+        {"role": "assistant", "content": "42", "name": None},
+    ]
+    body = parquet(step=[1], prompt=[[{"role": "user", "content": "6*7?"}]], completion=[turns])
+    (record,) = kept(trl_completions, body)
+    assert record.response == "let me see\ntool\n42\nassistant\n42\n"
+    assert record.messages == [{"role": "user", "content": "6*7?"}]
+
+
+def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> None:
+    body = parquet(
+        step=[1] * 3, prompt=["q"] * 3, completion=list("abc"), acc=[1.0, 0.0, None], style=[0.5, 0.25, None],
+        pred=["x", "y", "z"], advantage=[1.0, -1.0, None],
+    )  # fmt: skip
+    one, two, three = kept(trl_completions, body)
+    assert [one.score, two.score, three.score] == [1.5, 0.25, None]
+    assert (one.rewards, one.advantages, three.advantages) == ({"acc": 1.0, "style": 0.5}, [1.0], None)
+    assert (one.extras, three.rewards) == ({"pred": "x"}, {"acc": None, "style": None})
+
+
+@pytest.mark.parametrize("advantages", [[-1.0, 1.0], [0.0, 0.0]])
+def test_there_is_no_score_where_a_number_of_the_run_or_a_weight_makes_the_sum_another(advantages: list[float]) -> None:
+    body = parquet(
+        step=[1] * 2, prompt=["q"] * 2, completion=["a", "b"], acc=[1.0, 0.0], seconds=[3.0, 1.0], advantage=advantages
+    )
+    assert [(one.score, one.rewards["seconds"]) for one in kept(trl_completions, body)] == [(None, 3.0), (None, 1.0)]
+
+
+def test_control_characters_and_broken_text_of_a_random_model_are_kept() -> None:
+    body = parquet(step=[1], prompt=["q\x00"], completion=["\ufffd\x1d\u2028"], pred=["x"])
+    (record,) = kept(trl_completions, body)
+    assert (record.prompt, record.response) == ("q\x00", "\ufffd\x1d\u2028")
+
+
+def test_text_that_is_not_utf8_is_shown_with_the_replacement_sign() -> None:
+    broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers())
+    (record,) = kept(trl_completions, parquet(step=[1], prompt=["q"], completion=broken))
+    assert record.response == "caf\ufffd"
+
+
+def test_a_row_without_a_prompt_is_told_and_the_others_are_kept() -> None:
+    problem, record = read(trl_completions, parquet(step=[1, 1], prompt=[None, "q"], completion=["a", "b"]))
+    assert (problem.line, record.response) == (1, "b")
+
+
+@pytest.mark.parametrize(
+    "body", [parquet(question=["q"]), parquet(prompt=["q"])[:0], parquet(prompt=[], completion=[])]
+)
+def test_a_parquet_file_without_completions_is_refused(body: bytes) -> None:
+    with pytest.raises(UnreadableDump, match=r"Parquet"):
+        read(trl_completions, body)

@@ -1,0 +1,64 @@
+"""Dumps of TRL, slime and ROLL as tests need them: the real ones' folders, and the writers of small ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rollouts.formats import Format, Told
+from rollouts.records import Record
+from tests.rolloutdeck.safe import assembler as asm
+
+DATA = Path(__file__).parents[1] / "data"
+TRL, SLIME, ROLL = DATA / "trl", DATA / "slime", DATA / "roll"
+
+
+def read(form: Format, body: bytes, **told: Any) -> list[Any]:
+    return list(form.read(io.BytesIO(body), Told(**{"step": 1, **told})))
+
+
+def kept(form: Format, body: bytes, **told: Any) -> list[Record]:
+    found = read(form, body, **told)
+    assert all(isinstance(one, Record) for one in found), found
+    return found
+
+
+def parquet(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return bytes(sink.getvalue())
+
+
+def torch_file(value: Any) -> bytes:
+    """As `torch.save` writes plain values."""
+    return asm.archive(asm.members(pickle.dumps(value, protocol=2)))
+
+
+def sample(**keys: Any) -> dict[str, Any]:
+    """A `Sample.to_dict()` of slime."""
+    return {
+        "group_index": 0, "index": 0, "rollout_id": 0, "prompt": "2+2?", "tokens": [5, 6, 7], "response": "4",
+        "response_length": 1, "label": "4", "reward": 1.0, "loss_mask": None, "rollout_log_probs": [-0.5],
+        "weight_versions": ["3"], "status": "completed", "remove_sample": False, "metadata": {}, **keys,
+    }  # fmt: skip
+
+
+def rollout(*samples: Any, step: int = 1) -> bytes:
+    return torch_file({"rollout_id": step, "samples": list(samples)})
+
+
+def trained(*samples: dict[str, Any], **more: Any) -> bytes:
+    told = {"tokens": [5, 6, 7], "response_lengths": 1, "rewards": 0.5, "truncated": 0}
+    return torch_file(
+        {"format_version": 2, "rollout_id": 1, "rank": 0, "samples": [{**told, **one} for one in samples], **more}
+    )
+
+
+def columns(**values: Any) -> bytes:
+    return json.dumps(values).encode() + b"\n"

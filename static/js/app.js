@@ -5,7 +5,6 @@ import "./doorbell.js";
 import "./findings.js";
 import "./pins.js";
 import "./go.js";
-import "./links.js";
 
 document.documentElement.classList.add("js");
 if (document.getElementById("compare")) import("./compare.js");
@@ -15,4 +14,15 @@ if (document.querySelector("[data-history]")) import("./history.js");
 if (document.querySelector("[data-feed-cards]")) import("./feed.js");
 if (document.getElementById("board")) import("./board.js");
 if (document.getElementById("sample")) import("./seen.js");
+if (document.querySelector("[data-grid]")) import("./grid.js");
 if (document.querySelector("[data-verdict]")) import("./review.js");
+
+// Seldom used: fetched when it is.
+document.addEventListener("click", ({ target }) => {
+  const kind = target.closest("[data-link]")?.dataset.link;
+  if (kind) import("./links.js").then((links) => links.link(kind));
+});
+document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  import("./colours.js").then((colours) => colours.turn(event.target.querySelector("button")));
+});

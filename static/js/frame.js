@@ -1,4 +1,4 @@
-// Times, copying, colours, help, the bar that says something is on its way.
+// Times, copying, help, the bar that says something is on its way.
 import { fill, gettext } from "./i18n.js";
 import { work } from "./panel.js";
 
@@ -60,21 +60,4 @@ document.querySelector("[data-help]")?.addEventListener("click", () => document.
 // Scripts change the address: back to what is on the screen now.
 document.querySelector("[data-language-switch]")?.addEventListener("submit", (event) => {
   event.target.elements.next.value = location.pathname + location.search + location.hash;
-});
-
-document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
-  event.preventDefault();
-  const button = event.target.querySelector("button");
-  const order = { light: "auto", auto: "dark", dark: "light" };
-  const names = { light: gettext("Colours: light"), auto: gettext("Colours: as the system"), dark: gettext("Colours: dark") };
-  const chosen = button.value;
-  const root = document.documentElement;
-  if (chosen === "auto") delete root.dataset.theme;
-  else root.dataset.theme = chosen;
-  const path = document.body.dataset.root;
-  document.cookie = `theme=${chosen === "auto" ? "" : chosen}; path=${path}; max-age=31536000; samesite=lax`;
-  button.value = order[chosen];
-  button.title = names[chosen];
-  button.setAttribute("aria-label", fill(gettext("{colours}. Switch."), { colours: names[chosen] }));
-  document.dispatchEvent(new CustomEvent("deck:theme"));
 });

@@ -20,9 +20,7 @@ function following() {
   return whole(address(changes, location.href.replace(/\/(steps|groups)\/-?\d+\//, "/$1/latest/")));
 }
 
-document.addEventListener("click", async (event) => {
-  const kind = event.target.closest("[data-link]")?.dataset.link;
-  if (!kind) return;
+export async function link(kind) {
   await copy(kind === "latest" ? following() : exact());
   say(kind === "latest" ? gettext("Link to the latest step copied") : gettext("Link copied"));
-});
+}

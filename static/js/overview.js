@@ -1,4 +1,4 @@
-// The overview's links keep what the script has written into the address meanwhile; the map of prompts by arrow keys.
+// The overview's links keep what the script has written into the address meanwhile; the list of other runs is read when it opens.
 import { say } from "./frame.js";
 import { gettext } from "./i18n.js";
 import { address, ask, settled } from "./panel.js";
@@ -23,19 +23,4 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   const told = Object.fromEntries(link.dataset.set.split("&").map((pair) => [pair.split("=")[0], decodeURIComponent(pair.slice(pair.indexOf("=") + 1))]));
   location.assign(address(told));
-});
-
-const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-
-document.addEventListener("keydown", (event) => {
-  const move = MOVES[event.key];
-  const cell = event.target.closest?.("[data-grid] th, [data-grid] td");
-  if (!move || !cell || event.ctrlKey || event.metaKey || event.altKey) return;
-  const row = cell.parentElement;
-  const rows = [...row.closest("table").rows];
-  const next = rows[rows.indexOf(row) + move[0]]?.cells;
-  const link = next?.[cell.cellIndex + move[1]]?.querySelector("a");
-  if (!link) return;
-  event.preventDefault();
-  link.focus();
 });

@@ -50,9 +50,9 @@ export async function show(id, extra = {}, byPerson = true) {
   try {
     const html = (await known) ?? (signal.aborted ? null : await ask(pane, url, { signal }));
     if (html == null || signal.aborted) return;
+    if (!same) pane.scrollTop = 0; // after the change it would lay the new text out at once, and once more to paint
     pane.innerHTML = html;
     window.htmx.process(pane);
-    if (!same) pane.scrollTop = 0;
     document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
     ahead();
   } catch (error) {

@@ -1,0 +1,19 @@
+// Light, dark, or as the system.
+import { fill, gettext } from "./i18n.js";
+
+const ORDER = { light: "auto", auto: "dark", dark: "light" };
+const NAMES = { light: gettext("Colours: light"), auto: gettext("Colours: as the system"), dark: gettext("Colours: dark") };
+
+// The button's value is what it turns to; it gets the next one.
+export function turn(button) {
+  const chosen = button.value;
+  const root = document.documentElement;
+  if (chosen === "auto") delete root.dataset.theme;
+  else root.dataset.theme = chosen;
+  const path = document.body.dataset.root;
+  document.cookie = `theme=${chosen === "auto" ? "" : chosen}; path=${path}; max-age=31536000; samesite=lax`;
+  button.value = ORDER[chosen];
+  button.title = NAMES[chosen];
+  button.setAttribute("aria-label", fill(gettext("{colours}. Switch."), { colours: NAMES[chosen] }));
+  document.dispatchEvent(new CustomEvent("deck:theme"));
+}

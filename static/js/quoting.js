@@ -1,0 +1,43 @@
+// A quote as text, as a block for a chat, or in the box that adds it to a finding.
+import { copy, say } from "./frame.js";
+import { gettext } from "./i18n.js";
+
+const NONE = { text: "", near: 0 };
+
+// As it was written: what is folded away belongs to it, the line that says so does not.
+function written(range) {
+  const part = range.cloneContents();
+  for (const said of part.querySelectorAll("summary")) said.remove();
+  return part.textContent;
+}
+
+// What is quoted, and about where its text begins, in characters: that tells equal passages apart.
+function quoted({ whole, selected }) {
+  if (!whole) return NONE;
+  const until = document.createRange();
+  until.setStart(whole, 0);
+  until.setEnd(selected.startContainer, selected.startOffset);
+  const text = written(selected);
+  return text.trim() ? { text, near: written(until).length } : NONE;
+}
+
+function block({ chat, tail, to }, said) {
+  const lines = (said || tail).trim();
+  const quote = lines ? lines.split("\n").map((line) => `> ${line}`) : [];
+  return [chat, ...quote, new URL(to, location.href).href].join("\n");
+}
+
+export async function copied(button, passage) {
+  const quote = quoted(passage);
+  await copy(block(button.dataset, quote.text));
+  say(quote.text ? gettext("Copied with the quote") : gettext("Copied"));
+}
+
+export async function shown(button) {
+  await copy(button.nextElementSibling.textContent);
+  say(gettext("Copied"));
+}
+
+export async function added(link, passage) {
+  (await import("./adding.js")).open(link.href, quoted(passage));
+}

@@ -1,0 +1,56 @@
+"""What the TRL callback costs the trainer's thread: 1,024 samples of 1,000 tokens, on a stand-in without a model."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rolloutdeck.trainers.trl_plugin.session import Session
+from rolloutdeck.trainers.trl_plugin.taking import Taking
+
+ROWS, TOKENS, ANSWERS = 1024, 1000, 8
+
+
+class Trainer:
+    """Has in its hands what GRPOTrainer has after a generation; its methods return at once."""
+
+    reward_func_names = ("correct", "short")
+    num_generations = ANSWERS
+
+    def __init__(self) -> None:
+        self.model, self.accelerator = SimpleNamespace(training=True), SimpleNamespace(process_index=0)
+        self.state, self.reward_weights = SimpleNamespace(global_step=0), torch.ones(2)
+        self.processing_class = SimpleNamespace(eos_token_id=1, pad_token_id=0)
+        self.rewards, ids = torch.rand(ROWS, 2), torch.randint(2, 30000, (ROWS, TOKENS))
+        self.ids = ids.tolist()
+        self.prompts = [[{"role": "user", "content": f"What is {row // ANSWERS}?"}] for row in range(ROWS)]
+        self.completions = [[{"role": "assistant", "content": "word " * TOKENS}] for _ in range(ROWS)]
+        self.batch = {"prompt_ids": ids[:, :200], "prompt_mask": torch.ones(ROWS, 200, dtype=torch.long)}
+        self.batch |= {"advantages": torch.rand(ROWS), "sampling_per_token_logps": torch.rand(ROWS, TOKENS)}
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        return self.rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self._calculate_rewards(inputs, self.prompts, self.completions, self.ids)
+        return self.batch
+
+
+def blocked(run: Any, steps: int = 5) -> float:
+    """ms that a generation keeps the trainer, median over `steps`."""
+    trainer, session, times = Trainer(), Session(run), []
+    inputs = [{"prompt": prompt, "ground_truth": "4"} for prompt in trainer.prompts]
+    Taking(
+        trainer, lambda held: session.later(lambda: run.log_samples(held.rows(session.selection), held.step, "train"))
+    )
+    for step in range(steps):
+        trainer.state.global_step = step
+        began = time.perf_counter()
+        trainer._generate_and_score_completions(inputs)
+        times.append(time.perf_counter() - began)
+        session.flush(60)
+    return statistics.median(times) * 1000

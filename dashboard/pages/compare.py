@@ -167,7 +167,7 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
         "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
         "row_link": asked.link(only=only, diff="1" if asked.diff else "") + "&sel=",
         "one_run": len({cell.run.pk for cell in found}) == 1,
-        "rules": sorted({project.correct for project in projects.values()}),
+        "rules": compared.rules({project.correct for project in projects.values()}),
         "unpaired_link": asked.link(only="unpaired", start=0),
         "all_link": asked.link(only="", start=0),
         "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from dashboard.pages.text import num
+from dashboard.pages.text import num, plain
 from rollouts.cells import LETTERS, Cell
 from rollouts.compare import NONE_RIGHT, Comparison, Figure, Row
 from rollouts.models import Sample
@@ -22,6 +24,13 @@ MEASURES = {
     "length": (0, 0),
     "truncated": (1, -1),
 }
+
+
+def rules(asked: Iterable[str]) -> SafeString:
+    """What counts as correct, a rule of each project as HTML; an empty one is the default."""
+    default = _("acc=1 where it was logged, else score>0")
+    said = (format_html("<code>{}</code>", plain(rule)) if rule else default for rule in sorted(asked))
+    return format_html_join(_("; "), "{}", ((one,) for one in said))
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,10 @@ class Page:
         self.starts = [span.start for span in spans]
 
     def whole(self) -> Iterator[str]:
-        at = 0
+        at, show = 0, _("show")
         for fold in folding.folds(self.written):
             yield from self.blocks(at, fold.start)
-            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{_("show")}</span></summary>'
+            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{show}</span></summary>'
             yield from self.blocks(fold.start, fold.end)
             yield "</details>"
             at = fold.end

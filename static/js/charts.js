@@ -72,7 +72,7 @@ function section(title, charts, shut) {
   if (!title) return group.append(grid), group;
   group.open = !shut.has(title);
   group.dataset.group = title;
-  group.append(Object.assign(document.createElement("summary"), { textContent: `${title === "other" ? gettext(title) : title} (${charts.length})` }), grid);
+  group.append(Object.assign(document.createElement("summary"), { textContent: `${title === "other" ? gettext("other") : title} (${charts.length})` }), grid);
   group.addEventListener("toggle", () => {
     const now = closed();
     if (now.has(title) !== group.open) return; // that it was made open is told as well

@@ -55,9 +55,10 @@ def approve(run: Run, sample_id: str, by: User) -> Seen:
         raise NotThere(told.format(sample=sample_id[:60], run=run.name), "sample")
     own = Seen.objects.filter(sample=sample_id, run=run, user=by)
     standing = own.filter(fine=True).first()
-    if standing is None:
-        own.delete()
-        standing = Seen.objects.create(sample=sample_id, run=run, user=by, fine=True)
+    while standing is None:  # a look of the same person may come between the two
+        own.filter(fine=False).delete()
+        Seen.objects.bulk_create([Seen(sample=sample_id, run=run, user=by, fine=True)], ignore_conflicts=True)
+        standing = own.filter(fine=True).first()
     return standing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import orjson
 from django.contrib.auth.decorators import login_required
@@ -12,7 +13,9 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import around, panels, reading
+from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask, clean
+from rollouts.errors import StorageUnavailable
 from rollouts.models import Project, Sample
 
 MOST = 16
@@ -40,11 +43,25 @@ def within(samples: Sequence[Sample]) -> Iterator[Sample]:
             yield one
 
 
+def beside(samples: Sequence[Sample]) -> dict[str, Around]:
+    """Without those whose body cannot be read: they say so themselves when they are opened."""
+    try:
+        return around.of(samples)
+    except StorageUnavailable:
+        found: dict[str, Around] = {}
+        for one in samples:
+            with suppress(StorageUnavailable):
+                found |= around.of([one])
+        return found
+
+
 def drawn(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, str]:
-    known, ask = around.of(samples), Ask.of(request.GET)
+    known, ask = beside(samples), Ask.of(request.GET)
     roles: dict[Project, str] = {}
     panes: dict[str, str] = {}
     for one in samples:
+        if one.pk not in known:
+            continue
         project = one.step.run.project
         if project not in roles:
             roles[project] = project.role_of(request.user)

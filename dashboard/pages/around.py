@@ -29,11 +29,14 @@ class Around:
 
 
 def of(samples: Sequence[Sample]) -> dict[str, Around]:
-    """By sample id, in as many queries for twenty of a step as for one. Raises StorageUnavailable."""
+    """By sample id, in as many queries for twenty of a step as for one; without what the bodies do not have.
+    Raises StorageUnavailable."""
     told, flags = bodies.read(samples), flags_of(samples)
     groups, prompts = siblings(samples), history(samples)
     found: dict[str, Around] = {}
     for one in samples:
+        if one.pk not in told:
+            continue
         one.dump = told[one.pk].seen_in[0]
         past = passed(prompts[place_of(one)], one.step.step)
         found[one.pk] = Around(told[one.pk], flags[one.pk], groups[one.step_id, one.group], past)

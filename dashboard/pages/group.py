@@ -38,7 +38,7 @@ def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse
         "group/page.html",
         PANELS,
         lambda: context(request, run, step, clean(name)) | {"status": status},
-        *(run.version, status, role),
+        *(run.version, status, role, seen.reader(run, request.user.pk)),
     )
 
 

@@ -96,7 +96,7 @@ def review(request: HttpRequest) -> HttpResponse:
         "review/page.html",
         PANELS,
         lambda: context(request, run, look, role) | {"status": status},
-        *(run.version, status, role, seen.reader(run, request.user.pk)),
+        *(run.version, status, role, run.project.reasons, seen.reader(run, request.user.pk)),
     )
 
 

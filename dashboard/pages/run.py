@@ -20,7 +20,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
-from dashboard.pages.ask import Ask, clean, whole
+from dashboard.pages.ask import Ask, clean, step_number
 from rollouts import charts as charting
 from rollouts import clock, series
 from rollouts.models import Dump, Run
@@ -126,7 +126,7 @@ def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     one = access.run_or_404(request, uid)
     ask = Ask.of(request.GET)
     split = ask.split or strip.first_split(one)
-    wanted = whole(step) or 0
+    wanted = step_number(step) or 0
     there = one.steps.filter(split=split, step_kind=strip.kind_of(one, split), superseded=False, samples__gt=0)
     ends = [
         there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),

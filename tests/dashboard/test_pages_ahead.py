@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages import ahead, past
+from rollouts import storage
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.dashboard.ask import filled, one_sample
@@ -94,3 +95,19 @@ def test_the_last_steps_that_have_a_prompt_are_shown_however_many_have_it(
         str(one) for one in expected
     ]
     assert 'aria-current="true" title="step 15: mean 1.00 of 1"' in pane
+
+
+def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(generation("late", "late")), 9)
+    client.force_login(mate)
+    gone = run.dumps.select_related("segment").get(step=9).segment
+    assert gone
+    storage.body_path(gone.path).unlink()
+    others = [pk for pk in ids(run) if pk not in set(run_step(run, 9))]
+    assert list(panes(client, *ids(run))) == others
+    Sample.objects.filter(pk=others[0]).update(ordinal=10**6)
+    assert list(panes(client, *others)) == others[1:]
+
+
+def run_step(run: Run, step: int) -> list[str]:
+    return list(Sample.objects.filter(step__run=run, step__step=step).values_list("pk", flat=True))

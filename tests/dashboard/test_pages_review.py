@@ -28,12 +28,6 @@ def run(project: Project) -> Run:
     return run
 
 
-@pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
-
-
 def samples(run: Run, **which: Any) -> list[str]:
     found = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
     return list(found.values_list("pk", flat=True))
@@ -81,6 +75,24 @@ def test_a_page_that_is_asked_again_says_what_was_looked_at_since(run: Run, read
     assert reader.get(address, headers={"If-None-Match": tag}).status_code == 304
     look(reader, run, samples(run, step__step=7)[0])
     assert reader.get(address, headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_group_within_what_is_unseen_is_counted_anew_when_something_was_looked_at(run: Run, reader: Client) -> None:
+    first = Sample.objects.filter(step__run=run, step__step=7).order_by("ordinal")[0]
+    address = f"/runs/{run.uid}/groups/7/{first.group}/?q=is:unseen"
+    tag = reader.get(address)["ETag"]
+    assert reader.get(address, headers={"If-None-Match": tag}).status_code == 304
+    look(reader, run, first.pk)
+    assert reader.get(address, headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_reasons_that_a_maintainer_changed_are_offered_at_once(run: Run, reader: Client, project: Project) -> None:
+    address = f"/review/?run={run.uid}&upto=7&batch=1"
+    tag = reader.get(address)["ETag"]
+    project.reasons = [{"key": "dull", "name": "dull"}]
+    project.save()
+    answer = reader.get(address, headers={"If-None-Match": tag})
+    assert b'name="reason" value="dull"' in answer.content
 
 
 def test_an_answer_that_depends_on_who_asks_is_not_kept_for_others(run: Run, reader: Client, owner: User) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from rollouts import completion, flags, marking, seen
@@ -71,6 +72,25 @@ def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mat
     seen.approve(run, wanted, mate)
     assert seen.reader(run, mate.pk) == said
     assert found(run, "is:fine", mate) == found(run, "is:seen", mate) == {wanted}
+
+
+def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
+    run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = samples(run)[0]
+    delete, left = QuerySet.delete, [1]
+
+    def delete_late(rows: QuerySet[Seen]) -> tuple[int, dict[str, int]]:
+        told = delete(rows)
+        if left and rows.model is Seen:
+            left.pop()
+            seen.look(run, [wanted], mate)
+        return told
+
+    monkeypatch.setattr(QuerySet, "delete", delete_late)
+    assert seen.approve(run, wanted, mate).fine
+    assert not left
+    assert list(Seen.objects.values_list("sample", "fine")) == [(wanted, True)]
 
 
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])

@@ -81,10 +81,12 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
 
 
 class Walk:
-    """Makes values plain and counts them: a few bytes of a file can stand for any number. What is shared stays so."""
+    """Makes values plain and counts them: a few bytes of a file can stand for any number. What is shared stays so.
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    `grain` characters of a text count as one value more."""
+
+    def __init__(self, limit: int, grain: int = 1024) -> None:
+        self.limit, self.grain = limit, grain
         self.spent = 0
         self.known: dict[int, tuple[Any, int]] = {}  # id -> what it became, and how many values that stands for
 
@@ -96,7 +98,7 @@ class Walk:
     def plain(self, value: Any, depth: int) -> Any:
         make = MAKE.get(type(value))
         if make is None:
-            self.spend(1)
+            self.spend(1 + len(value) // self.grain if type(value) is str else 1)
             return value
         known = self.known.get(id(value))
         if known is None:
@@ -124,6 +126,8 @@ class Walk:
         return {self.key(key): self.plain(member, depth) for key, member in value.items()}
 
     def key(self, value: Any) -> Any:
+        if type(value) is str:
+            self.spend(len(value) // self.grain)
         return str(value) if isinstance(value, Unreadable) else value
 
     def scalar(self, value: Scalar, depth: int) -> Any:

@@ -20,6 +20,7 @@ from rolloutdeck.safe.standins import Tensor
 
 MOST_VALUES = 64 * MAX_VALUES  # of all rows together, each counted as often as it is reached
 MOST_NUMBERS = 4 << 20  # of one tensor
+GRAIN = 8  # characters of text that count as a value: of all rows no more than a dump may hold in bytes
 NUMBERS = {int, float}
 
 
@@ -43,7 +44,7 @@ class Rows:
 
     def plain(self, row: Any) -> Any:
         """A row as plain values; a tensor of one dimension becomes a list. Raises Refused for too many values."""
-        walk = Walk(min(MAX_VALUES, self.left))
+        walk = Walk(min(MAX_VALUES, self.left), GRAIN)
         if isinstance(row, dict):
             made: Any = {walk.key(key): self._value(walk, value) for key, value in row.items()}
         else:

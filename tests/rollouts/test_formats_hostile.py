@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -17,6 +18,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, HEAD_BYTES, Told, parquet_rows, pick
 from rollouts.formats.jsonl import as_json
 from rollouts.records import Problem, Record
+from tests.rolloutdeck.safe import assembler as asm
 
 FORMS = {form.name: form for form in FORMATS}
 PARQUETS = ("table", "trl-completions")
@@ -165,3 +167,18 @@ def test_json_of_any_depth_can_be_written(depth: int) -> None:
     for _ in range(depth):
         value = [value]
     assert json.loads(as_json(value))
+
+
+@pytest.mark.parametrize("where", ["response", "prompt", "metadata", "key"])
+def test_a_text_that_is_kept_once_and_named_often_is_counted_each_time(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "x" * 10_000
+    value = {"prompt": [{"role": "user", "content": text}], "metadata": {"a": [text]}}.get(where, text)
+    samples = [{"prompt": "2+2?", "response": "4", (text if where == "key" else where): value} for _ in range(100)]
+    body = asm.archive(asm.members(pickle.dumps({"rollout_id": 1, "samples": samples}, protocol=2)))
+    assert len(body) < 100_000
+    assert len(kept("slime-rollout", body)) == 100
+    monkeypatch.setattr("rolloutdeck.safe.saved.MOST_VALUES", 10 * len(text))
+    with pytest.raises(UnreadableDump, match="values"):
+        read("slime-rollout", body)

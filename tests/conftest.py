@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
+from django.test import Client
 
-from rollouts.models import Project
+from rollouts.models import Project, Run
 from tests import make
 from tests.dashboard.serve import Site, served
 
@@ -42,6 +43,19 @@ def owner(project: Project) -> User:
 def mate(project: Project) -> User:
     """An annotator of the same project."""
     return make.member(project, "mina", "annotator")
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """A run without steps."""
+    return make.run(project)
+
+
+@pytest.fixture
+def reader(client: Client, mate: User) -> Client:
+    """The annotator's browser."""
+    client.force_login(mate)
+    return client
 
 
 @pytest.fixture

@@ -33,12 +33,6 @@ def run(project: Project) -> Run:
 
 
 @pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
-
-
-@pytest.fixture
 def finding(project: Project, mate: User) -> Finding:
     return findings.begin(project, mate, title="Loops", note="**mostly** late")
 

@@ -22,12 +22,6 @@ def run(project: Project) -> Run:
     return run
 
 
-@pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
-
-
 def samples(run: Run, **which: Any) -> list[str]:
     return list(
         Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal").values_list("pk", flat=True)

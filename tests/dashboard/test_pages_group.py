@@ -7,29 +7,16 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.boards import ODD
 from rollouts import groups
-from rollouts.models import Project, Run, Sample, Step
-from tests import make
+from rollouts.models import Run, Sample, Step
 from tests.rollouts.pushing import indexed, lines
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
 NAMES = ["7", "a/b", "..", "a//b", "?x=1#y", "%2e", "new\nline", "组 1", "<b>", "\u202eback", "-", "./.", "~" * 200]
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
-@pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
 
 
 def group(name: str, scores: list[float | None], **more: Any) -> list[dict[str, Any]]:

@@ -15,17 +15,6 @@ from tests.rollouts.pushing import generation, indexed, lines
 from tests.rollouts.test_arrivals import step
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
-@pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
-
-
 def body(reader: Client, query: str = "", **headers: str) -> str:
     answer = reader.get(f"/live/{query}", headers=headers)
     assert answer.status_code == 200

@@ -23,12 +23,6 @@ def run(project: Project) -> Run:
     return run
 
 
-@pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
-
-
 def key() -> str:
     return Sample.objects.all()[0].prompt_key
 

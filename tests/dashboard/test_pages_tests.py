@@ -6,29 +6,16 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
 from rollouts import outcomes
-from rollouts.models import Project, Run, Sample
-from tests import make
+from rollouts.models import Run, Sample
 from tests.rollouts.golden import DUMPS
 from tests.rollouts.pushing import indexed, lines
 
 TRAP = "</pre><script>alert(1)</script>"
 REAL = DUMPS / "cure/step0/temp_data/outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
-@pytest.fixture
-def reader(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
 
 
 def page(client: Client, url: str) -> str:

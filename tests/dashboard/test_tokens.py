@@ -11,19 +11,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Project, Run, Sample
-from tests import make
+from rollouts.models import Run, Sample
 from tests.rollouts.pushing import DUMPS, indexed, rows
 from tests.rollouts.skipped import ASYNC, V0, V1, ready, tokenizer, worked
 
 pytestmark = pytest.mark.django_db
 
 COMMAND = "rolloutdeck import --tokenizer PATH --project math --run grpo"
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 @pytest.fixture

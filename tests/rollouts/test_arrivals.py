@@ -14,11 +14,6 @@ from tests.rollouts.pushing import indexed, lines
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
     header = {name: more.pop(name) for name in ("split", "attempt") if name in more}
     rows = [{"prompt": f"q{n}", "response": f"says {n}", "score": score, **more} for n, score in enumerate(scores)]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rollouts import artifact_dumps, blobs, bodies, index, scan, search, storage
-from rollouts.models import Artifact, Dump, Project, Run, Sample, Sighting, Step
-from tests import make
+from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
 from tests.rollouts.pushing import DUMPS, indexed, push, rows
 from tests.rollouts.skipped import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
 
@@ -17,11 +16,6 @@ pytestmark = pytest.mark.django_db
 
 V0_TEXT = (DUMPS / "v0/rollout/1.jsonl").read_bytes()
 V1_TEXT = (DUMPS / "v1/rollout/1.jsonl").read_bytes()
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def told(run: Run) -> dict[str, tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from rollouts import artifacts, blobs, pins, plans
 from rollouts.errors import BadInput
-from rollouts.models import Artifact, Blob, Project, Run
+from rollouts.models import Artifact, Blob, Run
 from tests import make
 from tests.rollouts.artifacts import brought, key_of, manifest_of, meta, registered, told
 
@@ -20,11 +20,6 @@ pytestmark = pytest.mark.django_db
 
 FILES = {"meta.json": meta(3), "gen_batch.dp": b"a batch"}
 HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:

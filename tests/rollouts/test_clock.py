@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from rollouts import clock, series
-from rollouts.models import Project, Run
+from rollouts.models import Run
 from rollouts.records import Point
 from tests import make
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:

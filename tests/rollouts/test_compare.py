@@ -15,11 +15,6 @@ from tests.rollouts.pushing import indexed, lines
 Row = dict[str, Any]
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def evaluated(run: Run, step: int, *rows: Row, split: str = "eval") -> None:
     indexed(run, lines(*({"response": "so", **row} for row in rows)), step, split=split)
     run.refresh_from_db()

@@ -18,11 +18,6 @@ pytestmark = pytest.mark.django_db
 FACTS = {**SHAPE, "prompts": 8, "rows": 32}
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def pinned(run: Run, by: User, path: Any = V0, **more: Any) -> tuple[Pin, Artifact]:
     """A step whose files have come and were indexed, pinned."""
     artifact = ready(run, path, **{"facts": {"role": more.get("role", "rollout"), **FACTS}, **more})

@@ -10,18 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rollouts import bodies
-from rollouts.models import Dump, Project, Run, Sample
-from tests import make
+from rollouts.models import Dump, Run, Sample
 from tests.rollouts.pushing import indexed, rows
 from tests.rollouts.skipped import tokenizer, worked
 
 DATA = Path(__file__).parents[1] / "data"
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def body(name: str) -> bytes:

@@ -3,17 +3,12 @@ from __future__ import annotations
 import pytest
 
 from rollouts import generated, series
-from rollouts.models import Project, Run, Step
+from rollouts.models import Run, Step
 from rollouts.records import Point
 from tests import make
 from tests.rollouts.pushing import indexed, line
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def told(run: Run, step: int, count: float | None) -> None:

@@ -8,14 +8,8 @@ import pytest
 
 from rollouts import groups
 from rollouts.groups import Board
-from rollouts.models import Project, Run, Step
-from tests import make
+from rollouts.models import Run, Step
 from tests.rollouts.pushing import indexed, lines
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:

@@ -12,11 +12,6 @@ from tests import make
 from tests.rollouts.test_search import push
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def scored(
     run: Run, scores: list[float | None], *, attempt: str = "files", superseded: bool = False, kind: str = "global_step"
 ) -> None:

@@ -10,17 +10,11 @@ from django.utils import timezone
 
 from rollouts import bodies, index, series, storage
 from rollouts.errors import StorageUnavailable, UnreadableDump
-from rollouts.models import Dump, MetricRow, Project, Run, Sample, Segment, Step
-from tests import make
+from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from tests.rollouts.golden import DUMPS, files
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def test_every_real_dump_gives_the_rows_it_holds(run: Run) -> None:

@@ -25,11 +25,6 @@ STEP = lines(
 )  # fmt: skip
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def ruled(project: Project, owner: User, rule: str) -> None:
     judging.change(project, rule, owner)
     judging.judge_due(project.pk)

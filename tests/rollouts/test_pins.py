@@ -10,19 +10,13 @@ from django.utils import timezone
 
 from rollouts import artifacts, pins, plans
 from rollouts.errors import BadInput, Conflict, NotThere
-from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample, Step
-from tests import make
+from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from tests.dashboard.ask import dumped, line
 from tests.rollouts.artifacts import brought, meta, registered
 
 pytestmark = pytest.mark.django_db
 
 HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def pinned(run: Run, owner: User, step: int = 3, **more: object) -> Pin:

@@ -16,11 +16,6 @@ from tests.rollouts.pushing import indexed, lines
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def asked(run: Run, step: int, accs: list[int | None], **header: Any) -> None:
     """The prompt's answers at a step, of which `accs` says which are correct."""
     rows = [

@@ -7,17 +7,12 @@ from typing import Any
 import pytest
 
 from rollouts import series
-from rollouts.models import Project, Run
+from rollouts.models import Run
 from rollouts.records import Point
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def step(run: Run, number: int, accs: list[int], texts: list[str] | None = None, **header: Any) -> None:

@@ -20,11 +20,6 @@ from rollouts.thin import Thinner, shift_for
 from tests import make
 
 
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
-
-
 def log(run: Run, steps: Iterable[int], *, attempt: str = "one", start: float = 0.0, name: str = "loss") -> Attempt:
     """The value of step s is s + start."""
     launched = make.attempt(run, attempt)

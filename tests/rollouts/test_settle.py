@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 
 from rollouts import bodies, index
-from rollouts.models import Attempt, Dump, Project, Run, Sample, Sighting, Step
+from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def responses(run: Run) -> list[str]:

@@ -8,17 +8,11 @@ import pytest
 
 from rollouts import ingest
 from rollouts.index import index
-from rollouts.models import Dump, Project, Run, Sample, Step
-from tests import make
+from rollouts.models import Dump, Run, Sample, Step
 from tests.rollouts.golden import DUMPS
 
 pytestmark = pytest.mark.django_db
 CSV = b"question,answer,reward,global_step\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n"
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def indexed(run: Run, body: bytes, tmp_path: Path, **header: object) -> Dump:

@@ -9,16 +9,10 @@ import pytest
 
 from rollouts.facets import FACETS
 from rollouts.index import index
-from rollouts.models import Project, Run, Sample, Step
-from tests import make
+from rollouts.models import Run, Sample, Step
 from tests.rollouts.pushing import indexed, lines, push
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def answer(n: int, text: str = "", **more: Any) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from django.utils import timezone
 
 from rollouts import artifacts, blobs, upkeep, verdicts
 from rollouts.errors import StorageUnavailable
-from rollouts.models import Artifact, Blob, Project, Run
-from tests import make
+from rollouts.models import Artifact, Blob, Run
 from tests.conftest import DATA
 from tests.rollouts.artifacts import brought, manifest_of, meta, registered
 
@@ -24,11 +23,6 @@ BATCH = DATA / "verl_skip/main/qwen2-tiny_grpo_rl-acceptance/GBS8_N4_in128_out25
 class Evil:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return print, ("this must never run",)
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    return make.run(project)
 
 
 def checked(run: Run, files: dict[str, bytes]) -> Artifact:

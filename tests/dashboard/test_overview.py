@@ -103,6 +103,9 @@ def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Proj
         assert at.get(f"/runs/{run.uid}/nearest/{asked}/").headers["Location"] == f"/runs/{run.uid}/steps/{found}/", (
             asked
         )
+    for step in (-9, -3):
+        indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
+    assert at.get(f"/runs/{run.uid}/nearest/-8/").headers["Location"] == f"/runs/{run.uid}/steps/-9/"
     evaluated = at.get(f"/runs/{run.uid}/nearest/99/?split=eval").headers["Location"]
     assert evaluated == f"/runs/{run.uid}/steps/12/?split=eval"
 

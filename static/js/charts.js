@@ -205,13 +205,13 @@ function filtered() {
 
 // --- reading ------------------------------------------------------------------------------------------------------------
 
-// One request at a time; a ring meanwhile asks once more.
+// One request at a time; a ring meanwhile asks once more. The first is the one that the page's head began.
 async function read() {
   if (reading) return void (again = true);
   reading = true;
   again = false;
   try {
-    const answer = await fetch(root.dataset.charts, { cache: "no-store", headers: etag ? { "If-None-Match": etag } : {} });
+    const answer = await fetch(root.dataset.charts, etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {});
     if (answer.ok) {
       etag = answer.headers.get("ETag");
       await draw(await answer.json());

@@ -10,11 +10,11 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from rollouts import bodies, outcomes
+from rollouts import bodies
 from rollouts.answers import answer_of
 from rollouts.bodies import Body
 from rollouts.models import Attempt, Run, Sample, Step
-from rollouts.outcomes import Outcome
+from rollouts.unit_tests import UnitTests, unit_tests
 
 MOST: Final = 512
 FOLD_ABOVE: Final = 8
@@ -36,7 +36,7 @@ class Response:
     whole: bool
     cut: bool
     truth: str | None
-    outcome: Outcome | None = None
+    unit_tests: UnitTests | None = None
 
 
 @dataclass(slots=True)
@@ -218,7 +218,7 @@ def response(sample: Sample, body: Body | None, whole: Wanted, prompts: dict[str
     wanted = whole.takes(sample, body.response)
     cut = len(body.response) > TAIL
     text = None if body.textless else body.response if wanted else body.response[-TAIL:]
-    return Response(sample, text, answer, wanted and cut, cut, body.ground_truth, outcomes.outcome(body.extras))
+    return Response(sample, text, answer, wanted and cut, cut, body.ground_truth, unit_tests(body.extras))
 
 
 def place(one: Response) -> tuple[bool, float, bool, int, str]:

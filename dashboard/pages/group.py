@@ -74,9 +74,9 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
 
 def tested(found: Board) -> list[Response]:
     """The rows of the matrix of responses and tests, in the trainer's order; none where nothing was run."""
-    rows = [one for one in found.responses if one.outcome]
-    wide = max((len(one.outcome.cases) for one in rows if one.outcome), default=0)
-    same = [one for one in rows if one.outcome and len(one.outcome.cases) == wide]
+    rows = [one for one in found.responses if one.unit_tests]
+    wide = max((len(one.unit_tests.cases) for one in rows if one.unit_tests), default=0)
+    same = [one for one in rows if one.unit_tests and len(one.unit_tests.cases) == wide]
     return sorted(same, key=lambda one: (one.sample.index is None, one.sample.index or 0, one.sample.ordinal))
 
 

@@ -11,10 +11,10 @@ from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
-from rollouts import outcomes
 from rollouts.errors import BadInput
 from rollouts.models import Flag, Sample
 from rollouts.query import parse
+from rollouts.unit_tests import unit_tests
 
 
 def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role
         "past_after": past[place + 1] if place + 1 < len(past) else None,
         "prompt": prose.dressed(body.prompt, words, answers=False, name="p"),
         "others": others(body),
-        "outcome": outcomes.outcome(body.extras),
+        "unit_tests": unit_tests(body.extras),
         "words": words,
         **flagging(request, sample, beside.flags, role),
         **views.shown(body, ask.view, asked),

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from rollouts import outcomes
 from rollouts.models import Run, Sample
+from rollouts.unit_tests import unit_tests
 from tests.rollouts.golden import DUMPS
 from tests.rollouts.pushing import indexed, lines
 
@@ -87,10 +87,10 @@ def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_row_of_tests_is_none(extras: dict[str, Any]) -> None:
-    assert outcomes.outcome(extras) is None
+    assert unit_tests(extras) is None
 
 
 def test_a_row_with_pieces_missing_is_shown_without_them() -> None:
-    found = outcomes.outcome({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
+    found = unit_tests({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
     assert found is not None and [case.passed for case in found.cases] == [True, False]
     assert (found.passed, found.given, found.cases[0].input) == (1, 0, "")

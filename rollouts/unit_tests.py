@@ -27,7 +27,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UnitTests:
     """A row of the matrix: the tests of a program, or the programs that a test met."""
 
     cases: tuple[Case, ...]
@@ -42,13 +42,13 @@ class Outcome:
         return sum(case.given for case in self.cases)
 
 
-def outcome(extras: Mapping[str, Any]) -> Outcome | None:
+def unit_tests(extras: Mapping[str, Any]) -> UnitTests | None:
     """None where nothing was run, or where what was recorded is none of it."""
     ran = extras.get("tests")
     if isinstance(ran, dict) and (passed := row(ran.get("passed"))):
-        return Outcome(tuple(cases(ran, passed)), True)
+        return UnitTests(tuple(cases(ran, passed)), True)
     if met := row(extras.get("passed_by")):
-        return Outcome(tuple(Case(at, passed) for at, passed in enumerate(met, 1)), False)
+        return UnitTests(tuple(Case(at, passed) for at, passed in enumerate(met, 1)), False)
     return None
 
 

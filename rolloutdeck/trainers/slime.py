@@ -18,6 +18,7 @@ from rolloutdeck.trainers import FileKind, Head
 
 # What slime calls by its path: imported when it is asked for, the commands need none of it.
 INSIDE = dict.fromkeys(("log_rollout", "log_eval", "all_samples", "sample_hook"), "recording")
+INSIDE["generate_rollout"] = "replaying"
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from rolloutdeck.trainers.slime_plugin.shape import facts_of
 from rolloutdeck.trainers.verl_plugin import hooks
 
 KIND = "rollout_id"
+SEND = "rolloutdeck_send_dumps"  # in the YAML of `--custom-config-path`: dumps go to the server before they are pinned
 LIVE_SECONDS = 5.0  # between two deliveries of samples of a rollout that is not over
 MOST_LIVE = 4096  # samples that wait for the next one
 UNFINISHED = ("pending", "aborted")
@@ -166,7 +167,8 @@ def keep_dump(session: Session, args: Any, step: int, rows: int) -> None:
     path = Path(str(template).format(rollout_id=str(step)))
     if path.is_file():
         told = {"files": [path.name], "facts": facts_of(vars(args), rows)}
-        session.run.log_artifact(path.parent, step, "rollout", told, step_kind=KIND)
+        now = bool(getattr(args, SEND, False))
+        session.run.log_artifact(path.parent, step, "rollout", told, step_kind=KIND, send_now=now)
 
 
 @hooks.harmless

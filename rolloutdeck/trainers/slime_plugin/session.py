@@ -52,6 +52,7 @@ def opened(args: Any) -> Run:
         framework="slime",
         resume="allow" if told.get("load") and told.get("load") == told.get("save") else "",
         checkpoint_dir=save if Path(save).is_absolute() else None,
+        exit_timeout=EXIT_SECONDS,
     )
 
 

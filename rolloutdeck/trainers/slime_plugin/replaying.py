@@ -1,0 +1,173 @@
+"""`generate_rollout`: a rollout that the plan has a pin for is served from there, every other one is generated.
+
+The bytes are fetched when the rollout comes, into a folder of this process alone, checked by their hash and only read:
+slime would unpickle them. A pin that can't be had or does not fit costs a generation, never the run, unless the plan
+says to stop.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rolloutdeck.env import Settings
+from rolloutdeck.errors import Unfit
+from rolloutdeck.fetch import fetch
+from rolloutdeck.http import Server
+from rolloutdeck.placing import sentence_of
+from rolloutdeck.replay import Entry, Plan, Source
+from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.safe.standins import Unreadable
+from rolloutdeck.trainers.slime_plugin.session import Session, session_of
+from rolloutdeck.trainers.slime_plugin.shape import facts_of
+from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.voice import log
+
+KIND = "rollout_id"
+DEFAULT = "slime.rollout.sglang_rollout.generate_rollout"
+SETTING = "rolloutdeck_rollout_function_path"  # in the YAML of `--custom-config-path`
+NEEDED = ("tokens", "response_length", "reward", "status")
+# Tensors of more than one dimension, or images: not built here.
+TENSORS = ("multimodal_inputs", "multimodal_train_inputs", "rollout_routed_experts")
+
+_plans: dict[int, Plan] = {}
+
+
+def generate_rollout(args, rollout_id, data_source, evaluation=False):  # type: ignore[no-untyped-def]
+    """For `--rollout-function-path`. What the plan does not replay, and every eval, comes from the function that
+    `rolloutdeck_rollout_function_path` names in the YAML of `--custom-config-path`, slime's own without one.
+
+    Raises hooks.Stop where the plan asks for it, and what generating raises.
+    """
+    found = None if evaluation else _replayed(args, rollout_id, data_source)
+    if found is not None:
+        return found
+    return generating(args)(args, rollout_id, data_source, evaluation=evaluation)
+
+
+def generating(args: Any) -> Callable[..., Any]:
+    module, _, name = str(getattr(args, SETTING, None) or DEFAULT).rpartition(".")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
+
+
+@hooks.harmless
+def _replayed(args: Any, step: int, data_source: Any) -> Any:
+    if not Settings.read().plan:
+        return None
+    session = session_of(args)
+    plan = plan_of(session, args)
+    entry = plan.resolve(int(step))
+    if entry is None:
+        return None
+    start, outcome = time.monotonic(), "refused"
+    try:
+        source, name = chosen(plan, entry)
+        outcome = "miss"
+        samples = brought(entry, source, name)
+    except Unfit as error:
+        _leave(session, plan, entry, step, "refused", str(error))
+        return None
+    except Exception as error:  # whatever it is, the rollout can be generated
+        _leave(session, plan, entry, step, outcome, str(error) or type(error).__name__)
+        return None
+    passed_over(args, data_source)
+    seconds = time.monotonic() - start
+    session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, step_kind=KIND)
+    log.info("Rollout %d replays pin %d: %d samples in %.1f s.", step, entry.pin, len(samples), seconds)
+    return output(samples)
+
+
+def plan_of(session: Session, args: Any) -> Plan:
+    """Asked for once a run."""
+    if id(session) not in _plans:
+        _plans[id(session)] = session.run.replay_plan(facts=facts_of(vars(args)))
+    return _plans[id(session)]
+
+
+def chosen(plan: Plan, entry: Entry) -> tuple[Source, str]:
+    """The artifact that holds the rollout, and its file. Raises Unfit with the reason why it can't be replayed."""
+    if entry.refused:
+        raise Unfit("; ".join(sentence_of(vars(one)) for one in entry.differences if one.verdict == "refuse"))
+    if plan.exclude_flagged and entry.source.get("flagged"):
+        raise Unfit("the plan leaves out what is flagged, and a rollout of slime is replayed whole or not at all")
+    pairs = [(one, name) for one in entry.artifacts for name in one.files if PurePosixPath(name).suffix == ".pt"]
+    if len(pairs) != 1:
+        raise Unfit(f"the pin has {len(pairs)} rollout files of slime, one is needed")
+    if pairs[0][0].state not in ("", "ready"):
+        raise Unfit(f"its files are not on the server ({pairs[0][0].state})")
+    return pairs[0]
+
+
+def brought(entry: Entry, source: Source, name: str) -> list[Any]:
+    """The samples of a pin's file. Raises Unfit, Refused, NotGiven, NotReachable, OSError."""
+    settings, file = Settings.read(), source.files[name]
+    server, sha256 = Server(settings.url, settings.token, settings.ca_bundle), str(file["sha256"])
+    with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:  # readable by this user only
+        path = Path(folder, "rollout.pt")
+        address = f"runs/{entry.source['run']}/artifacts/{source.key}/files/{sha256}/"
+        fetch(server, address, path, sha256, int(file["bytes"]))
+        rows = read(path)
+    from slime.utils.types import Sample
+
+    return [Sample.from_dict(row) for row in rows]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The samples of slime's file as plain values. Raises Unfit, Refused, OSError."""
+    rows = Rows()
+    with open_saved(path) as saved:
+        samples = saved.get("samples")
+        if not isinstance(samples, list) or not samples:
+            raise Unfit("its file holds no samples")
+        return [checked(rows.plain(sample), place) for place, sample in enumerate(samples)]
+
+
+def checked(row: Any, place: int) -> dict[str, Any]:
+    """Raises Unfit for a sample that slime could not train on, or that would be another one than was pinned."""
+    if not isinstance(row, dict):
+        raise Unfit(f"its sample {place} is none")
+    if lacking := [name for name in NEEDED if row.get(name) is None]:
+        raise Unfit(f"its sample {place} has no {', '.join(lacking)}")
+    if tensors := [name for name in TENSORS if row.get(name) is not None]:
+        raise Unfit(f"its samples have {', '.join(tensors)}, which are not built here")
+    if unread := unread_in(row):
+        raise Unfit(f"its sample {place} holds {unread}, which is not built here")
+    return row
+
+
+def unread_in(value: Any) -> str:
+    """The first value that the safe reader left inert; "" where there is none."""
+    if isinstance(value, Unreadable):
+        return str(value)
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)) or (value and isinstance(value[0], (int, float))):
+        return ""
+    return next((found for one in value if (found := unread_in(one))), "")
+
+
+@hooks.harmless
+def passed_over(args: Any, data_source: Any) -> None:
+    """The prompts that the rollout would have taken, so that the next one has those that it had in the pinned run."""
+    data_source.get_samples(args.rollout_batch_size)
+
+
+def output(samples: Sequence[Any]) -> Any:
+    """Flat, as slime's own loader of rollouts gives them: fragments of one execution keep their `rollout_id`."""
+    from slime.rollout.base_types import RolloutFnTrainOutput
+
+    return RolloutFnTrainOutput(samples=list(samples))
+
+
+def _leave(session: Session, plan: Plan, entry: Entry, step: int, outcome: str, reason: str) -> None:
+    """Reports a rollout that is generated after all. Raises Stop where the plan asks for it."""
+    session.run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=KIND)
+    log.warning("Rollout %d is not replayed (%s): %s", step, outcome, reason)
+    if plan.on_mismatch == "stop":
+        told = f"{plan.name}@{plan.revision}"
+        raise hooks.Stop(f"The replay plan {told} says to stop where a pin can't be replayed. Rollout {step}: {reason}")

@@ -1,0 +1,119 @@
+"""`generate_rollout` in slime's own code, against the whole product: dumped, told of, pinned, planned, replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.product import Product
+from tests.rolloutdeck.receiver import until
+from tests.trainers.test_slime import slime
+from tests.trainers.test_verl_replay import ask, events, reason, run_of
+from tests.trainers.verl_process import Training, python, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+SCRIPT = "../inside_slime/replaying.py"
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Product]:
+    python(), slime()
+    with Product() as product:
+        yield product
+
+
+def training(product: Product, folder: Path, name: str, word: str, plan: str = "", **environ: str) -> Training:
+    folder.mkdir(exist_ok=True)
+    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    names = {"ROLLOUTDECK_RUN": name, "ROLLOUTDECK_PLAN": plan, "SLIME": slime()}
+    return train(SCRIPT, word, folder=folder, **told, **names, **environ)
+
+
+def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = product.get(f"runs/{run_of(product, name)}/artifacts/")["results"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    found = training(product, tmp_path_factory.mktemp("source"), "source", "first", SEND="yes")
+    until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3)
+    return found
+
+
+def planned(product: Product, plan: str, run: str, targets: dict[int, int], **more: Any) -> None:
+    """A plan that replays at each target the rollout of `run` that it is given for."""
+    told = {"run": run, "step_kind": "rollout_id", "note": ""}
+    entries = [
+        {"pin": ask(product, "POST", "pins/", {**told, "step": step})["id"], "target_step": target}
+        for target, step in targets.items()
+    ]
+    body = {"plan": plan, "action": "cache", "entries": entries, **more}
+    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"0"'})
+
+
+def samples(found: Training, rollout: int) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = found.json("made.json")[str(rollout)]
+    return made
+
+
+def test_a_pinned_rollout_is_replayed_and_the_others_generated_with_the_prompts_they_had(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "again", run_of(product, "source"), {1: 1})
+    found = training(product, tmp_path, "again", "second", plan="again")
+    assert samples(found, 1) == samples(source, 1)
+    for rollout in (0, 2):
+        told = [(one["prompt"], one["index"]) for one in samples(found, rollout)]
+        assert told == [(one["prompt"], one["index"]) for one in samples(source, rollout)]
+        assert {one["extra"]["word"] for one in samples(found, rollout)} == {"second"}
+    until(lambda: events(product, "again"))
+    assert events(product, "again") == [(1, "hit", 4)]
+
+
+def test_a_plan_that_leaves_out_what_is_flagged_generates_such_a_rollout_and_says_so(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    run = run_of(product, "source")
+    flagged = product.get(f"samples/?run={run}&step=2&split=train")["results"][0]
+    ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
+    planned(product, "clean", run, {2: 2}, exclude_flagged=True)
+    found = training(product, tmp_path, "clean", "third", plan="clean")
+    assert {one["extra"]["word"] for one in samples(found, 2)} == {"third"}
+    until(lambda: events(product, "clean"))
+    assert events(product, "clean") == [(2, "refused", None)]
+    assert "replayed whole or not at all" in reason(product, "clean", 2)
+
+
+def test_a_pin_of_another_shape_is_refused_and_the_rollout_generated(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "shape", run_of(product, "source"), {1: 1})
+    found = training(product, tmp_path, "shape", "fourth", plan="shape", ANSWERS="3")
+    assert [one["extra"]["word"] for one in samples(found, 1)] == ["fourth"] * 6
+    until(lambda: events(product, "shape"))
+    assert events(product, "shape") == [(1, "refused", None)]
+    assert "samples_per_prompt: 2 pinned, 3 asked for" in reason(product, "shape", 1)
+
+
+def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, source: Training, tmp_path: Path) -> None:
+    planned(product, "stop", run_of(product, "source"), {1: 1}, on_mismatch="stop")
+    found = training(product, tmp_path, "stop", "fifth", plan="stop", ANSWERS="3", may_fail="yes")
+    assert found.done.returncode != 0
+    assert "The replay plan stop@1 says to stop where a pin can't be replayed. Rollout 1:" in found.done.stderr
+
+
+def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates(product: Product, source: Training, tmp_path: Path) -> None:
+    planned(product, "lost", run_of(product, "source"), {1: 0})
+    (pinned,) = [one for one in artifacts(product, "source") if one["step"] == 0]
+    for file in pinned["files"].values():
+        for path in product.data.rglob(f"*{file['sha256']}*"):
+            path.unlink()
+    found = training(product, tmp_path, "lost", "sixth", plan="lost")
+    assert {one["extra"]["word"] for one in samples(found, 1)} == {"sixth"}
+    until(lambda: events(product, "lost"))
+    assert events(product, "lost") == [(1, "miss", None)]

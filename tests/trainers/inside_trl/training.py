@@ -1,14 +1,16 @@
 """Run by the trainers' environment: a real TRL trainer on the CPU, two random layers, a tokenizer of bytes, no hub.
 
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
-be pinned), `replay` (as the plan says), `other` (other answers to the same prompts). Writes what the trainer held of
-each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash of the trained weights}.
+be pinned), `replay` (as the plan says), `other` (other answers to the same prompts), `full` (no file can grow). Writes
+what the trainer held of each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash
+of the trained weights}.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,7 @@ def main() -> None:
         per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2, max_completion_length=12,
         logging_steps=1, max_steps=3, eval_strategy="steps", eval_steps=2,
         run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True,
-        **({"beta": 0.0} if "rloo" in words else {"log_completions": True, "num_completions_to_print": 0}),
+        **({"beta": 0.0} if "rloo" in words else {"log_completions": "full" not in words}),
     )  # fmt: skip
     more: dict[str, Any] = {}
     if "plain" not in words:
@@ -113,7 +115,11 @@ def main() -> None:
         model=model(len(given)), args=args, processing_class=given, reward_funcs=[letters, short],
         train_dataset=data, eval_dataset=data.select(range(3)), **more,
     )  # fmt: skip
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if "full" in words:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     trainer.train()
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     digest = hashlib.sha256()
     for value in trainer.model.state_dict().values():
         digest.update(value.numpy().tobytes())

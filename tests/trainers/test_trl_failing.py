@@ -1,0 +1,48 @@
+"""What goes wrong beside a real trainer changes nothing in it: its result is bit for bit that of a run without us."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.rolloutdeck.receiver import Receiver, until
+from tests.trainers.verl_process import Training, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+SCRIPT = "../inside_trl/training.py"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return train(SCRIPT, "grpo", "plain", folder=tmp_path_factory.mktemp("alone"))
+
+
+def same(found: Training, alone: Training) -> bool:
+    return all(repr(found.json(name)) == repr(alone.json(name)) for name in ("result.json", "seen.json"))
+
+
+def test_a_server_that_is_killed_in_the_middle(alone: Training, tmp_path: Path) -> None:
+    deck = Receiver()
+    killer = threading.Thread(target=lambda: (until(lambda: deck.dumps, 200), deck.down()), daemon=True)
+    killer.start()
+    found = train(SCRIPT, "grpo", "keep", folder=tmp_path, deck=deck)
+    killer.join(60)
+    assert deck.dumps
+    assert same(found, alone)
+
+
+def test_a_disk_that_is_full(alone: Training, tmp_path: Path) -> None:
+    found = train(SCRIPT, "grpo", "keep", "full", folder=tmp_path)
+    assert not list(tmp_path.glob("kept/*/rollout-*.json"))
+    assert same(found, alone)
+
+
+def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
+    found = train(SCRIPT, "grpo", "raise", folder=tmp_path)
+    assert not found.deck.dumps
+    assert found.deck.points()
+    assert "Training goes on, but Rolloutdeck lost something" in found.done.stderr
+    assert same(found, alone)

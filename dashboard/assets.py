@@ -22,6 +22,5 @@ def release() -> str:
 
 
 def url(path: str) -> str:
-    """`/static/css/app.css?v=…`; a vendored path carries its version already."""
-    address = f"{settings.STATIC_URL}{path}"
-    return address if path.startswith("vendor/") else f"{address}?v={release()}"
+    """`/static/1f2e3d4c5b/css/app.css`. The release stands in the path, so that what a script imports has it too."""
+    return f"{settings.STATIC_URL}{release()}/{path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from dashboard import assets
 from rolloutdeck import wire
 
 # Generations are hostile input: nothing on a page may run, load or post elsewhere.
@@ -33,6 +35,7 @@ POLICY = "; ".join(
     ]
 )
 OURS = str(wire.WIRE_VERSION)
+RELEASED = re.compile(r"\A/static/[0-9a-f]{10}/")
 
 
 def marked(response: HttpResponseBase) -> HttpResponseBase:
@@ -70,6 +73,15 @@ class Language(LocaleMiddleware):
 class Static(WhiteNoiseMiddleware):  # type: ignore[misc]
     """Scripts and styles, gzipped. Pages are not: they hold secrets beside text that others chose, and the length of
     such a compressed answer tells (breachattack.com)."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.add_files(assets.STATIC, prefix=f"{self.static_prefix}{assets.release()}/")
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if request.path_info not in self.files:  # a page of another release: it gets today's file, not to be kept
+            request.path_info = RELEASED.sub("/static/", request.path_info)
+        return super().__call__(request)
 
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponseBase:

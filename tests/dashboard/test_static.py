@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
+from dashboard import assets
+
 STATIC = Path(__file__).parents[2] / "static"
 VENDORED = "vendor/htmx.org@2.0.11/htmx.min.js"
 
@@ -40,7 +42,14 @@ def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:
 
 def test_only_an_address_with_a_version_is_kept_for_good(client: Client) -> None:
     assert "immutable" in client.get(f"/static/{VENDORED}").headers["Cache-Control"]
+    assert "immutable" in client.get(assets.url("js/panel.js")).headers["Cache-Control"]
     assert "immutable" not in client.get("/static/js/panel.js").headers["Cache-Control"]
+
+
+def test_an_open_page_of_another_release_gets_todays_file_and_does_not_keep_it(client: Client) -> None:
+    answer = client.get("/static/0123456789/js/panel.js")
+    assert body(answer) == (STATIC / "js/panel.js").read_bytes()
+    assert "immutable" not in answer.headers["Cache-Control"]
 
 
 @pytest.mark.django_db

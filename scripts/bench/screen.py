@@ -99,8 +99,8 @@ def spent(server: Product) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def key_to_paint(page: Page, server: Product, uid: str, keys: int = 40) -> float:
-    """p95 in ms of `j`, each pressed as soon as the one before is painted; somebody looked at the page before."""
+def key_to_paint(page: Page, server: Product, uid: str, pause: int, keys: int = 40) -> float:
+    """p95 in ms of `j`, each pressed `pause` ms after the one before is painted; somebody looked at the page before."""
     page.goto(f"{server.url}/runs/{uid}/steps/latest/")
     page.locator("#sample article").wait_for()
     page.wait_for_load_state("networkidle")
@@ -108,6 +108,7 @@ def key_to_paint(page: Page, server: Product, uid: str, keys: int = 40) -> float
     for done in range(1, keys + 1):
         page.keyboard.press("j")
         page.wait_for_function("(done) => window.spans.length >= done", arg=done)
+        page.wait_for_timeout(pause)
     return statistics.quantiles(page.evaluate("window.spans"), n=20)[-1]
 
 
@@ -164,8 +165,9 @@ def measured(server: Product, file: Path, steps: int) -> Iterator[tuple[str, str
     drawn = [logged_metrics(server, number) for number in range(3)]
     quiet(server)
     with chromium(server) as page:
-        yield "key to paint, p95, step of 56", f"{key_to_paint(page, server, small):.0f} ms", "<= 50 ms"
-        yield "  step of 1,024 x 8,000 tokens", f"{key_to_paint(page, server, large):.0f} ms", "<= 150 ms"
+        for what, uid, budget in (("56", small, "<= 50 ms"), ("1,024 x 8,000 tokens", large, "<= 150 ms")):
+            yield f"key to paint, p95, step of {what}", f"{key_to_paint(page, server, uid, 150):.0f} ms", budget
+            yield "  the key held down", f"{key_to_paint(page, server, uid, 0):.0f} ms", budget
         for what, path in (("overview", ""), ("step", "steps/latest/")):
             short, most = opened(page, [f"{server.url}/runs/{uid}/{path}" for uid in (few, many)])
             yield f"open {what} of {steps:,} steps", f"{most:.0f} ms, {most / short:.2f} x of 10 steps", "<= 1.3 x"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 
 from django.conf import settings
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 STATIC = Path(settings.BASE_DIR) / "static"
+IMPORTED = re.compile(r'^import (?:[^"\n]* from )?"\./(\w+\.js)";', re.MULTILINE)
 
 
 @cache
@@ -24,3 +28,24 @@ def release() -> str:
 def url(path: str) -> str:
     """`/static/1f2e3d4c5b/css/app.css`. The release stands in the path, so that what a script imports has it too."""
     return f"{settings.STATIC_URL}{release()}/{path}"
+
+
+@cache
+def imports(*scripts: str) -> frozenset[str]:
+    """The names in `js/` of all that these scripts import, and that those import."""
+    found: set[str] = set()
+    waiting = list(scripts)
+    while waiting:
+        new = set(IMPORTED.findall((STATIC / f"js/{waiting.pop()}").read_text())) - found
+        found |= new
+        waiting += new
+    return frozenset(found)
+
+
+@cache
+def module(script: str, *soon: str) -> SafeString:
+    """A script of `js/`. What it imports is asked for with it, else a browser finds one level after the other; so are
+    those that the page's scripts fetch as soon as they run."""
+    names = sorted({*soon, *imports(script, *soon)} - {script})
+    preloads = format_html_join("", '<link rel="modulepreload" href="{}">', ((url(f"js/{name}"),) for name in names))
+    return format_html('{}<script src="{}" type="module"></script>', preloads, url(f"js/{script}"))

@@ -29,6 +29,7 @@ register.simple_tag(drawing.marks, name="marks")
 register.simple_tag(cells.drawn, name="cells")
 register.simple_tag(past.drawn, name="past_bars")
 register.simple_tag(assets.url, name="asset")
+register.simple_tag(assets.module, name="module")
 register.simple_tag(assets.release, name="release")
 
 

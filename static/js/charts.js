@@ -2,7 +2,7 @@
 import { runsOf, short } from "./charts_data.js";
 import { Drawing } from "./charts_draw.js";
 import { fill, gettext, ngettext } from "./i18n.js";
-import { address } from "./panel.js";
+import { address, rested } from "./panel.js";
 
 const root = document.querySelector("[data-charts]");
 const filter = document.getElementById("metrics");
@@ -153,7 +153,7 @@ function paintAll() {
 }
 
 function paintRest() {
-  if (waiting.size) idle ??= requestIdleCallback(() => ((idle = null), paint([...waiting].slice(0, 1)), paintRest()), { timeout: 200 });
+  if (waiting.size) idle ??= rested(() => ((idle = null), paint([...waiting].slice(0, 1)), paintRest()), 200);
 }
 
 function paint(some) {

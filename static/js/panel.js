@@ -68,3 +68,6 @@ function readable(url) {
 
 // A click that asks for nothing of the browser's own, like another tab.
 export const plain = (event) => !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+
+// When the page has nothing better to do, at the latest after `most` ms. Safari does not tell.
+export const rested = (act, most) => (globalThis.requestIdleCallback ? requestIdleCallback(act, { timeout: most }) : setTimeout(act, 50));

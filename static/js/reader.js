@@ -3,7 +3,7 @@ import { forget, look, paneOf } from "./ahead.js";
 import { say } from "./frame.js";
 import { gettext } from "./i18n.js";
 import { onEscape } from "./keys.js";
-import { address, ask, plain } from "./panel.js";
+import { address, ask, plain, rested } from "./panel.js";
 
 const page = document.getElementById("step-page");
 const pane = document.getElementById("sample");
@@ -106,8 +106,9 @@ export function move(by) {
   show(row.dataset.id);
 }
 
-if (document.readyState === "complete") ahead();
-else addEventListener("load", ahead); // after what the page itself needs
+const begin = () => rested(ahead, 500); // after what the page itself needs is painted
+if (document.readyState === "complete") begin();
+else addEventListener("load", begin);
 
 // --- clicks -----------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,13 @@ def test_an_open_page_of_another_release_gets_todays_file_and_does_not_keep_it(c
 @pytest.mark.django_db
 def test_pages_are_not_compressed(client: Client) -> None:
     assert "Content-Encoding" not in client.get("/sign-in/", headers={"Accept-Encoding": "gzip"}).headers
+
+
+def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
+    tags = assets.module("read.js", "seen.js")
+    asked = set(re.findall(r'modulepreload" href="[^"]*/js/(\w+\.js)"', tags))
+    assert {"reader.js", "ahead.js", "panel.js", "seen.js"} <= asked
+    assert tags.endswith(f'<script src="{assets.url("js/read.js")}" type="module"></script>')
+    for name in asked:
+        text = (STATIC / "js" / name).read_text()
+        assert set(re.findall(r'^import .*"\./(.+)";$', text, re.MULTILINE)) <= asked, name

@@ -81,7 +81,7 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
     )
     add(reader, run=run.uid, charts="1", names="score/mean", finding=finding.pk, show=[])
     shown = page(reader, f"/findings/{finding.pk}/")
-    assert '<polyline class="line-1" points="52' in shown
+    assert f'<polyline class="line-{run.colour}" points="52' in shown
     assert "0.4286" in shown
 
 

@@ -6,11 +6,10 @@ use only: worker processes fork, and its threads do not survive that.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from rollouts import bodies, storage
 from rollouts.errors import StorageUnavailable
+from rollouts.kept import Kept
 from rollouts.merging import ARTIFACT
 from rollouts.models import Dump, Sighting
 from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
@@ -160,31 +160,8 @@ def scanned(
 Answer = tuple[tuple[str, ...], frozenset[str]]
 
 
-class Kept:
-    """Answers of files, which never change, least recently used first out; bounded by the ids they hold."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.answers: OrderedDict[object, Answer] = OrderedDict()
-        self.size = 0
-
-    def get(self, key: object) -> Answer | None:
-        with self.lock:
-            if key in self.answers:
-                self.answers.move_to_end(key)
-            return self.answers.get(key)
-
-    def put(self, key: object, answer: Answer | None) -> None:
-        with self.lock:
-            if answer is None or key in self.answers:
-                return
-            self.answers[key] = answer
-            self.size += len(answer[0]) + 10
-            while self.size > MOST_KEPT:
-                self.size -= len(self.answers.popitem(last=False)[1][0]) + 10
-
-
-kept = Kept()
+# Files never change; bounded by the ids that their answers hold.
+kept: Kept[tuple[Part, Node, tuple[str, int, int]], Answer] = Kept(MOST_KEPT, lambda answer: len(answer[0]) + 10)
 
 
 def answers(files: Sequence[Part], node: Node) -> list[Answer]:
@@ -200,9 +177,9 @@ def answers(files: Sequence[Part], node: Node) -> list[Answer]:
     except pl.exceptions.PolarsError as error:
         raise StorageUnavailable(f"A body file cannot be read: {error}.") from error
     for key, frame, (_rows, columns) in zip(new, frames, asked, strict=True):
-        known[key] = tuple(frame["id"]), keys_of(columns)
-        kept.put(key, known[key])
-    return [answer for key in stamps if (answer := known[key])]
+        known[key] = answer = tuple(frame["id"]), keys_of(columns)
+        kept.put(key, answer)
+    return [found for key in stamps if (found := known[key])]
 
 
 def stamp(part: Part) -> tuple[str, int, int]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +21,7 @@ from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
 from dashboard.pages.ask import Ask, clean, step_number
 from rollouts import charts as charting
 from rollouts import clock, series
+from rollouts.kept import Kept
 from rollouts.models import Dump, Run
 
 PANELS = {
@@ -38,9 +37,8 @@ SHOWS = ("", "table", "prompts")
 MOST_POINTS = 500
 MOST_NAMES = 400
 MOST_SHOWN = 20
-KEPT = 16  # drawings in memory, about a megabyte each
-
-Known = tuple[int, datetime, int, str]  # a run's id, birth, version and name
+# Drawings in memory, by their bytes: each of up to `MOST_POINTS` points a metric and run takes about 25.
+kept: Kept[tuple[object, ...], bytes] = Kept(32_000_000, len)
 
 
 @login_required
@@ -154,18 +152,19 @@ def charts(request: HttpRequest, uid: str) -> HttpResponse:
     etag = panels.mark(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
         return panels.finished(HttpResponseNotModified(), etag)
-    known = tuple((run.pk, run.created_at, run.version, run.name) for run in (one, *over))
-    body = packed(known, ask.attempt or "current", axis(request) == "time", get_language())
+    body = packed(one, over, ask.attempt or "current", timed=axis(request) == "time")
     return panels.finished(HttpResponse(body, content_type="application/json"), etag)
 
 
-@lru_cache(maxsize=KEPT)
-def packed(known: tuple[Known, ...], attempt: str, timed: bool, language: str) -> bytes:
-    """The drawing as of these versions, the run itself first; a version rises with every visible change."""
-    ids = [pk for pk, _born, _version, _name in known]
-    found = Run.objects.in_bulk(ids)
-    one, *over = [found[pk] for pk in ids]
-    return orjson.dumps(drawing(one, over, attempt, timed=timed))
+def packed(one: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:
+    """The drawing as of the runs' versions, which rise with every visible change."""
+    runs = tuple((run.pk, run.created_at, run.version, run.name) for run in (one, *over))
+    known = (runs, attempt, timed, get_language())
+    body = kept.get(known)
+    if body is None:
+        body = orjson.dumps(drawing(one, over, attempt, timed=timed))
+        kept.put(known, body)
+    return body
 
 
 def drawing(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:

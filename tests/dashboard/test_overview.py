@@ -6,7 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from dashboard.pages import run as run_page
 from rollouts import charts, series
+from rollouts.kept import Kept
 from rollouts.models import Project, Run, Step
 from rollouts.records import Point
 from tests import make
@@ -60,6 +62,21 @@ def test_charts_change_when_a_run_that_lies_over_does(runs: list[Run], at: Clien
     assert at.get(url, headers={"If-None-Match": mark}).status_code == 304
     Run.objects.filter(pk=runs[1].pk).update(version=99)
     assert at.get(url, headers={"If-None-Match": mark}).status_code == 200
+
+
+def test_charts_drawn_before_are_kept_by_their_bytes(
+    runs: list[Run], at: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [f"/runs/{one.uid}/charts.json" for one in runs]
+    drawn = [at.get(url).content for url in addresses]
+    made: list[Run] = []
+    whole = run_page.drawing
+    monkeypatch.setattr(
+        run_page, "drawing", lambda one, *rest, **named: (made.append(one), whole(one, *rest, **named))[1]
+    )
+    monkeypatch.setattr(run_page, "kept", Kept(len(drawn[0]) + 1, len))
+    assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*drawn, *reversed(drawn)]
+    assert made == [*runs, runs[0]]
 
 
 def test_over_time_each_point_knows_its_hour(runs: list[Run], at: Client) -> None:

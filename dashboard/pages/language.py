@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import translation
@@ -22,6 +25,17 @@ def language(request: HttpRequest) -> HttpResponse:
     return kept(request, settings.LANGUAGE_COOKIE_NAME, tuple(NAMES))
 
 
+class Catalogue(JavaScriptCatalog):
+    """Our scripts' texts alone, for `static/js/i18n.js`: Django's own script brings formats of dates and more."""
+
+    packages = ["dashboard"]
+
+    def render_to_response(self, context: dict[str, Any], **_named: Any) -> HttpResponse:
+        texts = json.dumps(context["catalog"], ensure_ascii=False)
+        script = f"globalThis.catalogue = {{texts: {texts}, form: (n) => {context['plural'] or 'n !== 1'}}};"
+        return HttpResponse(script, content_type="text/javascript; charset=utf-8")
+
+
 @gzip_page
 @require_http_methods(["GET", "HEAD"])
 def catalogue(request: HttpRequest, language: str) -> HttpResponseBase:
@@ -29,6 +43,6 @@ def catalogue(request: HttpRequest, language: str) -> HttpResponseBase:
     if language not in NAMES:
         raise Http404(_("There is no such language."))
     with translation.override(language):
-        response: HttpResponseBase = JavaScriptCatalog.as_view(packages=["dashboard"])(request)
+        response: HttpResponseBase = Catalogue.as_view()(request)
     patch_cache_control(response, public=True, max_age=YEAR, immutable=True)
     return response

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 BATCH: Final = 40
 NEWEST: Final = 5  # steps that a queue of the newest steps covers
-LOOKED_THROUGH: Final = 1000  # samples among which the first batch with work left is found
 SECONDS: Final = 2.0  # of a search through texts before what was found so far is the queue
 MOST_SEED: Final = 9999
 
@@ -138,7 +137,7 @@ def batch(run: Run, asked: Asked, by: User, number: int | None = None) -> Batch:
     total = found.total
     number = first_open(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
     samples = list(rows[(number - 1) * BATCH : number * BATCH])
-    return Batch(q, total, number, samples, verdicts(run, [one.pk for one in samples], by), found.horizon)
+    return Batch(q, total, number, samples, verdicts(run, by, [one.pk for one in samples]), found.horizon)
 
 
 def drawn(samples: SampleQuerySet, seed: int) -> SampleQuerySet:
@@ -149,18 +148,20 @@ def drawn(samples: SampleQuerySet, seed: int) -> SampleQuerySet:
 
 
 def first_open(run: Run, rows: SampleQuerySet, by: User) -> int:
-    """The number of the first batch with a sample that the person has said nothing of."""
-    ids = list(rows.values_list("pk", flat=True)[:LOOKED_THROUGH])
-    said = verdicts(run, ids, by)
-    return next((at for at, pk in enumerate(ids) if pk not in said), 0) // BATCH + 1
+    """The number of the first batch with a sample that the person has said nothing of; of the last where there is
+    none."""
+    said = verdicts(run, by)
+    ids = list(rows.values_list("pk", flat=True)[: len(said) + 1])  # among which one is left, if any is
+    return next((at for at, pk in enumerate(ids) if pk not in said), max(0, len(ids) - 1)) // BATCH + 1
 
 
-def verdicts(run: Run, ids: Sequence[str], by: User) -> dict[str, list[str]]:
-    """What the person said of these samples, see `Batch`."""
+def verdicts(run: Run, by: User, ids: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """What the person said of these samples, see `Batch`; of all in the run by default."""
+    which = {"user": by, "run": run} | ({} if ids is None else {"sample__in": ids})
     found: dict[str, list[str]] = defaultdict(list)
-    for sample in Seen.objects.filter(user=by, run=run, sample__in=ids, fine=True).values_list("sample", flat=True):
+    for sample in Seen.objects.filter(fine=True, **which).values_list("sample", flat=True):
         found[sample].append("fine")
-    flags = Flag.objects.filter(user=by, sample__in=ids, withdrawn_at=None).order_by("created_at", "pk")
+    flags = Flag.objects.filter(withdrawn_at=None, **which).order_by("created_at", "pk")
     for sample, reason in flags.values_list("sample", "reason"):
         found[sample].append(reason)
     return dict(found)

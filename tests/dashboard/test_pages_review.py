@@ -282,6 +282,10 @@ def test_a_long_queue_is_gone_through_in_batches(
     html = open_(reader, run)
     assert "batch 2 of 3" in html and not set(first).intersection(listed(html))
     assert "batch 3 of 3" in open_(reader, run, "&upto=7&batch=99999")
+    for pk in samples(run, step__step__gte=3):
+        seen.approve(run, pk, mate)
+    over = open_(reader, run)
+    assert "batch 3 of 3" in over and "All of this batch is done." in over and "Next batch" not in over
 
 
 def test_a_panel_that_asks_again_gets_the_list_alone(run: Run, reader: Client) -> None:

@@ -33,12 +33,16 @@ class Told:
 
 
 def of(run: Run) -> Told | None:
-    """None where nothing happened. Nine queries at most."""
-    found = [*flagged(run), *pinned(run), *replayed(run), *restarted(run), *failed(run)]
+    """None where nothing happened. Ten queries at most."""
+    found = [*flagged(run), *pinned(run), *replayed(run), *restarted(run)]
+    broke = run.outcome == Run.Outcome.FAILED
+    ends = span(run) if found or broke else None
+    if broke and ends:
+        found.append(Event("failed", ends[1]))
     if not found:
         return None
-    found.sort(key=lambda one: (one.step, KINDS.index(one.kind)))
-    low, high = span(run) or (found[0].step, found[-1].step)
+    found.sort(key=lambda one: (one.step, KINDS.index(one.kind), one.count))
+    low, high = ends or (found[0].step, found[-1].step)
     return Told(found, min(low, found[0].step), max(high, found[-1].step))
 
 
@@ -69,11 +73,6 @@ def restarted(run: Run) -> list[Event]:
         for pk, step in rows.order_by():
             first[pk] = min(step, first.get(pk, step))
     return [Event("restarted", step, count=later[pk]) for pk, step in first.items()]
-
-
-def failed(run: Run) -> list[Event]:
-    ends = span(run) if run.outcome == Run.Outcome.FAILED else None
-    return [Event("failed", ends[1])] if ends else []
 
 
 def span(run: Run) -> tuple[int, int] | None:

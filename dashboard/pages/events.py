@@ -16,8 +16,9 @@ from rollouts import events
 from rollouts.events import Event, Told
 from rollouts.models import Run
 
-SLOTS = 100
-MOST = 300
+SLOTS = 100  # of the row
+TICKS = 300  # places at the foot of a chart
+MOST = 300  # lines of the list
 # How each kind is drawn, and what it is called where all of them are counted.
 SIGNS = {"failed": "✕", "restarted": "↻", "flagged": "⚑", "pinned": "◆", "replayed": "▬"}
 CALLED = {
@@ -51,7 +52,7 @@ def row(run: Run, told: Told) -> dict[str, Any]:
         "low": told.low,
         "high": told.high,
         "counts": [(kind, SIGNS[kind], _(CALLED[kind]), count(told.events, kind)) for kind in events.KINDS],
-        "ticks": sorted({(one.kind, one.step) for one in told.events}, key=lambda tick: tick[1])[:MOST],
+        "ticks": ticks(told),
         "lines": [(one, SIGNS[one.kind], said([one]), link(run, one)) for one in told.events[::-1][:MOST]],
         "more": len(told.events) > MOST,
     }
@@ -64,8 +65,21 @@ def count(found: Sequence[Event], kind: str) -> int:
 def marks(run: Run, told: Told) -> list[Mark]:
     slots: dict[int, list[Event]] = {}
     for one in told.events:
-        slots.setdefault((one.step - told.low) * (SLOTS - 1) // max(1, told.high - told.low), []).append(one)
+        slots.setdefault(slot(told, one, SLOTS), []).append(one)
     return [mark(run, at, found) for at, found in slots.items()]
+
+
+def ticks(told: Told) -> list[tuple[str, int]]:
+    """[(kind, step)] in step order, at most one of a kind in each of `TICKS` places."""
+    first: dict[tuple[str, int], int] = {}
+    for one in told.events:
+        first.setdefault((one.kind, slot(told, one, TICKS)), one.step)
+    return [(kind, step) for (kind, _place), step in first.items()]
+
+
+def slot(told: Told, one: Event, slots: int) -> int:
+    """Which of so many places on the axis it has."""
+    return (one.step - told.low) * (slots - 1) // max(1, told.high - told.low)
 
 
 def mark(run: Run, at: int, found: Sequence[Event]) -> Mark:
@@ -85,18 +99,18 @@ def link(run: Run, one: Event) -> str:
 
 
 def said(found: Sequence[Event]) -> str:
-    """What happened, of events of one kind at neighbouring steps."""
-    first, last, many = found[0].step, found[-1].step, len(found)
-    if many > 1:
-        return several(found[0].kind).format(first=first, last=last, count=total(found))
+    """What happened, of events of one kind at one step, in whichever splits, or at neighbouring ones."""
+    first, last, count = found[0].step, found[-1].step, total(found)
+    if first != last:
+        return several(found[0].kind).format(first=first, last=last, count=count)
     match found[0].kind:
         case "failed":
             return _("step {step}: the training failed").format(step=first)
         case "restarted":
-            return _("step {step}: launch {number} begins").format(step=first, number=found[0].count)
+            return _("step {step}: launch {number} begins").format(step=first, number=found[-1].count)
         case "flagged":
-            marked = ngettext("step {step}: {count} flag", "step {step}: {count} flags", found[0].count)
-            return marked.format(step=first, count=found[0].count)
+            marked = ngettext("step {step}: {count} flag", "step {step}: {count} flags", count)
+            return marked.format(step=first, count=count)
         case "pinned":
             return _("step {step}: pinned").format(step=first)
         case _other:

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages import events as row
 from rollouts import events, flags, series
@@ -95,6 +96,31 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
     assert len(drawn["marks"]) == row.SLOTS and len(drawn["lines"]) == row.MOST and drawn["more"]
     assert drawn["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
     assert drawn["marks"][0].link.endswith("/nearest/6/")
+    assert ("pinned", 6) in drawn["ticks"] and len(drawn["ticks"]) == row.TICKS + 1
+    assert [drawn["ticks"][0], drawn["ticks"][-1]] == [("replayed", 1), ("replayed", 1000)]
+
+
+def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> None:
+    indexed(run, lines(generation(step=6)), 6, split="eval", source="val/6.jsonl")
+    for split in ("train", "eval"):
+        flags.raise_flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
+        pin(run, 6, mate, split=split)
+    told = events.of(run)
+    assert told is not None
+    assert [one.title for one in row.row(run, told)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
+
+
+def test_a_run_to_which_all_of_it_happened_is_asked_ten_questions(
+    run: Run, mate: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    flag(run, 2, mate)
+    series.append(run, make.attempt(run, "again"), [Point(5, {"loss": 2.0}, "global_step", 1.0)])
+    Run.objects.filter(pk=run.pk).update(outcome="failed")
+    run.refresh_from_db()
+    with django_assert_num_queries(10):
+        told = events.of(run)
+    assert told is not None
+    assert [(one.kind, one.step) for one in told.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]
 
 
 def test_flags_of_validation_open_its_steps(run: Run, client: Client, mate: User) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from rolloutdeck.env import Settings
 from rolloutdeck.run import Run
-from rolloutdeck.trainers.verl_plugin import hooks
-from rolloutdeck.trainers.verl_plugin.selection import Selection
+from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.selection import Selection
 
 MOST_WAITING = 3  # steps whose rows wait to be made; each holds its batch in memory
 EXIT_SECONDS = 20.0

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.verl_plugin import evictions, hooks, rows
-from rolloutdeck.trainers.verl_plugin.selection import Selection
+from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.verl_plugin import evictions, rows
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
@@ -52,7 +53,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A library with a class, and a patcher of it that wraps one method and looks for one that is not there."""
     (tmp_path / "theirs.py").write_text("class Trainer:\n    def step(self):\n        return 1\n")
     (tmp_path / "patcher.py").write_text(
-        "from rolloutdeck.trainers.verl_plugin import hooks\n"
+        "from rolloutdeck.trainers import hooks\n"
         "def patch(module):\n"
         "    hooks.wrap(module.Trainer, 'step', lambda original: lambda self: original(self) + 1)\n"
         "    hooks.wrap(module.Trainer, 'gone', lambda original: original)\n"
@@ -85,7 +86,7 @@ def test_what_a_version_does_not_have_is_said_and_the_rest_is_patched(
 ) -> None:
     hooks.when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 2
-    assert "This verl has no Trainer.gone" in caplog.text
+    assert "This theirs has no Trainer.gone" in caplog.text
 
 
 def test_a_patcher_that_breaks_leaves_the_library_as_it_is(
@@ -94,7 +95,7 @@ def test_a_patcher_that_breaks_leaves_the_library_as_it_is(
     (tmp_path / "patcher.py").write_text("def patch(module):\n    raise KeyError('x')\n")
     hooks.when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 1
-    assert "can't record all of verl: theirs" in caplog.text
+    assert "can't record all of theirs: 'x'" in caplog.text
 
 
 def test_an_error_of_ours_costs_the_record_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

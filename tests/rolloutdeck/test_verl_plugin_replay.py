@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rolloutdeck import fetch, placing
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import asking
-from rolloutdeck.trainers.verl_plugin import hooks, reading
+from rolloutdeck.trainers.verl_plugin import reading
 from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
 
 SETTINGS = {

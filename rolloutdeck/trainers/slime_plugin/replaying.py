@@ -22,9 +22,9 @@ from rolloutdeck.placing import sentence_of
 from rolloutdeck.replay import Entry, Plan, Source
 from rolloutdeck.safe.saved import Rows, open_saved
 from rolloutdeck.safe.standins import Unreadable
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of
-from rolloutdeck.trainers.verl_plugin import hooks
 from rolloutdeck.voice import log
 
 KIND = "rollout_id"

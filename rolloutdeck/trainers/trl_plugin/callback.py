@@ -12,12 +12,12 @@ from transformers import TrainerCallback
 
 from rolloutdeck.run import Run
 from rolloutdeck.tokenizer import fingerprint
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.session import EXIT_SECONDS
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.rows import Held
 from rolloutdeck.trainers.trl_plugin.session import Session, opened
 from rolloutdeck.trainers.trl_plugin.taking import Taking
-from rolloutdeck.trainers.verl_plugin import hooks
 
 MOST_FRAMES = 20
 

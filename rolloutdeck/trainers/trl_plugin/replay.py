@@ -19,9 +19,9 @@ from rolloutdeck.fetch import fetch
 from rolloutdeck.http import Server
 from rolloutdeck.placing import sentence_of
 from rolloutdeck.replay import Entry, Plan
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback, facts_of
-from rolloutdeck.trainers.verl_plugin import hooks
 from rolloutdeck.voice import log
 
 Batch = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.trainers.verl_plugin.selection import Selection
+from rolloutdeck.trainers.selection import Selection
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin.rows import Held
-from rolloutdeck.trainers.verl_plugin import hooks
 
 GENERATE, REWARD = "_generate_and_score_completions", "_calculate_rewards"
 TENSORS = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers import hooks
 from rolloutdeck.voice import log
 
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.

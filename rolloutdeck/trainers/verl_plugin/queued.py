@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.verl_plugin import counts, evictions, hooks
+from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.verl_plugin import counts, evictions
 from rolloutdeck.trainers.verl_plugin.jagged import Jagged
 from rolloutdeck.trainers.verl_plugin.legacy import fit
-from rolloutdeck.trainers.verl_plugin.selection import Selection
 from rolloutdeck.trainers.verl_plugin.session import Blocked, Session, session_of
 
 

@@ -29,8 +29,8 @@ from rolloutdeck.replay import Plan
 from rolloutdeck.replay_folder import ReplayFolder
 from rolloutdeck.resolution import resolve
 from rolloutdeck.safe.errors import Refused
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
-from rolloutdeck.trainers.verl_plugin import hooks
 from rolloutdeck.trainers.verl_plugin.session import Session, plain
 from rolloutdeck.voice import log
 

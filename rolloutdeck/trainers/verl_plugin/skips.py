@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN
-from rolloutdeck.trainers.verl_plugin import hooks, reading
+from rolloutdeck.trainers.verl_plugin import reading
 from rolloutdeck.trainers.verl_plugin.replay import Replay, opened
 from rolloutdeck.trainers.verl_plugin.session import Session, session_of
 

@@ -61,7 +61,7 @@ def patch(module: ModuleType, patcher: str) -> None:
     try:
         importlib.import_module(patcher).patch(module)
     except Exception as error:
-        voice.once(f"patch {patcher}", "Rolloutdeck can't record all of verl: %s: %s", module.__name__, error)
+        voice.once(f"patch {patcher}", "Rolloutdeck can't record all of %s: %s", module.__name__, error)
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -69,9 +69,9 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     original = getattr(owner, name, None)
     if original is None:
         where = getattr(owner, "__name__", owner)
-        voice.once(
-            f"no {where}.{name}", "This verl has no %s.%s: what Rolloutdeck takes from it is missing.", where, name
-        )
+        library = getattr(owner, "__module__", str(where)).partition(".")[0]
+        what = f"{where}.{name}"
+        voice.once(f"no {what}", "This %s has no %s: what Rolloutdeck takes from it is missing.", library, what)
         return
     if getattr(original, MARK, False):
         return
@@ -110,6 +110,6 @@ def _told(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def told(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What a call says, by the names of the function's own parameters, whatever a version of verl added to them; {}
-    where the call is none."""
+    """What a call says, by the names of the function's own parameters, whatever a version of the library added to
+    them; {} where the call is none."""
     return _told(function, args, kwargs) or {}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rolloutdeck.trainers.verl_plugin import hooks
+from rolloutdeck.trainers import hooks
 
 DEFAULT = 8
 

@@ -135,6 +135,7 @@ class Matrix:
             raise ValueError("has an `all_case_bool_table` that is no table of true and false")
         tests = [{"input": one, "output": other} for one, other in zip(inputs, outputs, strict=False)]
         cases = [{key: text[:MOST_TOLD] for key, text in test.items()} for test in tests]
+        given = max(0, min(given, len(table[0])))
         truth = as_json(tests[:given]) if given else None
         return cls(table, printed if isinstance(printed, list) else [], given, cases, truth)
 

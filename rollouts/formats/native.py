@@ -13,6 +13,7 @@ from rollouts.records import LeftOut, Problem, Record
 name = "native"
 arrives: Literal["whole", "append"] = "whole"
 
+NANS = frozenset(("nan", "inf", "infinity"))  # in small letters, without a sign
 HEAD = re.compile(rb'\s*\{.*"prompt"\s*:\s*["\[]', re.DOTALL)
 
 
@@ -52,8 +53,8 @@ def record(row: dict[str, Any]) -> Record:
 
 
 def keep(made: Record, key: str, value: Any) -> None:
-    """NaN is null: a score that is NaN is a score that is missing."""
-    if key in FIELDS and isinstance(value, float):
+    """NaN is null: a score that is NaN, or the text "nan", is a score that is missing."""
+    if key in FIELDS and (isinstance(value, float) or (isinstance(value, str) and value.lower().lstrip("+-") in NANS)):
         return
     made.extras[key] = None if value != value else value
 

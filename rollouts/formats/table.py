@@ -2,8 +2,8 @@
 
 Which column is what is told with the upload (`columns`, see columns.py), else found by name; every other column is
 kept. Rows say their step where the upload does not; a table without either is step 0. Columns of rewards by name
-(`reward_format`, `format_reward`) are parts of the reward. In a CSV an empty cell is nothing, and a cell that holds a
-JSON list or object is one where the part asks for one.
+(`reward_format`, `format_reward`) are parts of the reward. In a CSV an empty cell is nothing, but an empty response
+where the response stands; a cell that holds a JSON list or object is one where the part asks for one.
 """
 
 from __future__ import annotations
@@ -186,9 +186,11 @@ def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
     try:
         names = next(csv.reader([begun], delimiter=separator), [])
         for cells in (reader := csv.reader(text, delimiter=separator)):
+            if not any(cells):  # spreadsheets leave such lines behind
+                continue
             if len(cells) == len(names):
-                yield reader.line_num + 1, {key: cell for key, cell in zip(names, cells, strict=True) if cell != ""}
-            elif cells:
+                yield reader.line_num + 1, {key: cell or None for key, cell in zip(names, cells, strict=True)}
+            else:
                 yield Problem(reader.line_num + 1, f"has {len(cells)} cells where {len(names)} columns are named")
     except csv.Error as error:
         raise UnreadableDump(f"It is no CSV that can be read: {error}.") from None
@@ -238,10 +240,9 @@ class Shape:
 
     def __init__(self, found: dict[str, str], names: list[str], *, textual: bool) -> None:
         self.found, self.textual = found, textual
-        taken = set(found.values())
+        self.taken = set(found.values())
         self.parts = {part.removeprefix(REWARDS): column for part, column in found.items() if part.startswith(REWARDS)}
-        self.parts |= {named(column): column for column in names if column not in taken and PART.match(column)}
-        self.others = [column for column in names if column not in taken]
+        self.parts |= {named(column): column for column in names if column not in self.taken and PART.match(column)}
 
     def record(self, row: Row, told: Told) -> Record:
         """Raises ValueError."""
@@ -258,12 +259,16 @@ class Shape:
 
     def native(self, row: Row) -> Row:
         """The row under the names of `wire.SAMPLE_KEYS`. Raises ValueError."""
-        values = {part: self.cell(part, row[column]) for part, column in self.found.items() if column in row}
-        values = {part: value for part, value in values.items() if not part.startswith(REWARDS)}
+        cells = {part: row[column] for part, column in self.found.items() if column in row}
+        values = {
+            part: self.cell(part, value)
+            for part, value in cells.items()
+            if not part.startswith(REWARDS) and (value is not None or part == "response")
+        }
         if isinstance(parts := row.get(self.found.get("score", "")), dict):
             values |= {"score": None, "rewards": parts}
         talk = values.get("messages")
-        if chat.is_talk(talk) and talk and "response" not in values:
+        if chat.is_talk(talk) and talk and values.get("response") is None:
             at = chat.parted(talk)
             values |= {"prompt": chat.asked(talk[:at]), "response": chat.answered(talk[at:])}
         if not {"response", "response_ids"} & set(values):
@@ -271,8 +276,6 @@ class Shape:
         return {"prompt": "", "response": None, **values}
 
     def cell(self, part: str, value: Any) -> Any:
-        if part == "score":
-            return jsonl.number(value)
         if part == "step":
             return jsonl.number(value)
         if not isinstance(value, str):
@@ -280,7 +283,8 @@ class Shape:
         if part in STRUCTURED or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
             return unpacked(value)
         if self.textual and part in ("index", "turn", "policy_version"):
-            return jsonl.integer(jsonl.number(value))
+            whole = jsonl.integer(jsonl.number(value))
+            return value if whole is None else whole
         return value
 
     def keep(self, made: Record, row: Row) -> None:
@@ -289,11 +293,11 @@ class Shape:
             value = row.get(column)
             if value is None or jsonl.number(value) is not None:
                 made.rewards[part] = jsonl.number(value)
-        for column in self.others:
-            if column not in row or row[column] is None:
+        for column, value in row.items():
+            if column in self.taken or value is None:
                 continue
-            if column not in self.parts.values() or jsonl.number(row[column]) is None:
-                made.extras[column] = plain(row[column])
+            if column not in self.parts.values() or jsonl.number(value) is None:
+                made.extras[column] = plain(value)
 
 
 def named(column: str) -> str:

@@ -222,8 +222,9 @@ def test_a_native_value_that_is_not_what_its_key_asks_for_is_kept_beside() -> No
     assert record.extras == {"score": [1], "rewards": 3, "response_ids": ["x"]}
 
 
-def test_a_native_score_that_is_nan_is_unknown() -> None:
-    record = one(native, b'{"prompt":"q","response":"a","score":NaN,"lang":NaN}\n')
+@pytest.mark.parametrize("nan", ["NaN", "-Infinity", '"nan"', '"-inf"'])
+def test_a_native_score_that_is_nan_is_unknown(nan: str) -> None:
+    record = one(native, f'{{"prompt":"q","response":"a","score":{nan},"lang":NaN}}\n'.encode())
     assert (record.score, record.extras) == (None, {"lang": None})
 
 

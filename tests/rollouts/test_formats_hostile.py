@@ -94,6 +94,31 @@ def test_a_csv_keeps_line_ends_and_bytes_that_are_no_text_within_its_cells() -> 
     assert (record.prompt, record.response) == ("a\r\nb", "caf\ufffd\u2028")
 
 
+def test_an_empty_cell_is_nothing_but_an_empty_response_is_one() -> None:
+    body = b"prompt,response,reward\n2+2?,,0\n,4,\n,,\n"
+    assert pick("a.csv", body).name == "table"
+    found = [(record.prompt, record.response, record.score) for record in kept("table", body)]
+    assert found == [("2+2?", "", 0.0), ("", "4", None)]
+
+
+def test_messages_speak_where_a_row_has_no_response() -> None:
+    talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    (record,) = kept("table", json.dumps({"messages": talk, "response": None, "score": 1}).encode())
+    assert record.response == "4"
+
+
+@pytest.mark.parametrize("part", ["score", "index"])
+def test_a_value_that_is_no_number_where_a_part_asks_for_one_is_kept(part: str) -> None:
+    (record,) = kept("table", f"prompt,response,{part}\n2+2?,4,good\n".encode())
+    assert record.extras == {part: "good"}
+
+
+def test_a_column_that_comes_after_the_first_rows_is_kept() -> None:
+    rows = [{"prompt": "2+2?", "response": str(at)} | ({"late": at} if at == 300 else {}) for at in range(301)]
+    records = kept("table", b"\n".join(json.dumps(row).encode() for row in rows))
+    assert records[-1].extras == {"late": 300}
+
+
 def test_a_column_that_is_called_like_a_reward_and_holds_none_is_kept() -> None:
     model = {"style": "rule", "ground_truth": "4"}
     row = {"prompt": "2+2?", "response": "4", "reward_model": model, "reward_format": 0.5}
@@ -120,6 +145,16 @@ def test_a_table_of_tests_that_is_none_is_told(table: Any) -> None:
     good = {"question": "3+3?", "full_code_generation": ["6"]}
     record, problem = read("cure-outputs", json.dumps([task, good]).encode())
     assert record.response == "6" and isinstance(problem, Problem)
+
+
+@pytest.mark.parametrize(("given", "score"), [(-1, None), (-(2**60), None), (9, 0.5)])
+def test_a_number_of_given_tests_that_the_table_has_not_is_brought_into_it(given: int, score: float | None) -> None:
+    task = {
+        "question": "q", "full_code_generation": ["a"], "full_case_generation": ["t", "u"],
+        "num_ground_truth_test": given, "all_case_bool_table": [[True, False]],
+    }  # fmt: skip
+    program, *_ = kept("cure-outputs", json.dumps([task]).encode())
+    assert program.score == score
 
 
 def test_long_tests_are_told_once_and_not_with_every_program() -> None:

@@ -2,6 +2,7 @@
 import { gettext } from "./i18n.js";
 
 const DWELL = 1000, GATHER = 3000; // ms
+const MOST = 500; // the server takes at once
 const pane = document.getElementById("sample");
 const looked = new Map(); // id -> "seen" or "fine"
 const waiting = new Set();
@@ -33,12 +34,14 @@ async function send() {
   clearTimeout(sending);
   sending = undefined;
   if (!waiting.size) return;
-  const ids = [...waiting];
-  waiting.clear();
+  const ids = [...waiting].slice(0, MOST);
+  for (const id of ids) waiting.delete(id);
   const headers = JSON.parse(document.body.getAttribute("hx-headers"));
   const body = new URLSearchParams({ samples: ids.join() });
   try {
-    await fetch(address, { method: "POST", body, headers, keepalive: true, credentials: "same-origin" });
+    const answer = await fetch(address, { method: "POST", body, headers, keepalive: true, credentials: "same-origin" });
+    if (answer.status >= 500) throw new Error(answer.statusText);
+    if (waiting.size) sending ??= setTimeout(send, GATHER);
   } catch {
     for (const id of ids) waiting.add(id);
   }

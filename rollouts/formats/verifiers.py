@@ -33,8 +33,8 @@ HEAD = re.compile(rb'\s*\{.*"(?:traces|nodes)"\s*:\s*\[', re.DOTALL)
 FILE = re.compile(r"(?:\A|/)traces\.jsonl\Z")
 TRAINED = re.compile(r"(?:\A|/)effective/traces\.jsonl\Z")
 TRUTHS = ("answer", "ground_truth", "solution")
-MOST_CHARS = 256 << 20  # of all branches of a trace: each repeats what stands before it
-NODE_CHARS = 64  # that a message takes besides its text
+MOST_CHARS = 256 << 20  # of all branches of an episode: each repeats what stands before it
+NODE_CHARS = 64  # that a node takes besides its text
 SUMMED = ("prompt_tokens", "cached_input_tokens", "completion_tokens", "reasoning_tokens", "cost")
 
 Thing = dict[str, Any]
@@ -69,15 +69,29 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
 
 def samples(row: Thing) -> Iterator[Record]:
     traces = row["traces"] if isinstance(row.get("traces"), list) else [row]
+    room = Room()
     for trace in traces:
         if isinstance(trace, dict):
-            yield from branches(row, trace)
+            yield from branches(row, trace, room)
 
 
-def branches(episode: Thing, trace: Thing) -> Iterator[Record]:
+class Room:
+    """What the branches of an episode may still hold."""
+
+    def __init__(self) -> None:
+        self.left = MOST_CHARS
+
+    def take(self, chars: int) -> None:
+        """Raises ValueError."""
+        self.left -= chars
+        if self.left < 0:
+            raise ValueError(f"its branches hold more than {MOST_CHARS:,} characters together")
+
+
+def branches(episode: Thing, trace: Thing, room: Room) -> Iterator[Record]:
     """A sample for each leaf of the graph below which the model said something."""
     nodes = [node if isinstance(node, dict) else {} for node in listed(trace.get("nodes"))]
-    paths = [path for path in ways(nodes) if any(node.get("sampled") for node in path)]
+    paths = [path for path in ways(nodes, room) if any(node.get("sampled") for node in path)]
     for place, path in enumerate(paths):
         made = spoken(path)
         keep_tokens(made, path)
@@ -101,12 +115,12 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def ways(nodes: Sequence[Thing]) -> Iterator[list[Thing]]:
+def ways(nodes: Sequence[Thing], room: Room) -> Iterator[list[Thing]]:
     """The paths from a root to each leaf, in the order of the leaves. A parent stands before its children; what is no
-    message is passed over. Raises ValueError for paths that hold more than `MOST_CHARS` together."""
+    message is passed over. Raises ValueError for paths that hold more than there is room for."""
     parents = [integer(node.get("parent")) for node in nodes]
     sizes = [size(node) if is_message(node.get("message")) else 0 for node in nodes]
-    inner, held = set[int | None](), 0
+    inner = set[int | None]()
     for child in reversed(range(len(nodes))):
         if sizes[child] or child in inner:
             inner.add(parents[child])
@@ -114,9 +128,7 @@ def ways(nodes: Sequence[Thing]) -> Iterator[list[Thing]]:
         path, at = [leaf], parents[leaf]
         while at is not None and 0 <= at < path[-1]:
             path.append(at)
-            held += sizes[at]
-            if held > MOST_CHARS:
-                raise ValueError(f"its branches hold more than {MOST_CHARS:,} characters together")
+            room.take(sizes[at] or NODE_CHARS)  # what is passed over takes time
             at = parents[at]
         yield [nodes[at] for at in reversed(path) if sizes[at]]
 

@@ -7,6 +7,7 @@ import json
 import pickle
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -186,9 +187,16 @@ def test_a_message_that_is_none_does_not_shift_those_behind_it() -> None:
     assert record.response == "assistant 2"
 
 
-def test_ways_that_unfold_to_too_much_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = [node("user", at - 1 if at else None) for at in range(300)]
-    body = json.dumps({"nodes": [*chain, *(node("assistant", 299, sampled=True) for _ in range(300))]}).encode()
+def empty(parent: int | None) -> dict[str, Any]:
+    return {"parent": parent}
+
+
+@pytest.mark.parametrize("traces", [1, 100])
+@pytest.mark.parametrize("before", [partial(node, "user"), empty], ids=["messages", "none"])
+def test_ways_that_unfold_to_too_much_are_told(before: Any, traces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = [before(at - 1 if at else None) for at in range(300)]
+    nodes = [*chain, *(node("assistant", 299, sampled=True) for _ in range(300 // traces))]
+    body = json.dumps({"traces": [{"nodes": nodes}] * traces}).encode()
     assert len(kept("verifiers", body)) == 300
     monkeypatch.setattr(FORMS["verifiers"], "MOST_CHARS", 100_000)
     good = json.dumps({"nodes": [node("user"), node("assistant", 0, sampled=True)]}).encode()

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 
 def problem(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
+    request.resolver_match = None  # no page is shown, so none has its keys in the frame
     return render(request, "problem.html", {"heading": heading, "said": said}, status=status)
 
 

@@ -210,7 +210,10 @@ def test_odd_addresses_are_404_in_a_sentence(run: Run, client: Client, mate: Use
         "/settings/%00/",
         "/nowhere/",
     ):
-        assert "Not here" in body(client, url, 404), url
+        shown = body(client, url, 404)
+        assert "Not here" in shown, url
+        keys = shown.partition('class="foot-keys">')[2].partition("</div>")[0]
+        assert keys.count("<span>") == 1 and "all keys" in keys, url
 
 
 def test_parameters_of_any_kind_never_break_a_page(run: Run, client: Client, mate: User) -> None:

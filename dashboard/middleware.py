@@ -14,10 +14,14 @@ from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
+from dashboard.pages import errors
 from rolloutdeck import wire
+from rollouts.errors import StorageUnavailable
 
 # Generations are hostile input: nothing on a page may run, load or post elsewhere.
 POLICY = "; ".join(
@@ -68,6 +72,15 @@ class Language(LocaleMiddleware):
             return super().process_request(request)
         translation.activate(settings.LANGUAGE_CODE)
         request.LANGUAGE_CODE = settings.LANGUAGE_CODE
+
+
+class Unreadable(MiddlewareMixin):
+    """A page whose bytes the disk does not give says so; the API does it by itself."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        if not isinstance(exception, StorageUnavailable):
+            return None
+        return errors.problem(request, 503, _("Cannot be read now"), str(exception))
 
 
 class Static(WhiteNoiseMiddleware):  # type: ignore[misc]

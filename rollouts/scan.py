@@ -122,7 +122,8 @@ def matching(scope: Scope, node: Node, progress: Progress | None = None, patienc
             return translated(scope, scanned(parts(scope), node, progress, patience))
         except (FileNotFoundError, StorageUnavailable):  # folding has moved rows to another file since
             if last:
-                raise StorageUnavailable("A body file of this run cannot be read; try again, or re-index it.") from None
+                said = _("A body file of this run cannot be read; try again, or re-index it.")
+                raise StorageUnavailable(said) from None
     raise AssertionError("unreachable")
 
 

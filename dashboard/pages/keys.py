@@ -61,7 +61,7 @@ KEYS = (
     Key("1–9", N_("flag for this reason, and on to the next"), REVIEW, foot=N_("flag")),
     Key("a", N_("nothing wrong with it; on to the next"), READ, foot=N_("fine")),
     Key("n", N_("next batch of the queue, when this one is done"), REVIEW),
-    Key("u", N_("undo your last flags in this run"), READ),
+    Key("u", N_("undo your last flags, or your last “fine”, in this run"), READ),
     Key(
         "x",
         N_("select this row; then f flags all that are selected (shift-click selects a run of rows)"),

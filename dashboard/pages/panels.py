@@ -30,7 +30,7 @@ def answer(
 
     `state` is all that the answer depends on besides address and person; while it stays the same a page that asks
     again gets 304 and `context` is not even called. Without state, or with a message to show once, the answer is fresh
-    and not kept. A context may name another `template`, and `headers` for htmx.
+    and not kept; nor is one that says what is `unread`. A context may name another `template`, and `headers` for htmx.
     """
     panel = target(request)
     told = not panel and len(get_messages(request)) > 0
@@ -41,7 +41,7 @@ def answer(
     response = render(request, shown.pop("template", panels.get(panel.partition("-")[0], template)), shown)
     for name, value in shown.pop("headers", {}).items():
         response[name] = value
-    return finished(response, etag)
+    return finished(response, "" if "unread" in shown else etag)
 
 
 def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:

@@ -65,7 +65,7 @@ def why(asked: Asked, one: listing.Row, marks: list[Flag], names: dict[str, str]
             return _("drawn at random")
         case "flagged":
             told = [(flag.user.get_username(), flag.reason, flag.label) for flag in marks]
-            return ", ".join(f"{who}: {names.get(reason, reason) or label}" for who, reason, label in told)
+            return ", ".join(f"{who}: {names.get(reason, reason) or _(label)}" for who, reason, label in told)
         case "pinned":
             return _("its step is pinned")
         case _name:

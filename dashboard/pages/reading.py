@@ -5,21 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from dashboard.pages import around, asking, opened, prose, recorded, views
 from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
-from rollouts.errors import BadInput
+from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query import parse
 from rollouts.unit_tests import unit_tests
 
 
 def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str, Any]:
-    """The context of `sample/pane.html`."""
-    return dressed(request, sample, around.of([sample])[sample.pk], ask, role)
+    """The context of `sample/pane.html`; where the body cannot be read, why: a bad file never hides the step."""
+    unread: str = _("The text of this sample is gone; index the run again to make it anew.")
+    try:
+        if beside := around.of([sample]).get(sample.pk):
+            return dressed(request, sample, beside, ask, role)
+    except StorageUnavailable as error:
+        unread = str(error)
+    return {"head": Row(sample), "unread": unread, **flagging(request, sample, flags_of(sample), role)}
 
 
 def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role: str) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""Pages of a run whose body file is gone: they say so, and a file that is gone hides nothing else."""
+
+from __future__ import annotations
+
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from rollouts import storage
+from rollouts.models import Project, Run, Sample, Segment
+from tests import make
+from tests.rollouts.pushing import generation, indexed, lines
+
+SAID = "is not on the disk; index the run again to make it anew."
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """One step of two responses to a prompt, their bodies deleted."""
+    run = make.run(project)
+    indexed(run, lines(*(generation("ask", f"{n} apples", n / 4, 1) for n in range(2))), 1)
+    for segment in Segment.objects.all():
+        storage.body_path(segment.path).unlink()
+    return run
+
+
+def test_the_pane_says_it_and_the_rows_stand(run: Run, reader: Client) -> None:
+    first = Sample.objects.filter(step__run=run).earliest("ordinal")
+    for address in (f"/samples/{first.pk}/", f"/runs/{run.uid}/steps/1/", f"/review/?run={run.uid}"):
+        answer = reader.get(address, follow=True)
+        html = answer.content.decode()
+        assert (answer.status_code, SAID in html, "ETag" in answer) == (200, True, False), address
+        assert f'<article class="sample" data-id="{first.pk}">' in html
+    assert f'data-id="{first.pk}"' in reader.get(f"/runs/{run.uid}/steps/1/").content.decode().split("<article")[0]
+
+
+@pytest.mark.parametrize("path", ["groups/1/{group}/", "steps/all/?q=apples", "prompts/{prompt}/"])
+def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, reader: Client, path: str) -> None:
+    sample = Sample.objects.filter(step__run=run).earliest("ordinal")
+    path = path.format(group=sample.group, prompt=sample.prompt_key)
+    answer = reader.get(f"/runs/{run.uid}/{path}")
+    html = unescape(answer.content.decode())
+    assert answer.status_code == 503, html
+    assert "Cannot be read now" in html and "index" in html.split("<h1>Cannot")[1]

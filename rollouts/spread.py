@@ -10,17 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rollouts import storage
 from rollouts.formats import jsonl
-from rollouts.formats.table import FORMATS as TABLES
+from rollouts.formats.table import TEXTLESS
 from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.records import Record
 
 HELD_BYTES = 16 << 20  # of lines that wait to be written
-CHUNK = 1 << 20
 NATIVE = "native"
 
 
@@ -96,13 +95,6 @@ def line(record: Record) -> bytes:
     return jsonl.as_json(row).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def digest_of(file: BinaryIO) -> str:
-    sha256 = hashlib.sha256()
-    while piece := file.read(CHUNK):
-        sha256.update(piece)
-    return sha256.hexdigest()
-
-
 def accepted(dump: Dump, step: int, path: Path) -> Dump:
     header = DumpHeader(
         attempt=dump.attempt.key,
@@ -110,11 +102,11 @@ def accepted(dump: Dump, step: int, path: Path) -> Dump:
         step=step,
         step_kind=dump.step_kind,
         source=dump.source,
-        format=dump.format if dump.format in {table.name for table in TABLES} else NATIVE,
+        format=dump.format if dump.format in TEXTLESS else NATIVE,  # its columns have our names now
         offset=dump.offset,
         generation=dump.generation,
         producer=dump.producer,
     )
     with path.open("rb") as file:
-        sha256 = digest_of(file)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return accept_dump(dump.run, header, sha256, path, path.stat().st_size)[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rollouts import ingest
+from rollouts import bodies, ingest
 from rollouts.index import index
 from rollouts.models import Dump, Run, Sample, Step
 from tests.rollouts.golden import DUMPS
@@ -41,6 +41,17 @@ def test_a_table_of_several_steps_becomes_each_of_them(run: Run, tmp_path: Path)
     assert (dump.state, dump.step, dump.rows) == (Dump.State.INDEXED, None, 0)
     assert steps(run) == {4: 2, 5: 1}
     assert set(Sample.objects.filter(step__step=4).values_list("score", flat=True)) == {0.0, 1.0}
+
+
+def test_a_column_that_was_not_mapped_stays_what_it_is_in_a_step_that_lacks_the_mapped_one(
+    run: Run, tmp_path: Path
+) -> None:
+    body = b"prompt,response,gold,label,step\n1+1?,2,2,good,4\n2+2?,4,,bad,5\n"
+    indexed(run, body, tmp_path, columns="ground_truth=gold")
+    whole = {row.step.step: bodies.read([row])[row.id] for row in Sample.objects.all()}
+    assert {step: (one.ground_truth, one.extras["label"]) for step, one in whole.items()} == {
+        4: ("2", "good"), 5: (None, "bad"),
+    }  # fmt: skip
 
 
 def test_indexing_it_again_changes_no_sample(run: Run, tmp_path: Path) -> None:

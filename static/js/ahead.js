@@ -25,7 +25,7 @@ export async function look(near, query, of) {
   asking = true;
   await answer;
   asking = false;
-  if (query === how) look(near, query, of);
+  look(near, how, of); // also where the way to read changed meanwhile, and nobody has asked since
 }
 
 // Nothing where the server does not answer: then each is asked for when it is wanted.

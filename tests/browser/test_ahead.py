@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import cycle
 
-from playwright.sync_api import Request, expect
+from playwright.sync_api import Request, Route, expect
 
 from tests.browser.training import Training
 from tests.browser.visit import Visit, rows
@@ -31,3 +32,17 @@ def test_a_key_shows_the_next_sample_without_asking_for_it(visit: Visit, trainin
             break
         assert time.monotonic() < deadline, asked
         page.wait_for_load_state("networkidle")
+
+
+def test_panes_come_ahead_in_the_way_to_read_that_was_chosen_meanwhile(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    held: list[Route] = []
+    several = re.compile(r"/samples/\?.*\bof=")
+    visit.page.route(several, lambda route: route.continue_() if held else held.append(route))
+    with visit.page.expect_request(several):
+        page = visit.go(f"/runs/{training.uid}/steps/1/")
+    page.locator("#sample [data-view=json]").click()
+    expect(page.locator("#sample [data-view=json]")).to_have_attribute("aria-current", "true")
+    with page.expect_request(several) as asked:
+        held[0].continue_()
+    assert "view=json" in asked.value.url

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
 from dashboard.pages import listing
 from rollouts import flags
 from rollouts.models import Flag, Run
-from rollouts.review import OWN, QUEUES, Asked, Batch
-
-if TYPE_CHECKING:
-    from dashboard.pages.review import Look
+from rollouts.review import Asked, Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +19,6 @@ class Row:
     one: listing.Row
     why: str
     said: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tab:
-    title: str
-    about: str
-    link: str
-    on: bool
-
-
-def offered(look: Look) -> list[Tab]:
-    """The queues as tabs; the query's where there is a query."""
-    shown = [*QUEUES, OWN] if look.q.strip() else QUEUES
-    return [Tab(_(one.title), _(one.about), look.other(one.name), one is look.named) for one in shown]
 
 
 def rows(run: Run, asked: Asked, batch: Batch | None) -> list[Row]:

@@ -65,6 +65,14 @@ class Look(Address):
         return self.link(queue=queue, upto="", seed="", batch="", sel="", q=self.q if queue == "query" else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Tab:
+    title: str
+    about: str
+    link: str
+    on: bool
+
+
 @dataclass(slots=True)
 class Found:
     """What an address asks for: `look` says it exactly. `error` is the sentence for a query that cannot be read, which
@@ -130,7 +138,7 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     frame = {
         "run": run, "project": run.project, "role": role, "ask": ask, "split": found.asked.split, "current": None,
         "tab": "review", "found": found, "look": found.look, "rows": queued.rows(run, found.asked, found.batch),
-        "may_judge": opened.may(role, "annotator"), "queues": queued.offered(found.look),
+        "may_judge": opened.may(role, "annotator"), "queues": offered(found.look),
         "about": _(found.asked.queue.about),
     }  # fmt: skip
     if panel == "queue":
@@ -145,6 +153,12 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     after = queued.following(found.batch, sample.pk)
     back = found.look.link(sel=after) if after else found.look.link(batch="", upto="", sel="")
     return frame | {"selected": sample.pk, "next": request.path + back} | reading.shown(request, sample, ask, role)
+
+
+def offered(look: Look) -> list[Tab]:
+    """The queues as tabs; the query's where there is a query."""
+    shown = [*queues.QUEUES, queues.OWN] if look.q.strip() else queues.QUEUES
+    return [Tab(_(one.title), _(one.about), look.other(one.name), one is look.named) for one in shown]
 
 
 def chosen(request: HttpRequest, run: Run, found: Found) -> Sample | None:

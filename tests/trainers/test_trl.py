@@ -56,11 +56,11 @@ def test_the_rows_are_those_that_the_trainer_held(recorded: Training, split: str
     assert rows == [none_for_nan(row) for row in held(recorded, split, step)]
 
 
-def test_a_row_has_its_place_its_sum_and_the_columns_of_the_data_set(recorded: Training) -> None:
+def test_a_row_has_its_place_its_weighted_sum_and_the_columns_of_the_data_set(recorded: Training) -> None:
     for row in recorded.rows("train", 1) + recorded.rows("eval", 2):
         assert row["answer"] == row["ground_truth"]
         assert row["prompt"] == f"What is {int(row['answer']) // 2} + {int(row['answer']) // 2 + 1}?"
-        assert row["score"] == pytest.approx(sum(value for value in row["rewards"].values() if value is not None))
+        assert row["score"] == pytest.approx(row["rewards"]["letters"] + (row["rewards"]["short"] or 0) / 2)
         assert len(row["prompt_ids"]) == len(row["prompt"])
         assert row["truncated"] == (len(row["response_ids"]) == 12 and row["response_ids"][-1] < 256)
     assert [(row["group"], row["index"]) for row in recorded.rows("eval", 2)] == [

@@ -41,8 +41,10 @@ def test_a_disk_that_is_full(alone: Training, tmp_path: Path) -> None:
 
 
 def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
-    found = train(SCRIPT, "grpo", "raise", folder=tmp_path)
+    """The callback's, and what generates in the trainer's stead."""
+    found = train(SCRIPT, "grpo", "raise", "replay", folder=tmp_path)
     assert not found.deck.dumps
     assert found.deck.points()
-    assert "Training goes on, but Rolloutdeck lost something" in found.done.stderr
+    for hook in ("taking._take", "replay._replayed"):
+        assert f"Training goes on, but Rolloutdeck lost something in {hook}: NameError" in found.done.stderr
     assert same(found, alone)

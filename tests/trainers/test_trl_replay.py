@@ -10,7 +10,7 @@ import pytest
 
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
-from tests.trainers.test_verl_replay import events, planned, reason, run_of
+from tests.trainers.test_verl_replay import ask, events, planned, reason, run_of
 from tests.trainers.verl_process import Training, python, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
@@ -26,9 +26,9 @@ def product() -> Iterator[Product]:
         yield product
 
 
-def training(product: Product, folder: Path, name: str, *words: str, plan: str = "") -> Training:
+def training(product: Product, folder: Path, name: str, *words: str, plan: str = "", **environ: str) -> Training:
     told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
-    return train(SCRIPT, "grpo", *words, folder=folder, **told, ROLLOUTDECK_RUN=name, ROLLOUTDECK_PLAN=plan)
+    return train(SCRIPT, "grpo", *words, folder=folder, **told, ROLLOUTDECK_RUN=name, ROLLOUTDECK_PLAN=plan, **environ)
 
 
 def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
@@ -79,6 +79,22 @@ def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, again: 
     until(lambda: len(events(product, "again")) == 3, 60)
     assert events(product, "again") == [(1, "hit", 8), (2, "hit", 8), (3, "refused", None)]
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
+
+
+def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_the_reason(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    run = run_of(product, "source")
+    flagged = product.get(f"samples/?run={run}&step=1&split=train")["results"][0]
+    ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
+    planned(product, "clean", run, {1: 1}, exclude_flagged=True, on_mismatch="stop")
+    found = training(product, tmp_path, "clean", "replay", plan="clean", may_fail="yes")
+    why = "the plan leaves out what is flagged, and a step of TRL is replayed whole or not at all"
+    assert found.done.returncode != 0
+    assert f"clean@1 says to stop where a pin can't be replayed. Step 1: {why}" in found.done.stderr
+    until(lambda: events(product, "clean"), 60)
+    assert events(product, "clean") == [(1, "refused", None)]
+    assert reason(product, "clean", 1) == why
 
 
 def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates_as_without_a_plan(

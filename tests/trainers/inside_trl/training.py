@@ -1,4 +1,4 @@
-"""Run by the trainers' environment: a real TRL trainer on the CPU, two random layers, a tokenizer of bytes, no hub.
+"""Run by the trainers' environment: a real TRL trainer on the CPU, with the model and tokenizer of our example.
 
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
 be pinned), `replay` (as the plan says), `other` (other answers to the same prompts), `full` (no file can grow). Writes
@@ -17,32 +17,12 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+from examples.trl_grpo import make_model, make_tokenizer
 
 folder, words = Path(sys.argv[1]), set(sys.argv[2:])
 seen: list[dict[str, Any]] = []
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE without merges: a letter is a token."""
-    vocab = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    vocab |= {"<pad>": len(vocab), "<eos>": len(vocab) + 1}
-    made = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", padding_side="left")
-
-
-def model(size: int) -> LlamaForCausalLM:
-    torch.manual_seed(11)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=size, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=256, pad_token_id=size - 2, eos_token_id=size - 1,
-            bos_token_id=None,
-        )
-    )  # fmt: skip
 
 
 def letters(completions: list[str], log_extra: Any = None, **_: Any) -> list[float]:
@@ -88,14 +68,14 @@ def watched(base: type) -> type:
 
 def main() -> None:
     base, config = (RLOOTrainer, RLOOConfig) if "rloo" in words else (GRPOTrainer, GRPOConfig)
-    given = tokenizer()
+    tokenizer = make_tokenizer()
     texts = [f"What is {number} + {number + 1}?" for number in range(16)]
     data = Dataset.from_dict({"prompt": texts, "answer": [str(2 * number + 1) for number in range(16)]})
     args = config(
         output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no", per_device_train_batch_size=4,
         per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2, max_completion_length=12,
         logging_steps=1, max_steps=3, eval_strategy="steps", eval_steps=2,
-        run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True,
+        run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True, reward_weights=[1.0, 0.5],
         **({"beta": 0.0} if "rloo" in words else {"log_completions": "full" not in words}),
     )  # fmt: skip
     more: dict[str, Any] = {}
@@ -108,11 +88,11 @@ def main() -> None:
 
             more["rollout_func"] = replay_rollout_func()
         if "raise" in words:
-            from rolloutdeck.trainers.trl_plugin import rows, taking
+            from rolloutdeck.trainers.trl_plugin import replay, rows, taking
 
-            del taking.TENSORS, rows.TRUTHS
+            del taking.TENSORS, rows.TRUTHS, replay.callback_of
     trainer = watched(base)(
-        model=model(len(given)), args=args, processing_class=given, reward_funcs=[letters, short],
+        model=make_model(tokenizer), args=args, processing_class=tokenizer, reward_funcs=[letters, short],
         train_dataset=data, eval_dataset=data.select(range(3)), **more,
     )  # fmt: skip
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.db.models.functions import Abs
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
@@ -16,9 +18,9 @@ from dashboard.pages.text import num
 from rollouts.models import Sample, Step
 
 MOST_STEPS = 120
-RECENT = 3 * MOST_STEPS  # steps that are looked through first: a prompt of an evaluation is in every one of thousands
+NEAR = 3 * MOST_STEPS  # steps that are looked through first: a prompt of an evaluation is in every one of thousands
 
-Place = tuple[int, str, str]  # run id, split, prompt key
+Place = tuple[int, str, int, str]  # run id, split, step, prompt key
 Told = tuple[int, float | None, str]  # step, score, sample id
 
 
@@ -39,30 +41,30 @@ class Past:
 
 
 def place_of(sample: Sample) -> Place:
-    return sample.step.run_id, sample.step.split, sample.prompt_key
+    return sample.step.run_id, sample.step.split, sample.step.step, sample.prompt_key
 
 
 def history(samples: Iterable[Sample]) -> dict[Place, list[Told]]:
-    """The samples of the same prompts in the same run and split, step by step: at least those of the last `MOST_STEPS`
-    steps that have the prompt."""
-    wanted: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for run, split, key in map(place_of, samples):
-        wanted[run, split].add(key)
+    """The samples of the same prompts in the same run and split, step by step: at least those of the `MOST_STEPS`
+    steps around the sample's that have the prompt."""
+    wanted: dict[tuple[int, str, int], set[str]] = defaultdict(set)
+    for run, split, step, key in map(place_of, samples):
+        wanted[run, split, step].add(key)
     found: dict[Place, list[Told]] = defaultdict(list)
-    for (run, split), keys in wanted.items():
-        rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
-        for key, told in recent_first(rows, run, split, keys):
-            found[run, split, key] = told
+    for (run, split, step), keys in wanted.items():
+        for key, told in near_first(run, split, step, keys):
+            found[run, split, step, key] = told
     return found
 
 
-def recent_first(rows: QuerySet[Sample], run: int, split: str, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
-    steps = Step.objects.filter(run=run, split=split, superseded=False).order_by("-step")
-    newest = list(steps.values_list("pk", flat=True)[: RECENT + 1])
+def near_first(run: int, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
+    rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
+    steps = Step.objects.filter(run=run, split=split, superseded=False).annotate(far=Abs(F("step") - step))
+    near = list(steps.order_by("far").values_list("pk", flat=True)[: NEAR + 1])
     left = set(keys)
-    if len(newest) > RECENT:
-        for key, told in by_key(rows.filter(step__in=newest), keys):
-            if len({step for step, _score, _pk in told}) >= MOST_STEPS:
+    if len(near) > NEAR:
+        for key, told in by_key(rows.filter(step__in=near), keys):
+            if len({number for number, _score, _pk in told}) >= MOST_STEPS:
                 left.discard(key)
                 yield key, told
     if left:
@@ -78,11 +80,13 @@ def by_key(rows: QuerySet[Sample], keys: set[str]) -> Iterable[tuple[str, list[T
 
 
 def passed(rows: Iterable[Told], here: int) -> list[Past]:
-    """A prompt's steps, at most the last `MOST_STEPS` that have it."""
+    """A prompt's steps: those around `here`, at most `MOST_STEPS` that have it."""
     steps: dict[int, list[tuple[float | None, str]]] = {}
     for number, score, pk in rows:
         steps.setdefault(number, []).append((score, pk))
-    return [past(number, found, number == here) for number, found in list(steps.items())[-MOST_STEPS:]]
+    before = sum(number < here for number in steps)
+    start = max(0, min(before - MOST_STEPS // 2, len(steps) - MOST_STEPS))
+    return [past(number, found, number == here) for number, found in islice(steps.items(), start, start + MOST_STEPS)]
 
 
 def past(number: int, found: list[tuple[float | None, str]], here: bool) -> Past:

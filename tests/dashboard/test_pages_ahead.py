@@ -78,23 +78,29 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
     assert len(panes(client, *ids(run))) == 1
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_the_last_steps_that_have_a_prompt_are_shown_however_many_have_it(
-    project: Project, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch, every: int
+@pytest.mark.parametrize(
+    ("every", "step", "shown"),
+    [
+        (1, 15, (12, 13, 14, 15)),
+        (3, 15, (6, 9, 12, 15)),
+        (1, 7, (5, 6, 7, 8)),
+        (1, 1, (1, 2, 3, 4)),
+        (3, 3, (3, 6, 9, 12)),
+    ],
+)
+def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
+    project: Project, reader: Client, monkeypatch: pytest.MonkeyPatch, every: int, step: int, shown: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(past, "MOST_STEPS", 4)
-    monkeypatch.setattr(past, "RECENT", 6)
+    monkeypatch.setattr(past, "NEAR", 6)
     run = make.run(project, "many")
-    for step in range(1, 16):
-        indexed(run, lines(generation("1+1?" if step % every == 0 else f"{step}?", f"{step}", 1.0)), step)
-    client.force_login(mate)
-    last = Sample.objects.get(step__run=run, step__step=15)
-    (pane,) = panes(client, last.pk).values()
-    expected = [15 - every * back for back in (3, 2, 1, 0)]
-    assert re.findall(r'data-step="/runs/[^/]+/steps/(\d+)/" href="/samples/', pane)[-4:] == [
-        str(one) for one in expected
-    ]
-    assert 'aria-current="true" title="step 15: mean 1.00 of 1"' in pane
+    for number in range(1, 16):
+        indexed(run, lines(generation("1+1?" if number % every == 0 else f"{number}?", f"{number}", 1.0)), number)
+    read = Sample.objects.get(step__run=run, step__step=step)
+    (pane,) = panes(reader, read.pk).values()
+    bars = re.findall(r'data-step="/runs/[^/]+/steps/(\d+)/" href="/samples/', pane)[-len(shown) :]
+    assert bars == [str(one) for one in shown]
+    assert f'aria-current="true" title="step {step}: mean 1.00 of 1"' in pane
 
 
 def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Client, mate: User) -> None:

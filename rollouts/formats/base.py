@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from rollouts.records import LeftOut, Point, Problem, Record
 
@@ -35,13 +35,10 @@ class Told:
 class Format(Protocol):
     """A module that turns one kind of dump into records.
 
-    `arrives` says how a file of this kind is whole: `whole` files once, `append` files in chunks of whole lines.
     `sniff` sees the first 64 KB. `read` streams, and raises UnreadableDump when nothing in the dump can be read.
     """
 
     @property
     def name(self) -> str: ...
-    @property
-    def arrives(self) -> Literal["whole", "append"]: ...
     def sniff(self, filename: str, head: bytes) -> bool: ...
     def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Point | Problem | LeftOut]: ...

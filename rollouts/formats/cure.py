@@ -19,7 +19,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import whole_json
@@ -42,7 +42,6 @@ Task = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class CureFormat:
     name: str
-    arrives: Literal["whole", "append"] = "whole"
 
     def sniff(self, filename: str, head: bytes) -> bool:
         name = filename.rpartition("/")[2]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import as_json, integer, number, prompt_of, response_of, rows, told_text
 from rollouts.records import LeftOut, Problem, Record
 
 name = "native"
-arrives: Literal["whole", "append"] = "whole"
 
 NANS = frozenset(("nan", "inf", "infinity"))  # in small letters, without a sign
 HEAD = re.compile(rb'\s*\{.*"prompt"\s*:\s*["\[]', re.DOTALL)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.formats import chat
 from rollouts.formats.base import Told
@@ -29,7 +29,6 @@ from rollouts.formats.values import plain
 from rollouts.records import LeftOut, Problem, Record
 
 name = "nemo-rl"
-arrives: Literal["whole", "append"] = "whole"
 
 FILE = re.compile(r"(?:\A|/)(?:train|val)_data_step\d+\.jsonl\Z")
 HEAD = re.compile(rb'\s*\{\s*"(?:content|agent_ref)"\s*:\s*\[')

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import chat, whole_json
@@ -18,7 +18,6 @@ from rollouts.formats.jsonl import BROKEN_UTF8, content_text, integer, kind, num
 from rollouts.records import LeftOut, Problem, Record
 
 name = "rllm-episode"
-arrives: Literal["whole", "append"] = "whole"
 
 HEAD = re.compile(rb'\s*\{\s*"training_step"\s*:.*"episode_id"\s*:', re.DOTALL)
 TRUTHS = ("ground_truth", "answer", "solution")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
@@ -32,7 +32,6 @@ from rollouts.formats.values import answer_of, plain
 from rollouts.records import Problem, Record
 
 name = "roll-jsonl"
-arrives: Literal["whole", "append"] = "whole"
 
 FILE = re.compile(r"(?:.*/)?rollout_dump_data\.step_\d+\.jsonl\Z", re.DOTALL)
 COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')

@@ -19,7 +19,7 @@ Source: `RolloutMockMixin._dump_batch`, `DataProto.__getstate__` and `postproces
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rolloutdeck.safe.batch import Batch, open_rollout
 from rollouts.errors import UnreadableDump
@@ -32,7 +32,6 @@ from rollouts.formats.values import ids, mask, plain, reals
 from rollouts.records import Record
 
 name = "roll-mock"
-arrives: Literal["whole", "append"] = "whole"
 
 CLASS = b"roll.distributed.scheduler.protocol"
 WINDOW = 16  # rows that are decoded at once

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rolloutdeck.safe.saved import Rows, open_saved
 from rollouts.errors import UnreadableDump
@@ -36,7 +36,6 @@ from rollouts.formats.values import brief, plain
 from rollouts.records import Problem, Record
 
 name = "slime-rollout"
-arrives: Literal["whole", "append"] = "whole"
 
 ZIP = b"PK\x03\x04"
 EVAL = re.compile(r"(?<![a-z])eval_\d[^/]*\Z", re.IGNORECASE)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rolloutdeck.safe.saved import Rows, open_saved
 from rollouts.errors import UnreadableDump
@@ -31,7 +31,6 @@ from rollouts.formats.values import brief, plain
 from rollouts.records import Problem, Record
 
 name = "slime-train"
-arrives: Literal["whole", "append"] = "whole"
 
 VERSION = 2
 WINDOW = 16  # rows that are decoded at once

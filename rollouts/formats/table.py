@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,7 +52,6 @@ class TableFormat:
     """Tables of text, and those that hold only token ids, whose text comes with the run's tokenizer."""
 
     name: str
-    arrives: Literal["whole", "append"] = "whole"
 
     def sniff(self, filename: str, head: bytes) -> bool:
         """Whether the first row has what a generation needs; of a Parquet file, which ends with the names of its

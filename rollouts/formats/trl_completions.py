@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +34,6 @@ from rollouts.formats.values import answer_of, plain
 from rollouts.records import Problem, Record
 
 name = "trl-completions"
-arrives: Literal["whole", "append"] = "whole"
 
 MAGIC = b"PAR1"
 FILE = re.compile(r"(?:.*/)?completions_\d+\.parquet\Z", re.DOTALL)

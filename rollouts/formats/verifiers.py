@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.formats import chat
 from rollouts.formats.base import Told
@@ -27,7 +27,6 @@ from rollouts.formats.native import ids, reals, truth
 from rollouts.records import LeftOut, Problem, Record
 
 name = "verifiers"
-arrives: Literal["whole", "append"] = "append"
 
 HEAD = re.compile(rb'\s*\{.*"(?:traces|nodes)"\s*:\s*\[', re.DOTALL)
 FILE = re.compile(r"(?:\A|/)traces\.jsonl\Z")

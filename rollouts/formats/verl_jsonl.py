@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rolloutdeck.safe.batch import PADDING
 from rollouts.formats.base import Told
@@ -28,7 +28,6 @@ from rollouts.formats.jsonl import integer, number, number_in, prompt_of, respon
 from rollouts.records import LeftOut, Problem, Record
 
 name = "verl-jsonl"
-arrives: Literal["whole", "append"] = "whole"
 
 HEAD = re.compile(rb'\s*\{\s*"input"\s*:\s*["\[]')
 FIRST_KEYS = re.compile(rb'"(?:input|output|score|gts)"\s*:')

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, is_number, number, rows
 from rollouts.records import Point, Problem
 
 name = "verl-metrics"
-arrives: Literal["whole", "append"] = "append"
 
 HEAD = re.compile(rb'\s*\{\s*"step"\s*:\s*-?\d+\s*,\s*"data"\s*:\s*\{')
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from rolloutdeck.safe.batch import Batch, open_batch
 from rolloutdeck.safe.errors import Refused
@@ -52,7 +52,6 @@ class SkipFormat:
 
     name: str
     filename: str
-    arrives: Literal["whole", "append"] = "whole"
 
     def sniff(self, filename: str, head: bytes) -> bool:
         """They come as files of an artifact, whose format is told."""

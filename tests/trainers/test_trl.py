@@ -63,6 +63,7 @@ def test_a_row_has_its_place_its_weighted_sum_and_the_columns_of_the_data_set(re
         assert row["score"] == pytest.approx(row["rewards"]["letters"] + (row["rewards"]["short"] or 0) / 2)
         assert len(row["prompt_ids"]) == len(row["prompt"])
         assert row["truncated"] == (len(row["response_ids"]) == 12 and row["response_ids"][-1] < 256)
+    assert {row["truncated"] for row in recorded.rows("train", 1) + recorded.rows("eval", 2)} == {True, False}
     assert [(row["group"], row["index"]) for row in recorded.rows("eval", 2)] == [
         (str(place // 4), place % 4) for place in range(12)
     ]

@@ -78,6 +78,7 @@ def main() -> None:
         run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True, reward_weights=[1.0, 0.5],
         **({"beta": 0.0} if "rloo" in words else {"log_completions": "full" not in words}),
     )  # fmt: skip
+    args.generation_kwargs = {"sequence_bias": [[[tokenizer.eos_token_id], 3.0]]}  # some responses end by themselves
     more: dict[str, Any] = {}
     if "plain" not in words:
         from rolloutdeck.trainers.trl import RolloutdeckCallback

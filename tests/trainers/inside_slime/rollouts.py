@@ -1,5 +1,5 @@
 """slime's own code of a rollout manager, without Ray and SGLang: two rollouts and an eval. Arguments: the folder, and
-what goes wrong: "" or `raise`."""
+what goes wrong: "", `raise`, or `without` our functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +71,8 @@ def generated(rollout: int) -> list[list[Sample]]:
     for one in [one for group in groups for one in group]:
         unscored = Sample(**{**one.__dict__, "reward": None})
         asyncio.run(apply_rollout_sample_hooks(ARGS, unscored, evaluation=False))
-    load_function(ARGS.rollout_all_samples_process_path)(ARGS, groups, lambda count: [])
+    if ARGS.rollout_all_samples_process_path:
+        load_function(ARGS.rollout_all_samples_process_path)(ARGS, groups, lambda count: [])
     return groups[:2]
 
 
@@ -81,15 +81,13 @@ def flat(groups: list[list[Sample]]) -> list[Sample]:
 
 
 def main() -> None:
-    made: dict[str, Any] = {"train": {}, "eval": []}
+    made: dict[int, Any] = {}
     for rollout in range(2):
         set_current_rollout_id(rollout)
         data = flat(generated(rollout))
         save_debug_rollout_data(ARGS.save_debug_rollout_data, data, rollout_id=rollout, evaluation=False)
-        before = time.perf_counter()
         log_rollout_data(rollout, ARGS, data, {"rollout/dynamic_filter/drop_zero_std": 1}, 2.0)
-        made["seconds"] = time.perf_counter() - before
-        made["train"][rollout] = [one.to_dict() for one in data]
+        made[rollout] = [one.to_dict() for one in data]
         for one in data:  # as slime goes on with them
             one.loss_mask = [0] * one.response_length
     scored = [Sample(**{**sample(40 + one, 1).__dict__, "reward": {"accuracy": float(one)}}) for one in range(2)]
@@ -107,6 +105,14 @@ def broken() -> None:
     recording.flat = recording.session_of = fail
 
 
+def without() -> None:
+    for name, value in vars(ARGS).items():
+        if OURS in str(value):
+            setattr(ARGS, name, None)
+
+
 if WRONG == "raise":
     broken()
+if WRONG == "without":
+    without()
 main()

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from django.db.models import F, QuerySet
-from django.db.models.functions import Abs
+from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from dashboard.pages.text import num
-from rollouts.models import Sample, Step
+from rollouts.models import Sample
 
 MOST_STEPS = 120
-NEAR = 3 * MOST_STEPS  # steps that are looked through first: a prompt of an evaluation is in every one of thousands
+NEAR = (
+    3 * MOST_STEPS
+)  # to each side; looked through first, since a prompt of an evaluation is in every step of thousands
 
 Place = tuple[int, str, int, str]  # run id, split, step, prompt key
 Told = tuple[int, float | None, str]  # step, score, sample id
@@ -59,14 +60,11 @@ def history(samples: Iterable[Sample]) -> dict[Place, list[Told]]:
 
 def near_first(run: int, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
     rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
-    steps = Step.objects.filter(run=run, split=split, superseded=False).annotate(far=Abs(F("step") - step))
-    near = list(steps.order_by("far").values_list("pk", flat=True)[: NEAR + 1])
     left = set(keys)
-    if len(near) > NEAR:
-        for key, told in by_key(rows.filter(step__in=near), keys):
-            if len({number for number, _score, _pk in told}) >= MOST_STEPS:
-                left.discard(key)
-                yield key, told
+    for key, told in by_key(rows.filter(step__step__range=(step - NEAR, step + NEAR)), keys):
+        if len({number for number, _score, _pk in told}) >= MOST_STEPS:
+            left.discard(key)
+            yield key, told
     if left:
         yield from by_key(rows, left)
 

@@ -8,7 +8,6 @@ says to stop.
 from __future__ import annotations
 
 import importlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -16,13 +15,10 @@ from typing import Any
 
 from rolloutdeck.env import Settings
 from rolloutdeck.errors import Unfit
-from rolloutdeck.fetch import fetch
-from rolloutdeck.http import Server
-from rolloutdeck.placing import sentence_of
 from rolloutdeck.replay import Entry, Plan, Source
 from rolloutdeck.safe.saved import Rows, open_saved
 from rolloutdeck.safe.standins import Unreadable
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of
 from rolloutdeck.voice import log
@@ -64,16 +60,12 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
     entry = plan.resolve(int(step))
     if entry is None:
         return None
-    start, outcome = time.monotonic(), "refused"
+    start = time.monotonic()
     try:
-        source, name = chosen(plan, entry)
-        outcome = "miss"
-        samples = brought(entry, source, name)
-    except Unfit as error:
-        _leave(session, plan, entry, step, "refused", str(error))
-        return None
+        pinned.check(plan, entry, "a rollout of slime")
+        samples = brought(entry)
     except Exception as error:  # whatever it is, the rollout can be generated
-        _leave(session, plan, entry, step, outcome, str(error) or type(error).__name__)
+        pinned.leave(session.run, plan, entry, step, error, KIND)
         return None
     passed_over(args, data_source)
     seconds = time.monotonic() - start
@@ -89,28 +81,17 @@ def plan_of(session: Session, args: Any) -> Plan:
     return _plans[id(session)]
 
 
-def chosen(plan: Plan, entry: Entry) -> tuple[Source, str]:
-    """The artifact that holds the rollout, and its file. Raises Unfit with the reason why it can't be replayed."""
-    if entry.refused:
-        raise Unfit("; ".join(sentence_of(vars(one)) for one in entry.differences if one.verdict == "refuse"))
-    if plan.exclude_flagged and entry.source.get("flagged"):
-        raise Unfit("the plan leaves out what is flagged, and a rollout of slime is replayed whole or not at all")
+def chosen(entry: Entry) -> tuple[Source, str]:
+    """The artifact that holds the rollout, and its file. Raises Unfit."""
     pairs = [(one, name) for one in entry.artifacts for name in one.files if PurePosixPath(name).suffix == ".pt"]
     if len(pairs) != 1:
         raise Unfit(f"the pin has {len(pairs)} rollout files of slime, one is needed")
-    if pairs[0][0].state not in ("", "ready"):
-        raise Unfit(f"its files are not on the server ({pairs[0][0].state})")
     return pairs[0]
 
 
-def brought(entry: Entry, source: Source, name: str) -> list[Any]:
+def brought(entry: Entry) -> list[Any]:
     """The samples of a pin's file. Raises Unfit, Refused, NotGiven, NotReachable, OSError."""
-    settings, file = Settings.read(), source.files[name]
-    server, sha256 = Server(settings.url, settings.token, settings.ca_bundle), str(file["sha256"])
-    with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:  # readable by this user only
-        path = Path(folder, "rollout.pt")
-        address = f"runs/{entry.source['run']}/artifacts/{source.key}/files/{sha256}/"
-        fetch(server, address, path, sha256, int(file["bytes"]))
+    with pinned.brought(entry, *chosen(entry)) as path:
         rows = read(path)
     from slime.utils.types import Sample
 
@@ -162,12 +143,3 @@ def output(samples: Sequence[Any]) -> Any:
     from slime.rollout.base_types import RolloutFnTrainOutput
 
     return RolloutFnTrainOutput(samples=list(samples))
-
-
-def _leave(session: Session, plan: Plan, entry: Entry, step: int, outcome: str, reason: str) -> None:
-    """Reports a rollout that is generated after all. Raises Stop where the plan asks for it."""
-    session.run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=KIND)
-    log.warning("Rollout %d is not replayed (%s): %s", step, outcome, reason)
-    if plan.on_mismatch == "stop":
-        told = f"{plan.name}@{plan.revision}"
-        raise hooks.Stop(f"The replay plan {told} says to stop where a pin can't be replayed. Rollout {step}: {reason}")

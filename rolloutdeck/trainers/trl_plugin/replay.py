@@ -7,19 +7,13 @@ pin that cannot be had or does not fit costs a generation, never the run, unless
 from __future__ import annotations
 
 import inspect
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from rolloutdeck.env import Settings
 from rolloutdeck.errors import Unfit
-from rolloutdeck.fetch import fetch
-from rolloutdeck.http import Server
-from rolloutdeck.placing import sentence_of
 from rolloutdeck.replay import Entry, Plan
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback, facts_of
 from rolloutdeck.voice import log
@@ -60,30 +54,18 @@ class Replay:
         entry = self.plan.resolve(step)
         if entry is None:
             return None
-        start, outcome = time.monotonic(), "refused"
+        start = time.monotonic()
         try:
             check(self.plan, entry, trainer)
-            outcome = "miss"
             rows = brought(entry, kept.name_of(self._call))
-            outcome = "refused"
             fits(rows, prompts)
         except Exception as error:  # whatever it is, the step can be generated
-            self._leave(run, step, outcome, entry, str(error) or type(error).__name__)
+            pinned.leave(run, self.plan, entry, step, error)
             return None
         seconds = time.monotonic() - start
         run.report_replay(step, "hit", entry.pin, len(rows), seconds)
         log.info("Step %d replays pin %d: %d rows in %.1f s.", step, entry.pin, len(rows), seconds)
         return batch_of(rows)
-
-    def _leave(self, run: Any, step: int, outcome: str, entry: Entry, reason: str) -> None:
-        """Reports a step that is generated after all. Raises Stop where the plan asks for it."""
-        run.report_replay(step, outcome, pin=entry.pin, reason=reason)
-        log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
-        if self.plan and self.plan.on_mismatch == "stop":
-            plan = f"{self.plan.name}@{self.plan.revision}"
-            raise hooks.Stop(
-                f"The replay plan {plan} says to stop where a pin can't be replayed. Step {step}: {reason}"
-            )
 
 
 def callback_of(trainer: Any) -> RolloutdeckCallback | None:
@@ -93,11 +75,7 @@ def callback_of(trainer: Any) -> RolloutdeckCallback | None:
 
 def check(plan: Plan, entry: Entry, trainer: Any) -> None:
     """Raises Unfit with the reason why the step can't be replayed."""
-    if entry.refused:
-        told = [one for one in entry.differences if one.verdict == "refuse"]
-        raise Unfit("; ".join(sentence_of(vars(one)) for one in told))
-    if plan.exclude_flagged and entry.source.get("flagged"):
-        raise Unfit("the plan leaves out what is flagged, and a step of TRL is replayed whole or not at all")
+    pinned.check(plan, entry, "a step of TRL")
     if getattr(trainer, "tools", None):
         raise Unfit("the trainer has tools, which would be called again")
     if int(trainer.accelerator.num_processes) > 1:
@@ -109,15 +87,7 @@ def brought(entry: Entry, name: str) -> list[kept.Row]:
     source = next((one for one in entry.artifacts if name in one.files), None)
     if source is None:
         raise Unfit(f"the pin has no {name}")
-    if source.state not in ("", "ready"):
-        raise Unfit(f"its files are not on the server ({source.state})")
-    settings, file = Settings.read(), source.files[name]
-    server = Server(settings.url, settings.token, settings.ca_bundle)
-    sha256 = str(file["sha256"])
-    with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:  # readable by this user only
-        path = Path(folder, name)
-        address = f"runs/{entry.source['run']}/artifacts/{source.key}/files/{sha256}/"
-        fetch(server, address, path, sha256, int(file["bytes"]))
+    with pinned.brought(entry, source, name) as path:
         return kept.read(path)
 
 

@@ -1,0 +1,55 @@
+"""A pin that is replayed whole or not at all, as TRL's steps and slime's rollouts are: what speaks against it, its
+bytes, and what is told where it is not replayed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rolloutdeck.env import Settings
+from rolloutdeck.errors import Unfit
+from rolloutdeck.fetch import fetch
+from rolloutdeck.http import Server
+from rolloutdeck.placing import sentence_of
+from rolloutdeck.replay import Entry, Plan, Source
+from rolloutdeck.run import Run
+from rolloutdeck.trainers import hooks
+from rolloutdeck.voice import log
+
+
+def check(plan: Plan, entry: Entry, whole: str) -> None:
+    """Raises Unfit with the reason why it can't be replayed. `whole` is what it holds, like "a step of TRL"."""
+    if entry.refused:
+        raise Unfit("; ".join(sentence_of(vars(one)) for one in entry.differences if one.verdict == "refuse"))
+    if plan.exclude_flagged and entry.source.get("flagged"):
+        raise Unfit(f"the plan leaves out what is flagged, and {whole} is replayed whole or not at all")
+
+
+@contextmanager
+def brought(entry: Entry, source: Source, name: str) -> Iterator[Path]:
+    """A file of one of its artifacts, fetched and checked by its hash, in a folder that only this user can read.
+
+    Raises Unfit, NotGiven, NotReachable, OSError.
+    """
+    if source.state not in ("", "ready"):
+        raise Unfit(f"its files are not on the server ({source.state})")
+    settings, file = Settings.read(), source.files[name]
+    server, sha256 = Server(settings.url, settings.token, settings.ca_bundle), str(file["sha256"])
+    with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:
+        path = Path(folder, Path(name).name)
+        address = f"runs/{entry.source['run']}/artifacts/{source.key}/files/{sha256}/"
+        fetch(server, address, path, sha256, int(file["bytes"]))
+        yield path
+
+
+def leave(run: Run, plan: Plan, entry: Entry, step: int, error: Exception, step_kind: str = "global_step") -> None:
+    """Reports a step that is generated after all. Raises hooks.Stop where the plan asks for it."""
+    outcome, reason = "refused" if isinstance(error, Unfit) else "miss", str(error) or type(error).__name__
+    run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
+    what = "Rollout" if step_kind == "rollout_id" else "Step"
+    log.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
+    if plan.on_mismatch == "stop":
+        told = f"{plan.name}@{plan.revision}"
+        raise hooks.Stop(f"The replay plan {told} says to stop where a pin can't be replayed. {what} {step}: {reason}")

@@ -8,7 +8,7 @@ import pytest
 
 from rollouts import groups
 from rollouts.groups import Board
-from rollouts.models import Run, Step
+from rollouts.models import Run, Sample, Step
 from tests.rollouts.pushing import indexed, lines
 
 
@@ -122,3 +122,8 @@ def test_a_board_holds_the_right_or_the_wrong_ones_alone(run: Run) -> None:
     found = board_of(run, [answered(n, answer) for n, answer in enumerate(["204", "7", "204"])])
     assert [len(found.only(word).responses) for word in ("right", "wrong", "", "odd")] == [2, 1, 3, 3]
     assert (found.right, found.wrong) == (2, 1)
+
+
+def test_a_response_without_a_score_is_not_the_best_where_others_lost_points() -> None:
+    lost, unscored = Sample(pk="a", score=-1.0), Sample(pk="b", score=None)
+    assert groups.best_of([lost, unscored]) is lost

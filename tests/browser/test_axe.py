@@ -31,13 +31,17 @@ def test_no_page_has_a_serious_issue(visit: Visit, training: Training, theme: An
     run, page = f"/runs/{training.uid}", visit.page
     page.emulate_media(color_scheme=theme)
     sample = training.samples(2)[0]["id"]
+    made = training.product.post("findings/", {"project": PROJECT, "title": "Loops"})
+    training.product.post(f"findings/{made['id']}/exhibits/", {"sample": sample})
+    key = training.product.get(f"samples/{sample}/")["prompt_key"]
     compared = f"/compare/?of={training.uid}@1,{training.uid}@2&split=train"
     found = []
     for path in (
-        "/", f"{run}/", f"{run}/steps/latest/", f"{run}/steps/all/?q=is:wrong", f"{run}/groups/2/a/?whole=all",
+        "/", f"{run}/", f"{run}/?show=prompts", f"{run}/prompts/{key}/", f"{run}/steps/latest/",
+        f"{run}/steps/all/?q=is:wrong", f"{run}/groups/2/a/?whole=all",
         f"{run}/groups/2/b/", f"/samples/{sample}/", f"/samples/{sample}/?view=json", compared, "/compare/", "/live/",
         f"/review/?run={training.uid}", "/review/?queue=pinned", "/pins/", "/findings/",
-        "/settings/", f"/settings/{PROJECT}/",
+        f"/findings/{made['id']}/", "/settings/", f"/settings/{PROJECT}/", "/api/docs/",
     ):  # fmt: skip
         visit.go(path)
         page.wait_for_load_state("networkidle")

@@ -46,7 +46,7 @@ def figures(product: Product) -> dict[str, Any]:
     }
 
 
-def settled(product: Product, seconds: float = 120) -> dict[str, Any]:
+def settled(product: Product, seconds: float = 240) -> dict[str, Any]:
     """The figures once every file is in, or as far as they came."""
     deadline = time.monotonic() + seconds
     found: dict[str, Any] = {}

@@ -75,10 +75,8 @@ def up(*words: object, home: Path, **env: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def product() -> Iterator[Product]:
-    kept = {name: os.environ.pop(name) for name in ("REDIS_URL", "DATABASE_URL") if name in os.environ}
     with Product() as running:
         yield running
-    os.environ.update(kept)
 
 
 @pytest.mark.slow
@@ -173,7 +171,7 @@ def test_ctrl_c_leaves_no_process_and_a_killed_one_can_be_started_again() -> Non
         (product.home / ".rolloutdeck" / "local.json").unlink()
         again = subprocess.Popen(
             [sys.executable, "-m", "rolloutdeck", "up", "--data", str(product.data), "--port", str(product.port)],
-            env={name: value for name, value in product.environ.items() if name != "REDIS_URL"},
+            env=product.environ,
             stdout=product.log,
             stderr=product.log,
         )

@@ -37,8 +37,6 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The whole product, once as it is and once behind nginx under /a/b/, with its admin signed in."""
     port, stripping = free_port(), free_port()
     with ExitStack() as stack:
-        alone = stack.enter_context(pytest.MonkeyPatch.context())
-        alone.delenv("REDIS_URL", raising=False)
         if request.param == "direct":
             product = stack.enter_context(Product())
             found = Site(product, product.url)

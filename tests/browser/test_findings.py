@@ -24,8 +24,11 @@ def select(page: Page) -> str:
 
 
 def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothing(
-    visit: Visit, training: Training, browser: Browser, tmp_path: Path
+    visit: Visit, browser: Browser, tmp_path: Path
 ) -> None:
+    training = Training(
+        visit.site.product, "quoted", project=tmp_path.name
+    )  # one without a finding: it asks for a title
     training.pushed(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/?q=score<2")
     one = rows(page)[1]

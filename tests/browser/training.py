@@ -34,12 +34,12 @@ def generations(step: int, count: int, version: int = 1) -> list[dict[str, Any]]
 
 
 class Training:
-    """A run of the project `math` that is written over the HTTP API, straight to the server."""
+    """A run that is written over the HTTP API, straight to the server; of the project `math` unless told."""
 
-    def __init__(self, product: Product, name: str) -> None:
+    def __init__(self, product: Product, name: str, project: str = PROJECT) -> None:
         self.product, self.name = product, name
         self.server = Server(product.url, product.token)
-        said = self.server.send_json("POST", "runs/", {"project": PROJECT, "name": name, "attempt": "a"})
+        said = self.server.send_json("POST", "runs/", {"project": project, "name": name, "attempt": "a"})
         assert said.ok, said.error
         self.uid = str(said.json()["id"])
 

@@ -1,8 +1,8 @@
 """The two verdicts on a file that a trainer would unpickle: may we read it, and may a trainer load it.
 
 *Readable*: our reader can take the batch from it, though single values may stay unread. *Loadable*: whatever torch,
-numpy and verl do with its bytes, they build arrays and plain values and nothing else. The file is not loaded for that,
-none of its bytes is executed, and of a file of any size only the opcodes and the ZIP's headers are read.
+numpy, verl and ROLL do with its bytes, they build arrays and plain values and nothing else. The file is not loaded for
+that, none of its bytes is executed, and of a file of any size only the opcodes and the ZIP's headers are read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rolloutdeck.safe.values import Box, Thing, Unfit, Value
 
 @dataclass(frozen=True)
 class Verdict:
-    """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `torch` (any other file of
-    torch.save), `unknown`. `reasons` say why it is not loadable, in words for a person; none when it is.
+    """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `roll_mock`, `torch` (any other
+    file of torch.save), `unknown`. `reasons` say why it is not loadable, in words for a person; none when it is.
     """
 
     readable: bool
@@ -69,9 +69,15 @@ def _is_queue(root: Value) -> bool:
 def _pickle(source: Source) -> Verdict:
     judge = Judge(source)
     root = judge.root()
-    known = isinstance(root, Thing) and root.kind == "batch" and "batch" in root.facts
+    known = isinstance(root, Thing) and root.kind in ("batch", "rollout") and "batch" in root.facts
     if not known:
-        judge.object("it holds no batch of verl")
+        judge.object("it holds no batch of verl or ROLL")
         return Verdict(False, False, _sentences(judge.reasons), "unknown")
     reasons = _sentences(judge.reasons)
-    return Verdict(True, not reasons, reasons, "new_batch" if root.facts["batch"] is None else "gen_batch")
+    return Verdict(True, not reasons, reasons, _format(root))
+
+
+def _format(root: Thing) -> str:
+    if root.kind == "rollout":
+        return "roll_mock"
+    return "new_batch" if root.facts["batch"] is None else "gen_batch"

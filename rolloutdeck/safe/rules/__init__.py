@@ -1,9 +1,9 @@
-"""Every global that a file of verl may name, and what it may be called with.
+"""Every global that a file of verl or ROLL may name, and what it may be called with.
 
 The list is complete over the dumps of verl's three skip roles and of RolloutSkip's two older layouts (0.8 to 0.10,
-numpy 1 and 2, tensordict 0.10). A name alone allows nothing: a rule looks at the shape of every argument, so that no
-argument can make the named thing do what it does not do in those files (a numpy dtype with its object flag cleared, a
-tensor beyond its storage, an attribute set by name).
+numpy 1 and 2, tensordict 0.10), and over those of ROLL's `rollout_mock`. A name alone allows nothing: a rule looks at
+the shape of every argument, so that no argument can make the named thing do what it does not do in those files (a numpy
+dtype with its object flag cleared, a tensor beyond its storage, an attribute set by name).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.rules import arrays, batches, plain, tensors
+from rolloutdeck.safe.rules import arrays, batches, plain, roll, tensors
 from rolloutdeck.safe.rules.tensors import storage
 from rolloutdeck.safe.values import Thing, Value
 
@@ -29,6 +29,6 @@ CALLS: dict[str, Rule] = {
     **tensors.CALLS,
     **batches.CALLS,
 }
-NEW: dict[str, Rule] = {**tensors.NEW, **batches.NEW}
-STATES: dict[str, State] = {**arrays.STATES, **tensors.STATES, **batches.STATES}
+NEW: dict[str, Rule] = {**tensors.NEW, **batches.NEW, **roll.NEW}
+STATES: dict[str, State] = {**arrays.STATES, **tensors.STATES, **batches.STATES, **roll.STATES}
 NAMES = frozenset({*CALLS, *NEW, *arrays.NAMES, *tensors.NAMES, *batches.NAMES})

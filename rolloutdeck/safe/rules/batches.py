@@ -30,7 +30,7 @@ _DEVICES = (None, "cpu")
 _CONTENT = {"tensor", "jagged", "stack", "value", "tensordict", "unknown"}
 
 
-def _maker(kind: str) -> Callable[[Judge, list[Value]], Value]:
+def maker(kind: str) -> Callable[[Judge, list[Value]], Value]:
     def make(judge: Judge, args: list[Value]) -> Value:
         if args:
             raise Unfit("an object made of something")
@@ -182,7 +182,11 @@ def proto_state(judge: Judge, thing: Thing, state: Value) -> None:
     filled, thing.built, thing.facts = thing.built, True, {}
     if filled or not isinstance(state, Box) or state.kind != "tuple" or len(state.items) != 3:
         raise Unfit("a batch that is none, or that is filled twice")
-    batch, columns, meta = state.items
+    fill(judge, thing, *state.items)
+
+
+def fill(judge: Judge, thing: Thing, batch: Value, columns: Value, meta: Value) -> None:
+    """Raises Unfit unless these are the parts of a DataProto."""
     found = _batch(judge, batch)
     if not _is(found, "unknown"):
         thing.facts = {"batch": found}
@@ -244,5 +248,5 @@ CALLS = {
     "tensordict._reductions._rebuild_tensordict_files_consolidated": consolidated,
     "tensordict._reductions._make_td": make_tensordict,
 }
-NEW = {"verl.protocol.DataProto": _maker("batch"), STACK: _maker("stack"), VALUE: _maker("value")}
+NEW = {"verl.protocol.DataProto": maker("batch"), STACK: maker("stack"), VALUE: maker("value")}
 STATES = {"batch": proto_state, "stack": stack_state, "value": value_state}

@@ -251,6 +251,18 @@ def proto(inside: bytes | None = None, columns: bytes = EMPTY_DICT, meta: bytes 
     return pickled(given(new("verl.protocol.DataProto"), row(held, columns, meta)))
 
 
+def buffer(inside: bytes | None = None, position: bytes | None = None, attributes: bytes = NONE) -> bytes:
+    """A BytesIO; `inside` are the opcodes of its bytes."""
+    held = data(batch()) if inside is None else inside
+    return given(new("_io.BytesIO"), row(held, position or number(0), attributes))
+
+
+def rollout(held: bytes | None = None, elsewhere: bytes = NONE, meta: bytes = EMPTY_DICT) -> bytes:
+    """A `step_000000.pkl` of ROLL; `held` is its buffer."""
+    parts = (buffer() if held is None else held), EMPTY_DICT, elsewhere, meta
+    return pickled(given(new("roll.distributed.scheduler.protocol.DataProto"), row(*parts)))
+
+
 def queued() -> list[Member]:
     """The members of a `tq_batch.pt`."""
     values, offsets = tensor(storage(8, "0", "Long"), 8), tensor(storage(3, "1", "Long"), 3)

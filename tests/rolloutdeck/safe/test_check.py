@@ -19,6 +19,7 @@ DUMPS = sorted(
     for path in (DATA / kind).rglob("*.[dp][pt]")
     if "broken" not in str(path)
 )
+OF_ROLL = sorted((DATA / "roll").rglob("*.pkl"))
 EVERY = 997  # bytes
 
 
@@ -29,6 +30,11 @@ def verdict(data: bytes) -> Verdict:
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: "/".join(path.parts[-6:]))
 def test_a_dump_of_verl_is_readable_and_loadable_and_its_format_is_known(path: Path) -> None:
     assert safe.check(path) == Verdict(True, True, (), path.stem)
+
+
+@pytest.mark.parametrize("path", OF_ROLL, ids=lambda path: path.name)
+def test_a_batch_that_roll_loads_again_is_readable_and_loadable(path: Path) -> None:
+    assert safe.check(path) == Verdict(True, True, (), "roll_mock")
 
 
 def test_the_hostile_dump_is_neither() -> None:
@@ -44,6 +50,8 @@ def test_the_hostile_dump_is_neither() -> None:
         (made.proto(made.data(made.saved(made.NONE))), "new_batch"),
         (made.proto(columns=made.mapped(a=made.objects(made.text("x"), made.EMPTY_DICT))), "gen_batch"),
         (made.archive(made.queued()), "tq_batch"),
+        (made.rollout(), "roll_mock"),
+        (made.rollout(made.buffer(made.data(made.saved(made.NONE)), made.number(9))), "roll_mock"),
         (made.saved(made.mapped(x=made.tensor(made.storage(16), 16)), made.BYTES), "torch"),
     ],
 )

@@ -17,12 +17,13 @@ from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe.hostile import CORPUS
-from tests.rolloutdeck.safe.test_check import DUMPS
+from tests.rolloutdeck.safe.test_check import DUMPS, OF_ROLL
 
 SCRIPT = Path(__file__).with_name("unpickle.py")
 SEEDS = {
     "proto": made.proto(columns=made.mapped(a=made.array(made.data(bytes(16)), 2), b=made.objects(made.text("x")))),
     "queue": made.archive(made.queued()),
+    "roll": made.rollout(meta=made.mapped(global_step=made.number(3))),
 }
 
 
@@ -80,7 +81,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     pytest.importorskip("torch", reason="torch really loads what we judge loadable")
     base = tmp_path_factory.mktemp("loading")
     built = [case.build() for case in CORPUS.values()]
-    files = [path for path in DUMPS if safe.check(path).loadable]
+    files = [path for path in (*DUMPS, *OF_ROLL) if safe.check(path).loadable]
     files += written(base / "seeds", SEEDS)
     files += written(base / "changed", changed())
     files += written(base / "hostile", {str(number): data for number, data in enumerate(built) if b"PWNED" in data})
@@ -102,8 +103,8 @@ def test_no_file_that_really_runs_something_was_judged_loadable(session: Session
 
 
 def test_every_dump_that_we_judged_loadable_loads_and_nothing_runs(session: Session) -> None:
-    found = [session.outcomes[str(path)] for path in DUMPS] + session.told("seeds")
-    assert len(found) == len(DUMPS) + len(SEEDS)
+    found = [session.outcomes[str(path)] for path in (*DUMPS, *OF_ROLL)] + session.told("seeds")
+    assert len(found) == len(DUMPS) + len(OF_ROLL) + len(SEEDS)
     assert [one for one in found if one["error"] or one["ran"]] == []
 
 

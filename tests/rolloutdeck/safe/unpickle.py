@@ -55,6 +55,18 @@ class DataProto:
             self.batch = torch.load(io.BytesIO(initial_bytes=batch), weights_only=False, map_location="cpu")
 
 
+class Rollout:
+    """As roll.distributed.scheduler.protocol.DataProto, which hands its buffer to torch.load."""
+
+    def __setstate__(self, state: Any) -> None:
+        buffer, self.non_tensor_batch, self.remote_batch, self.meta_info = state
+        buffer.seek(0)
+        self.batch = torch.load(buffer, weights_only=False, map_location="cpu")
+
+
+Rollout.__name__ = "DataProto"
+
+
 def tensor_of(told: Any) -> Any:
     if len(told) == 2:
         return [tensor_of(one) for one in told[1]]
@@ -93,6 +105,10 @@ def _rebuild_tensordict_files_consolidated(metadata: Any, storage: Any) -> Any:
 
 STAND_INS = {
     "verl.protocol": [DataProto],
+    "roll": [],
+    "roll.distributed": [],
+    "roll.distributed.scheduler": [],
+    "roll.distributed.scheduler.protocol": [Rollout],
     "tensordict._td": [TensorDict],
     "tensordict.tensorclass": [NonTensorStack, NonTensorData],
     "tensordict._reductions": [_make_td, _rebuild_tensordict_files_consolidated],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.rolloutdeck.safe.hostile.archives import ARCHIVES
 from tests.rolloutdeck.safe.hostile.attributes import ATTRIBUTES, BENIGN
+from tests.rolloutdeck.safe.hostile.buffers import BUFFERS
 from tests.rolloutdeck.safe.hostile.calls import CALLS
 from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case
 from tests.rolloutdeck.safe.hostile.limits import LIMITS
@@ -16,4 +17,4 @@ from tests.rolloutdeck.safe.hostile.tensors import TENSORS
 
 __all__ = ["BENIGN", "CORPUS", "LIMITS", "SYSTEM", "Case"]
 
-CORPUS: dict[str, Case] = {**CALLS, **SHAPES, **LIMITS, **ARCHIVES, **TENSORS, **ATTRIBUTES}
+CORPUS: dict[str, Case] = {**CALLS, **SHAPES, **LIMITS, **ARCHIVES, **TENSORS, **ATTRIBUTES, **BUFFERS}

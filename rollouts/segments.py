@@ -36,8 +36,8 @@ class Changed(Exception):
 def fold(run_id: int, split: str) -> int:
     """Joins a run's small body files into segments of up to 64 MB, oldest dumps first; returns how many files went.
 
-    Safe to kill and to run twice: the new file is whole before the rows point to it, in one transaction, and the old
-    ones go after that. A reader that held an old place asks again (see `bodies.read`).
+    Safe to kill and to run twice: the new file is whole before the rows point to it, in one transaction. The old ones
+    go an hour after that: on SQLite an answer that is being written sees the rows as they were when it began.
     """
     return sum(join(run_id, split, part) for part in shares(run_id, split) if len(part) > 1)
 
@@ -129,7 +129,7 @@ def swap(run: Run, split: str, path: str, moved: Sequence[Moved], small: Sequenc
             raise Changed
         old = storage.body_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(old.unlink, missing_ok=True))
+        transaction.on_commit(partial(storage.retire, old))
 
 
 def sweep_orphans() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 from uuid import uuid4
@@ -71,6 +71,12 @@ def open_raw(project_id: int, sha256: str) -> BinaryIO:
 def body_path(name: str) -> Path:
     """A Parquet file of sample bodies; `name` as in `Segment.path`."""
     return root() / "bodies" / name
+
+
+def retire(path: Path) -> None:
+    """For a body file that no row names any more: the sweep removes it an hour from now, who reads it can go on."""
+    with suppress(FileNotFoundError):
+        os.utime(path)
 
 
 @contextmanager

@@ -3,13 +3,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from rollouts import bodies, index, segments, storage
+from rollouts import bodies, exports, index, segments, storage
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
@@ -44,8 +46,38 @@ def test_small_bodies_are_folded_into_one_and_every_sample_reads_as_before(
         assert segments.fold(run.pk, "train") == 5
     assert len(before) == 750
     assert texts(run) == before
-    assert len(files()) == Segment.objects.count() == 1
     assert segments.fold(run.pk, "train") == segments.fold(run.pk, "eval") == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) -> None:
+    """SQLite shows a connection that is still reading rows everything as it was when it began."""
+    batches = exports.rows(Sample.objects.order_by("step", "dump", "ordinal"))
+    read = len(next(batches))
+
+    def fold() -> None:
+        assert segments.fold(run.pk, "train") == 5
+        connection.close()
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(fold).result()
+    assert read + sum(map(len, batches)) == 750
+
+
+def test_the_files_that_a_fold_leaves_go_after_an_hour(
+    run: Run, django_capture_on_commit_callbacks: Commit
+) -> None:
+    old = files()
+    for path in old:
+        os.utime(path, (1, 1))
+    with django_capture_on_commit_callbacks(execute=True):
+        segments.fold(run.pk, "train")
+    assert segments.sweep_orphans() == 0
+    assert set(old) < set(files())
+    for path in old:
+        os.utime(path, (time.time() - 4000, time.time() - 4000))
+    assert segments.sweep_orphans() == len(old) == 5
+    assert len(files()) == Segment.objects.count() == 1
 
 
 def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

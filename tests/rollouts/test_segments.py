@@ -64,9 +64,7 @@ def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) 
     assert read + sum(map(len, batches)) == 750
 
 
-def test_the_files_that_a_fold_leaves_go_after_an_hour(
-    run: Run, django_capture_on_commit_callbacks: Commit
-) -> None:
+def test_the_files_that_a_fold_leaves_go_after_an_hour(run: Run, django_capture_on_commit_callbacks: Commit) -> None:
     old = files()
     for path in old:
         os.utime(path, (1, 1))

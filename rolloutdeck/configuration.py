@@ -1,18 +1,19 @@
-"""A trainer's configuration as dotted names: from JSON, from YAML, from overrides as on a command line."""
+"""A trainer's configuration as dotted names: from JSON, YAML, Python, a shell script or words of a command line."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck import command_line, python_file
+from rolloutdeck.command_line import overrides as overrides
+from rolloutdeck.command_line import scalar as scalar
 from rolloutdeck.errors import BadInput
 
-_OVERRIDE = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?\Z", re.S)
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 _PLAIN_KEY = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^\s#"'\[\]{}&*!|>%@,-][^#:"']*?))\s*:(?:\s+(.*))?\Z""")
 MAX_BYTES = 16 << 20
@@ -23,21 +24,29 @@ def read(path: Path) -> tuple[dict[str, Any], bool]:
 
     Raises BadInput when the file can't be read or understood.
     """
+    text = _text(path)
+    if path.suffix == ".json" or text.lstrip().startswith("{"):
+        return _tree(path, _json(path, text))
+    if path.suffix in (".yaml", ".yml"):
+        return _tree(path, _yaml(path, text))
+    if path.suffix == ".py":
+        return _words(path, "Python", python_file.settings, text), False
+    if path.suffix in (".sh", ".bash") or text.startswith("#!"):
+        return _words(path, "shell script", command_line.script, text), False
+    return _words(path, "list of key=value", lambda text: overrides(command_line.words(text)), text), False
+
+
+def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:  # a device says nothing of its size and has no end
             start = file.read(MAX_BYTES + 1)
         if len(start) > MAX_BYTES:
             raise BadInput(f"{path} is larger than {MAX_BYTES >> 20} MiB; is it a configuration?")
-        text = start.decode("utf-8")
+        return start.decode("utf-8")
     except OSError as error:
         raise BadInput(f"{path} can't be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is no text file.") from error
-    if path.suffix == ".json" or text.lstrip().startswith("{"):
-        return _tree(path, _json(path, text))
-    if path.suffix in (".yaml", ".yml"):
-        return _tree(path, _yaml(path, text))
-    return overrides(_words(path, text)), False
 
 
 def _tree(path: Path, found: Any) -> tuple[dict[str, Any], bool]:
@@ -45,7 +54,20 @@ def _tree(path: Path, found: Any) -> tuple[dict[str, Any], bool]:
         return overrides(found), False
     if not isinstance(found, dict):
         raise BadInput(f"{path} holds no settings: it should be a mapping of names to values.")
-    return resolved(dict(flat(found))), True
+    return resolved(dict(flat(_with_defaults(path, found)))), True
+
+
+def _with_defaults(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    """With the files under it that its list `defaults` names for its own place, like `- ../envs@_here_` of Hydra."""
+    below: dict[str, Any] = {}
+    named = tree.get("defaults")
+    for entry in named if isinstance(named, list) else []:
+        name, _, package = entry.partition("@") if isinstance(entry, str) else ("", "", "")
+        file = path.parent / f"{name}.yaml"
+        if name and name != "_self_" and package in ("", "_here_", "_global_") and file.is_file():
+            found = _yaml(file, _text(file))
+            below |= found if isinstance(found, dict) else {}
+    return {**below, **tree}
 
 
 def _json(path: Path, text: str) -> Any:
@@ -55,25 +77,11 @@ def _json(path: Path, text: str) -> Any:
         raise BadInput(f"{path} is no JSON: {error}.") from error
 
 
-def _words(path: Path, text: str) -> list[str]:
+def _words(path: Path, what: str, read: Callable[[str], dict[str, Any]], text: str) -> dict[str, Any]:
     try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
+        return read(text)
     except ValueError as error:
-        raise BadInput(f"{path} is no list of key=value: {error}.") from error
-
-
-def overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`key=value`, `+key=value`, `++key=value`, `~key` as Hydra reads them. Raises BadInput for anything else."""
-    found: dict[str, Any] = {}
-    for word in words:
-        match = _OVERRIDE.match(word)
-        if not match or (match.group(3) is None and match.group(1) != "~"):
-            raise BadInput(f"{word!r} is no setting; write key=value.")
-        if match.group(1) == "~":
-            found[match.group(2)] = None
-        else:
-            found[match.group(2)] = scalar(match.group(3))
-    return found
+        raise BadInput(f"{path} is no {what}: {' '.join(str(error).split())}.") from error
 
 
 def flat(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -99,25 +107,6 @@ def resolved(settings: dict[str, Any]) -> dict[str, Any]:
         return value
 
     return {name: value_of(value) for name, value in settings.items()}
-
-
-def scalar(text: str) -> Any:
-    """A value as YAML and Hydra write it: null, a truth value, a number, a list of such in brackets, else text."""
-    text = text.strip()
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    if text[:1] == "[" and text[-1:] == "]":
-        return [scalar(item) for item in re.findall(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""", text[1:-1]) if item.strip()]
-    if text.lower() in ("null", "~", ""):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _yaml(path: Path, text: str) -> Any:

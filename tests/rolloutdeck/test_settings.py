@@ -1,0 +1,130 @@
+"""In which forms a trainer's settings are understood: flags, shell scripts, Python, YAML that names other files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import configuration
+from rolloutdeck.errors import BadInput
+
+SCRIPT = r"""#!/bin/bash
+set -ex
+pkill -9 ray
+export PYTHONUNBUFFERED=1
+DATA=/shared/rl/math   # where all runs lie
+NVLINK=$(nvidia-smi topo -m 2>/dev/null | grep -o 'NV[0-9]*' | wc -l)
+if [ "$NVLINK" -gt 0 ]; then
+    HAS_NVLINK=1
+fi
+ROLLOUT_ARGS=(
+   --prompt-data ${DATA}/prompts.jsonl
+   --apply-chat-template
+   --num-rollout 3000
+   # --dump-details /off
+   --save-debug-rollout-data "$DATA/${RUN}/{rollout_id}.pt"
+)
+EVAL_ARGS=(
+   --eval-interval 20
+   --eval-prompt-data aime /data/aime.jsonl gsm8k /data/gsm8k.jsonl
+)
+ray job submit --address="http://127.0.0.1:8265" \
+   --runtime-env-json='{"env_vars": {"A": "1"}}' \
+   -- python3 train.py \
+   --actor-num-nodes 1 \
+   --colocate \
+   ${ROLLOUT_ARGS[@]} ${EVAL_ARGS[@]}
+"""
+
+
+def read(folder: Path, name: str, text: str) -> dict[str, Any]:
+    (folder / name).write_text(text)
+    return configuration.read(folder / name)[0]
+
+
+def test_a_shell_script_tells_its_flags_with_its_own_variables_put_in(tmp_path: Path) -> None:
+    found = read(tmp_path, "run.sh", SCRIPT)
+    assert found["save_debug_rollout_data"] == "/shared/rl/math/${RUN}/{rollout_id}.pt"
+    assert found["eval_prompt_data"] == ["aime", "/data/aime.jsonl", "gsm8k", "/data/gsm8k.jsonl"]
+    assert (found["num_rollout"], found["apply_chat_template"], found["colocate"]) == (3000, True, True)
+    assert "dump_details" not in found and found["prompt_data"] == "/shared/rl/math/prompts.jsonl"
+
+
+def test_a_shell_script_tells_hydras_overrides_too(tmp_path: Path) -> None:
+    text = "#!/bin/sh\nexport A=1\npython3 -m verl.trainer.main_ppo --config-name ppo \\\n"
+    found = read(tmp_path, "run", text + "  data.train_files=/d/t.parquet 'trainer.logger=[console,file]' $@\n")
+    assert found["trainer.logger"] == ["console", "file"] and found["config_name"] == "ppo"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--a-b", "1"], {"a_b": 1}),
+        (["--a=x=y"], {"a": "x=y"}),
+        (["--on", "--a", "-1"], {"on": True, "a": -1}),
+        (["--a", "x", "y", "b=2", "+c.d=[1,2]"], {"a": ["x", "y"], "b": 2, "c.d": [1, 2]}),
+        (["--a", "1", "--a", "2"], {"a": 2}),
+    ],
+)
+def test_flags_are_settings_as_they_stand(words: list[str], found: dict[str, Any]) -> None:
+    assert configuration.overrides(words) == found
+
+
+PYTHON = """\
+from trl import GRPOConfig, GRPOTrainer
+total_steps = 120
+scales = [(4, 4), (16, 16)]
+half = total_steps // 2
+
+def main():
+    hidden = 1
+    config = GRPOConfig(output_dir="out", log_completions=True, logging_steps=1, learning_rate=rate(), **more)
+    trainer = trl.GRPOTrainer(model=model, args=config, callbacks=[Other()])
+    trainer.add_callback(RolloutdeckCallback(keep="kept"))
+
+raise SystemExit("never run")
+"""
+
+
+def test_a_python_file_tells_its_constants_and_what_it_hands_over_and_is_not_run(tmp_path: Path) -> None:
+    found = read(tmp_path, "train.py", PYTHON)
+    assert (found["total_steps"], found["scales"], found["half"]) == (120, [(4, 4), (16, 16)], "total_steps // 2")
+    assert (found["output_dir"], found["log_completions"], found["learning_rate"]) == ("out", True, "rate()")
+    assert found["trainer"] == "GRPOTrainer" and found["callbacks"] == "[Other()] RolloutdeckCallback(keep='kept')"
+    assert "hidden" not in found
+
+
+def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) -> None:
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "traj.yaml").write_text("manager: a.Traj\nsteps: 5\nenv:\n  cls: ${manager}\n")
+    text = "defaults:\n  - ../envs/traj@_here_\n  - ../gone@_here_\n  - _self_\nsteps: 7\n"
+    (tmp_path / "runs").mkdir()
+    found = read(tmp_path / "runs", "run.yaml", text)
+    assert (found["manager"], found["env.cls"], found["steps"]) == ("a.Traj", "a.Traj", 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("train.py", "def (:", "train.py is no Python"),
+        ("train.py", "\0", "train.py is no Python"),
+        ("run.sh", "echo 'open", "run.sh is no shell script"),
+        ("words", "log_completions", "is no setting"),
+    ],
+)
+def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        read(tmp_path, name, text)
+
+
+def test_a_deep_python_file_is_refused_too(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is no Python"):
+        read(tmp_path, "deep.py", "(" * 5000 + ")" * 5000)
+
+
+def test_a_checkpoints_state_is_settings(tmp_path: Path) -> None:
+    state = {"logging_steps": 10, "log_history": [{"loss": 1.0, "step": 10}]}
+    assert read(tmp_path, "trainer_state.json", json.dumps(state))["log_history"] == state["log_history"]

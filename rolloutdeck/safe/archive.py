@@ -73,6 +73,18 @@ class Archive:
             raise Refused(f"the ZIP has no member {name!r}")
         return self.source.window(span.start, span.length)
 
+    def checksums(self, name: str) -> list[int]:
+        """Where in the source the CRC of a member stands, four bytes each: in the directory, and at the member."""
+        start, length, count = _directory(self.source)
+        data, at, span = self.source.read(start, length), 0, self.members[name]
+        for _ in range(count):
+            entry, end = _entry(data, at)
+            if entry.name == f"{self.root}/{name}".encode("ascii"):
+                own = span.start + span.length + 4 if entry.flags & BEHIND else entry.at + 14
+                return [start + at + 16, own]
+            at = end
+        raise Refused(f"the ZIP has no member {name!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:

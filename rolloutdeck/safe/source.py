@@ -41,6 +41,13 @@ class Source:
             with suppress(OSError):
                 os.close(self._file)
 
+    @property
+    def start(self) -> int:
+        """Where its first byte stands in the file. Raises Refused for bytes in memory."""
+        if isinstance(self._file, bytes):
+            raise Refused("a part of it is so short that it was not left in the file")
+        return self._start
+
     def read(self, at: int, length: int) -> bytes:
         """Exactly `length` bytes from position `at`. Raises Refused when they are not there."""
         if at < 0 or length < 0 or at + length > self.size:

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck.safe import Refused, check
+from rolloutdeck.safe.batch import open_rollout
+from rolloutdeck.safe.mask import mask
+from tests.rolloutdeck.safe import assembler as made
+
+STEP = Path(__file__).parents[2] / "data/roll/mock/train/step_000001.pkl"
+MASK = "response_mask"
+
+
+def inner(path: Path) -> zipfile.ZipFile:
+    """The archive of the tensors."""
+    data = path.read_bytes()
+    begin, end = data.index(b"PK\x03\x04"), data.rindex(b"PK\x05\x06") + 22
+    return zipfile.ZipFile(io.BytesIO(data[begin:end]))
+
+
+def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_path: Path) -> None:
+    mask(STEP, tmp_path / "made.pkl", MASK, [5, 1, 5])
+    assert check(tmp_path / "made.pkl").loadable
+    with open_rollout(STEP) as before, open_rollout(tmp_path / "made.pkl") as after:
+        assert after.meta == before.meta
+        assert dict(after.columns) == dict(before.columns)
+        changed = {
+            (name, row)
+            for name in before.fields
+            for row in range(before.rows)
+            if before.numbers(name, row) != after.numbers(name, row)
+        }
+        assert changed == {(MASK, 1), (MASK, 5)}
+        assert not any(after.numbers(MASK, 1) or [1])
+
+
+def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(tmp_path: Path) -> None:
+    mask(STEP, tmp_path / "made.pkl", MASK, [1])
+    before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
+    with open_rollout(STEP) as batch:
+        weighed = sum(batch.numbers(MASK, 1) or [])
+    assert len(before) == len(after)
+    assert weighed < sum(one != other for one, other in zip(before, after, strict=True)) <= weighed + 8
+    assert inner(tmp_path / "made.pkl").testzip() is None
+
+
+def consolidated(rows: int) -> bytes:
+    """A batch of ROLL whose tensors lie in one piece; its batch size is 2."""
+    shape = made.row(made.text("torch.uint8"), made.listed(made.number(2), made.number(rows)))
+    leaf = shape[:-1] + made.number(0) + made.number(2 * rows) + made.number(0) + b"t"
+    held = made.consolidated(made.tensor(made.storage(2 * rows), 2 * rows), prompts=leaf)
+    return made.rollout(made.buffer(made.data(made.saved(held, b"x" * (2 * rows)))))
+
+
+def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
+    (tmp_path / "step.pkl").write_bytes(consolidated(50_000))
+    mask(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
+    assert inner(tmp_path / "made.pkl").testzip() is None
+    with open_rollout(tmp_path / "made.pkl") as after:
+        assert after.numbers("prompts", 1) == [0] * 50_000
+        assert after.numbers("prompts", 0) == [ord("x")] * 50_000
+
+
+def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "step.pkl").write_bytes(consolidated(8))
+    with pytest.raises(Refused, match="so short"):
+        mask(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "reason"),
+    [
+        (MASK, [32], "row 32 is flagged and the batch has 32"),
+        (MASK, range(32), "all its rows are flagged"),
+        ("scores", [1], "shares its bytes with another tensor"),
+        ("loss_mask", [1], "its loss_mask is no plain tensor"),
+    ],
+)
+def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
+    tmp_path: Path, name: str, rows: list[int], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        mask(STEP, tmp_path / "made.pkl", name, rows)
+    assert not list(tmp_path.iterdir())

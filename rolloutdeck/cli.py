@@ -146,9 +146,12 @@ def _check(parser: argparse.ArgumentParser) -> None:
 def _pull(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="a folder of its own, absent or empty")
-    parser.add_argument("--trainer", required=True, help="verl")
+    parser.add_argument("--trainer", required=True, help="verl, slime, trl, roll, cure")
+    parser.add_argument(
+        "--way", default="", help="where a trainer loads in several ways: which, as its page of docs says"
+    )
     parser.add_argument("--plan", default="", metavar="NAME[@REVISION]", help="default: ROLLOUTDECK_PLAN, else default")
-    parser.add_argument("--steps", type=int, metavar="N", help="lay out steps 1 to N; default: all that the run makes")
+    parser.add_argument("--steps", type=int, metavar="N", help="lay out the first N steps; default: all the run makes")
     parser.add_argument("--config", type=Path, help="of the run that will replay: JSON, YAML or a file of overrides")
     parser.add_argument(
         "--set",

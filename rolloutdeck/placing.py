@@ -6,9 +6,9 @@ module's word, see `Asking`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from rolloutdeck.errors import BadInput, Unfit
@@ -35,10 +35,24 @@ class Asking(Protocol):
         ...
 
     @property
-    def total_steps(self) -> int | None: ...
+    def first(self) -> int:
+        """The number of the run's first step."""
+        ...
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many steps the run makes, from `first` on; None where the settings do not say."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether the files of all steps lie in one folder, each under a name of its own."""
+        ...
+
     @property
     def formats(self) -> Mapping[str, Collection[str]]:
-        """File name -> the formats that it may have, in the words of `safe.check`."""
+        """File name, or its ending like `.pt`, -> the formats that it may have, in the words of `safe.check`, or `json`
+        for plain JSON of any size. A file that is not named is a marker: plain JSON, and small."""
         ...
 
     @property
@@ -48,7 +62,7 @@ class Asking(Protocol):
 
     @property
     def excludes(self) -> Collection[str]:
-        """Names of the files of which rows can be left out, by `safe.exclude`."""
+        """Names, or endings, of the files that can be replayed without what is flagged in them, by `without`."""
         ...
 
     @property
@@ -57,6 +71,15 @@ class Asking(Protocol):
         ...
 
     def step_folder(self, step: int) -> PurePosixPath: ...
+    def called(self, name: str, step: int) -> str:
+        """What an artifact's file is called in the folder of this step."""
+        ...
+
+    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
+        """Writes `target` as `source` without the flagged records of `file`; the sentence that says what was done.
+        Raises Unfit and safe.Refused."""
+        ...
+
     def members(self, role: str, files: Collection[str]) -> list[str]:
         """Those of an artifact's files that are loaded, the one that completes a folder last. Raises Unfit."""
         ...
@@ -143,9 +166,9 @@ class Plan:
 class Placement:
     """The folder of one step: where (below the target), what is loaded from it, and which step of the run loads it.
 
-    `moved`: its rows stand beside others than those they were generated for: another step's, or because some of them
-    are left out. `without`: file -> flagged records, which are left out with all answers to their prompts, of which
-    there are `answers` each.
+    `names`: what a file is called there, where not as in its artifact. `moved`: its rows stand beside others than those
+    they were generated for: another step's, or because some of them are left out. `without`: file -> flagged records;
+    where whole prompts are left out with them, those have `answers` each.
     """
 
     folder: PurePosixPath
@@ -156,6 +179,20 @@ class Placement:
     moved: bool = False
     without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     answers: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, file: File) -> str:
+        return self.names.get(file.name, file.name)
+
+    @property
+    def paths(self) -> list[PurePosixPath]:
+        return [self.folder / self.called(file) for file in self.files]
+
+
+def named(names: Iterable[str], file: str) -> str:
+    """Which of these names, or endings, means a file; "" where none does."""
+    path = PurePosixPath(file)
+    return next((name for name in (path.name, path.suffix) if name in names), "")
 
 
 def plan_of(answer: Any) -> Plan:
@@ -213,19 +250,19 @@ def _files(run: str, artifact: Raw) -> dict[str, File]:
 
 
 def steps_of(plan: Plan, asking: Asking, most: int | None) -> range:
-    """The steps of the run that are laid out: 1 to `most`, else as many as the run makes; for `cache` to the last
+    """The steps of the run that are laid out: its first `most`, else as many as the run makes; for `cache` to the last
     target. Raises BadInput where `repeat` has no end."""
-    last = most or asking.total_steps
-    targets = [entry.target for entry in plan.entries]
+    last, first = most or asking.total_steps, asking.first
     if plan.action == "cache":
-        return range(1, min(last or max(targets, default=0), max(targets, default=0)) + 1)
+        end = max((entry.target for entry in plan.entries), default=first - 1) + 1
+        return range(first, min(first + last, end) if last else end)
     if not last:
         raise BadInput(
             f"The plan {plan} goes on after its last step ({plan.action}): say --steps N, how many steps to lay out."
         )
     if last > MOST_STEPS:
         raise BadInput(f"{last:,} steps are too many to lay out; say --steps N, at most {MOST_STEPS:,}.")
-    return range(1, last + 1)
+    return range(first, first + last)
 
 
 def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[Placement], list[str]]:
@@ -234,7 +271,9 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
     Raises BadInput where the plan says to stop, or where two pins would lie in one folder.
     """
     entries = {entry.target: entry for entry in plan.entries}
-    left_out: dict[int, str] = {}
+    left_out = {
+        target: left_out_for(plan, entry, _before(asking)) for target, entry in entries.items() if target < asking.first
+    }
     found: dict[int, Placement] = {}
     if plan.action == "cache":  # which replays at its targets only, however far away they are
         steps = [target for target in sorted(entries) if target in steps]
@@ -251,6 +290,10 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
         except Unfit as error:
             left_out[target] = left_out_for(plan, entry, error)
     return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
+
+
+def _before(asking: Asking) -> Unfit:
+    return Unfit(f"the first step of this run is {asking.first}")
 
 
 def left_out_for(plan: Plan, entry: Entry, why: Unfit) -> str:
@@ -284,7 +327,8 @@ def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Pla
         members = tuple(one.files[name] for name in names)
         without = dict(one.flagged) if leave else {}
         moved = step != source or bool(without)
-        found.append(Placement(asking.step_folder(place), place, step, entry, members, moved, without, one.answers))
+        folder, called = asking.step_folder(place), {name: asking.called(name, place) for name in names}
+        found.append(Placement(folder, place, step, entry, members, moved, without, one.answers, called))
     return found
 
 
@@ -300,8 +344,8 @@ def _check_flagged(entry: Entry, asking: Asking) -> None:
         raise Unfit(f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be left out")
     if all(one.whole for one in entry.artifacts):
         raise Unfit("all its prompts are flagged")
-    names = {PurePosixPath(name).name for one in entry.artifacts for name in one.flagged if not one.whole}
-    if names - set(asking.excludes):
+    names = [name for one in entry.artifacts for name in one.flagged if not one.whole]
+    if not all(named(asking.excludes, name) for name in names):
         raise Unfit(f"it has flagged rows, and {asking.trainer} keeps in several files what belongs to a row")
 
 

@@ -10,18 +10,15 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.placing import Asking, Entry, File, Placement, shorter
+from rolloutdeck.placing import Asking, Entry, File, Placement, named
 from rolloutdeck.replay_folder import Parts, ReplayFolder
 from rolloutdeck.safe import Refused, check
-
-if TYPE_CHECKING:
-    from rolloutdeck.safe.exclude import LeftOut
 
 MAX_JSON = 1 << 20  # bytes of a marker file
 ROOM = 64 << 20  # bytes that are left free
@@ -49,13 +46,15 @@ class Pull:
         Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on. Raises what
         `leave` does.
         """
-        self.folder.claim(placement.folder for placement in placements)
+        coming = [path for placement in placements for path in placement.paths]
+        self.folder.claim({placement.folder for placement in placements}, coming, shared=self.asking.shared)
         wanted = {file.sha256: file for placement in placements for file in placement.files}
         self._room(wanted.values())
         blobs = {sha256: self._blob(file) for sha256, file in wanted.items()}
         made = self._ready_parts(placements, blobs)
+        put = self.folder.put_among if self.asking.shared else self.folder.put
         for placement, parts in made:
-            self.folder.put(placement.folder, parts)
+            put(placement.folder, parts)
         self.folder.finish({**about, "repaired": self.repaired})
         return [placement for placement, _ in made]
 
@@ -95,7 +94,8 @@ class Pull:
         return path
 
     def _parts(self, placement: Placement, blobs: Mapping[str, Path]) -> Parts:
-        return [(file.name, *self._ready(placement, file, blobs[file.sha256])) for file in placement.files]
+        files = placement.files
+        return [(placement.called(file), *self._ready(placement, file, blobs[file.sha256])) for file in files]
 
     def _ready(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
         """The hash and place of the file as the trainer may have it: the very bytes, unless rows of it are flagged or
@@ -106,29 +106,21 @@ class Pull:
         return self._made[case]
 
     def _without(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
-        """The file without the prompts that hold a flagged row."""
+        """The file without what is flagged in it."""
         flagged = placement.without.get(file.name, ())
         if not flagged:
             return file.sha256, blob
+        path = blob.with_name(f"{blob.name}.without-{tag(flagged)}")
         try:
-            from rolloutdeck.safe.exclude import exclude
-
-            path = blob.with_name(f"{blob.name}.without-{tag(flagged)}")
-            left_out = exclude(blob, path, flagged, placement.answers)
+            told = self.asking.without(placement, file, blob, path)
         except (Refused, ImportError) as error:
             raise Unfit(f"{file.name} can't be replayed without its flagged rows: {error}") from error
-        rows = self.asking.facts.get("rows")
-        if not self.asking.repeats and isinstance(rows, int) and left_out.rows_left != rows:
-            raise Unfit(
-                f"{file.name} has {left_out.rows_left} rows without its flagged prompts, and {self.asking.trainer} "
-                f"takes {rows}; withdraw the flags, or ask for that many prompts a step"
-            )
         judge(path, file.name, self.asking)
-        self._tell(excluded(placement, file, left_out, self.asking))
+        self._tell(told)
         return hash_of(path), path
 
     def _mend(self, placement: Placement, file: File, sha256: str, blob: Path) -> tuple[str, Path]:
-        if PurePosixPath(file.name).name not in self.asking.mends:
+        if not named(self.asking.mends, file.name):
             return sha256, blob
         drop = dropped_from(blob, file.name, moved=placement.moved)
         return self._repaired(placement, file, blob, drop) if drop else (sha256, blob)
@@ -159,37 +151,27 @@ def tag(flagged: Sequence[int]) -> str:
     return hashlib.sha256(repr(sorted(flagged)).encode()).hexdigest()[:12]
 
 
-def excluded(placement: Placement, file: File, left_out: LeftOut, asking: Asking) -> str:
-    """What was left out of a file, and why it is more than what is flagged."""
-    flagged, every = len(placement.without[file.name]), left_out.prompts + left_out.prompts_left
-    less = f"{left_out.prompts} of its {every} prompts ({left_out.rows} of {left_out.rows + left_out.rows_left} rows)"
-    fewer = f" {shorter(asking)[0].upper()}{shorter(asking)[1:]}." if asking.repeats else ""
-    return (
-        f"{file.name} of {placement.entry} is replayed without {less}, in which {flagged} flagged "
-        f"{'sample is' if flagged == 1 else 'samples are'}: all answers to a prompt go, since advantages compare them. "
-        f"The file is written by Rolloutdeck; what it holds of the other rows is what was pinned.{fewer}"
-    )
-
-
 def judge(path: Path, name: str, asking: Asking) -> None:
     """Raises BadInput unless the trainer may be given this file: plain JSON, or loadable and what its name says."""
-    short = PurePosixPath(name).name
-    if short not in asking.formats:
-        return _judge_json(path, name)
+    known = named(asking.formats, name)
+    allowed = asking.formats[known] if known else ()
+    if not known or "json" in allowed:
+        return _judge_json(path, name, None if known else MAX_JSON)
     verdict = check(path)
     if not verdict.loadable:
         raise BadInput(f"{name} is not safe to load: {' '.join(verdict.reasons)}")
-    if verdict.format not in asking.formats[short]:
-        raise BadInput(f"{name} is no {short}: it is {verdict.format}.")
+    if verdict.format not in allowed:
+        raise BadInput(f"{name} is no {known}: it is {verdict.format}.")
 
 
-def _judge_json(path: Path, name: str) -> None:
+def _judge_json(path: Path, name: str, most: int | None) -> None:
     try:
-        if not name.endswith(".json") or path.stat().st_size > MAX_JSON:
+        if not name.endswith(".json") or (most and path.stat().st_size > most):
             raise ValueError
         json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        raise BadInput(f"{name} is no JSON of at most {MAX_JSON >> 20} MiB; a trainer is not given it.") from None
+        what = f"JSON of at most {most >> 20} MiB" if most else "JSON"
+        raise BadInput(f"{name} is no {what}; a trainer is not given it.") from None
 
 
 def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:

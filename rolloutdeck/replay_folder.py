@@ -1,8 +1,9 @@
 """The folder that a trainer is pointed at: only what `pull` put there, each step whole or not there.
 
-`.rolloutdeck-pull.json` marks it: {"complete", "folders": [step folders], "files": {path below it: sha256}, …}. While
-something is being done, `.rolloutdeck-pull/` holds the bytes and the step folders that are not in place yet; both
-names are no step's, so a trainer passes over them.
+`.rolloutdeck-pull.json` marks it: {"complete", "folders": [step folders], "shared": [folders in which many steps have
+their files], "files": {path below it: sha256}, "coming": [paths of a pull that has not ended], …}. While something is
+being done, `.rolloutdeck-pull/` holds the bytes and the step folders that are not in place yet; both names are no
+step's, so a trainer passes over them.
 """
 
 from __future__ import annotations
@@ -39,21 +40,27 @@ class ReplayFolder:
         self._record = _read(self.path)
         self.files: dict[str, str] = dict(self._record.get("files", {}))
         self.folders = {PurePosixPath(folder) for folder in self._record.get("folders", ())}
+        self.shared = {PurePosixPath(folder) for folder in self._record.get("shared", ())}
+        self.coming: set[str] = set(self._record.get("coming", ()))
         self._names = self._by_folder()
-        self._placed: set[PurePosixPath] = set()
+        self._placed: set[PurePosixPath] = set()  # step folders, and files in shared ones
         self._verified: set[str] = set()
         self._check_own()
 
-    def claim(self, folders: Iterable[PurePosixPath]) -> None:
-        """Marks the folder as ours, these step folders included. Raises BadInput where a stranger's file is."""
-        wanted = set(folders)
+    def claim(
+        self, folders: Iterable[PurePosixPath], coming: Iterable[PurePosixPath] = (), *, shared: bool = False
+    ) -> None:
+        """Marks the folder as ours, these step folders included, or folders that many steps share. `coming` are the
+        files that will be put. Raises BadInput where a stranger's file is."""
+        wanted, known = set(folders), self.shared if shared else self.folders
         for folder in sorted(wanted):
             for place in [PurePosixPath(ASIDE), folder, *folder.parents][:-1]:
                 if (self.path / place).is_symlink():
                     raise BadInput(f"{self.path / place} is a link; `pull` writes below --into only.")
-            if folder not in self.folders and (self.path / folder).exists():
+            if folder not in known and (self.path / folder).exists():
                 raise BadInput(f"{self.path / folder} was not written by `pull`: another --into is needed.")
-        self.folders |= wanted
+        known |= wanted
+        self.coming |= set(map(str, coming))
         self.aside.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._write({"complete": False})
@@ -89,13 +96,32 @@ class ReplayFolder:
         final.parent.mkdir(parents=True, exist_ok=True)
         fresh.rename(final)
 
+    def put_among(self, folder: PurePosixPath, parts: Parts) -> None:
+        """One step's files among those of other steps, each written aside and moved into place, in the given order."""
+        for name, sha256, source in parts:
+            path = folder / name
+            self.files[str(path)] = sha256
+            self._placed |= {folder, path}
+            final, fresh = self.path / path, self.aside / "fresh"
+            if not final.is_symlink() and final.is_file() and (final.samefile(source) or hash_of(final) == sha256):
+                continue
+            fresh.unlink(missing_ok=True)
+            _link(source, fresh)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            fresh.replace(final)
+
     def finish(self, about: Mapping[str, Any]) -> None:
         """Takes away the steps of earlier pulls that were not put again, and writes down what lies here now."""
         for folder in self.folders - self._placed:
             self._forget(folder)
             self._move_away(folder)
             self._prune(folder)
-        self.folders = set(self._placed)
+        for name in self._in_shared():
+            if PurePosixPath(name) not in self._placed:
+                self.files.pop(name, None)
+                (self.path / name).unlink(missing_ok=True)
+                self._prune(PurePosixPath(name))
+        self.folders, self.shared, self.coming = self.folders & self._placed, self.shared & self._placed, set()
         self._write({**about, "complete": True})
         shutil.rmtree(self.aside, ignore_errors=True)
         if self._release is not None:
@@ -115,10 +141,11 @@ class ReplayFolder:
             return
 
     def _check_own(self) -> None:
-        """What a trainer wrote into one of our step folders would be lost when it is replaced."""
-        for folder in self.folders:
+        """What a trainer wrote into one of our step folders would be lost when it is replaced; in a folder of all steps
+        it would be taken for a step of the plan."""
+        for folder in self.folders | self.shared:
             for name in _below(self.path / folder):
-                if str(folder / name) not in self.files:
+                if not {str(folder / name)} & (self.files.keys() | self.coming):
                     raise BadInput(f"{self.path / folder / name} was not written by `pull`: another --into is needed.")
 
     def _by_folder(self) -> dict[PurePosixPath, list[str]]:
@@ -128,6 +155,11 @@ class ReplayFolder:
             for folder in self.folders.intersection(PurePosixPath(name).parents):
                 found.setdefault(folder, []).append(name)
         return found
+
+    def _in_shared(self) -> list[str]:
+        """The files in folders of many steps: of this pull, of earlier ones, and of those that did not end."""
+        known = self.files.keys() | self.coming
+        return [name for name in known if self.shared.intersection(PurePosixPath(name).parents)]
 
     def _forget(self, folder: PurePosixPath) -> None:
         for name in self._names.pop(folder, ()):
@@ -147,7 +179,9 @@ class ReplayFolder:
                 return
 
     def _write(self, about: Mapping[str, Any]) -> None:
-        record = {"rolloutdeck": "pull", **about, "folders": sorted(map(str, self.folders)), "files": self.files}
+        listed = {"folders": sorted(map(str, self.folders)), "shared": sorted(map(str, self.shared))}
+        coming = {"coming": sorted(self.coming)} if self.coming else {}
+        record = {"rolloutdeck": "pull", **about, **listed, **coming, "files": self.files}
         fresh = self.aside / "manifest"
         with fresh.open("w", encoding="utf-8") as file:
             json.dump(record, file, ensure_ascii=False, indent=1)
@@ -168,7 +202,8 @@ def _read(path: Path) -> dict[str, Any]:
         if not (path / MANIFEST).is_file() or (path / MANIFEST).stat().st_size > MAX_MANIFEST:
             raise ValueError
         found = json.loads((path / MANIFEST).read_bytes())
-        if found["rolloutdeck"] != "pull" or not all(map(_is_below, [*found["folders"], *found["files"]])):
+        paths = [*found["folders"], *found.get("shared", ()), *found.get("coming", ()), *found["files"]]
+        if found["rolloutdeck"] != "pull" or not all(map(_is_below, paths)):
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise BadInput(f"{path} is not empty and was not written by `pull`; give --into a folder of its own.") from None

@@ -122,8 +122,9 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
     found: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
+    firsts = first_steps(ids)
     for told, target in entries:
-        step = number(target, "target_step", least=1)
+        step = number(target, "target_step", least=firsts.get(told.pk, 1))
         if step is None:
             raise BadInput(_("Every entry needs the step at which its pin is replayed."), "target_step")
         pin = known.get(told.pk)
@@ -138,6 +139,19 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
             raise BadInput(said.format(step=step), "target_step")
         found[step] = pin.pk
     return found
+
+
+def first_steps(ids: Collection[int]) -> dict[int, int]:
+    """By pin: the first step of the trainer that would load it, 0 or 1; those that nothing is known of are left out."""
+    formats = Artifact.objects.filter(pins__in=ids).values_list("pins", "facts__format").distinct()
+    return {pin: trainers.first_step(form) for pin, form in formats if isinstance(form, str)}
+
+
+def trainer_of(revision: Revision | None) -> str:
+    """The trainer that would load the plan's pins; "" where nothing tells."""
+    ids = list(revision.entries.values_list("pin", flat=True)) if revision else []
+    formats = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
+    return next((found for form in formats if isinstance(form, str) and (found := trainers.loading(form))), "")
 
 
 def says(revision: Revision) -> dict[str, Any]:
@@ -289,7 +303,8 @@ def facts_of(run: Run) -> dict[str, Any]:
 def configured(run: Run) -> dict[str, Any]:
     """What the run's config says, where one of the trainers' modules understands it."""
     settings = configuration.resolved(dict(configuration.flat(run.config))) if isinstance(run.config, dict) else {}
-    for name in trainers.TRAINERS if settings else ():
+    known = trainers.offering("asking")
+    for name in ((run.framework,) if run.framework in known else known) if settings else ():
         with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):
             return dict(trainers.load(name).asking(settings).facts)
     return {}

@@ -81,7 +81,7 @@ class Pins(APIView):
             step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
             attempt=text(data.get("attempt"), "attempt", most=120),
             note=data.get("note"),
-            target_step=number(data.get("target_step"), "target_step", least=1),
+            target_step=number(data.get("target_step"), "target_step"),
             plan=text(data.get("plan"), "plan", most=80),
         )
         return Response(shown_reuse.pin(row), status=201 if created else 200)

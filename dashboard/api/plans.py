@@ -113,7 +113,8 @@ def answered(project: Project, name: str, revision: Revision | None, run: Run | 
     facts = plans.facts_of(run) if run else {}
     entries = plans.entries_of(revision)
     last = max((entry.target_step for entry in entries), default=0)
-    verdict = plans.verdict(revision, facts, range(1, (last if steps is None else steps) + 1)[:MOST_STEPS])
+    first = min(plans.first_steps([entry.pin_id for entry in entries]).values(), default=1)
+    verdict = plans.verdict(revision, facts, range(first, (last if steps is None else steps) + 1)[:MOST_STEPS])
     told = {**shown_reuse.plan(name, revision), "project": project.slug, "loosened": project.loosened}
     told["entries"] = shown_reuse.judged(verdict.entries)
     told["strip"] = verdict.strip

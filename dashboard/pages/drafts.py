@@ -4,6 +4,7 @@ person who makes it sees. Keeping the draft in the address costs no row, survive
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
@@ -12,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts.models import Revision
+from rollouts.plans import first_steps
 
 MOST_LINES = 500
 BIGGEST = 10**15
@@ -19,16 +21,17 @@ BIGGEST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A pin's id, and its target step as typed."""
+    """A pin's id, and its target step as typed; `first`: the first step that there is."""
 
     pin: int
     target: str
+    first: int = 1
 
     @property
     def step(self) -> int | None:
         """None for what is no step number."""
         typed = self.target.strip()
-        return int(typed) if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= BIGGEST else None
+        return int(typed) if typed.isascii() and typed.isdigit() and self.first <= int(typed) <= BIGGEST else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,23 @@ class Draft:
         if revision is None:
             return cls()
         entries = sorted((entry.target_step, entry.pin_id) for entry in revision.entries.all())
-        lines = tuple(Line(pin, str(target)) for target, pin in entries)
+        lines = tuple(Line(pin, str(target), min(1, target)) for target, pin in entries)
         return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, lines)
 
     @classmethod
     def of(cls, query: QueryDict, saved: Draft) -> Draft:
         """What the parameters say, `saved` where they say nothing; `add=PIN` and `remove=PLACE` change it further."""
         told = cls.told(query) if whole(query.get("base", "")) else saved
-        return told.without(query.get("remove", "")).with_pin(query.get("add", ""))
+        added = query.get("add", "")
+        return told.without(query.get("remove", "")).with_pin(added, firsts([added]))
 
     @classmethod
     def told(cls, query: QueryDict) -> Draft:
         pairs = zip(query.getlist("pin"), query.getlist("target"), strict=False)
-        lines = [Line(int(pin), target[:20].replace("\0", "")) for pin, target in pairs if whole(pin)]
+        first = firsts(query.getlist("pin"))
+        lines = [
+            Line(int(pin), target[:20].replace("\0", ""), first.get(int(pin), 1)) for pin, target in pairs if whole(pin)
+        ]
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
         return cls(
             base=int(query.get("base", "0")),
@@ -73,12 +80,13 @@ class Draft:
             return self
         return replace(self, lines=self.lines[: int(place)] + self.lines[int(place) + 1 :])
 
-    def with_pin(self, pin: str) -> Draft:
-        """The pin behind the last target."""
+    def with_pin(self, pin: str, firsts: Mapping[int, int]) -> Draft:
+        """The pin behind the last target, else at the first step that there is."""
         if not whole(pin) or len(self.lines) >= MOST_LINES:
             return self
-        after = max((line.step or 0 for line in self.lines), default=0) + 1
-        return replace(self, lines=(*self.lines, Line(int(pin), str(after))))
+        first = firsts.get(int(pin), 1)
+        after = max((step + 1 for line in self.lines if (step := line.step) is not None), default=first)
+        return replace(self, lines=(*self.lines, Line(int(pin), str(max(after, first)), first)))
 
     def on_top_of(self, number: int) -> Draft:
         return replace(self, base=number)
@@ -123,6 +131,11 @@ class Draft:
         for line in self.lines:
             pairs += [("pin", str(line.pin)), ("target", line.target)]
         return urlencode(pairs)
+
+
+def firsts(pins: Iterable[str]) -> dict[int, int]:
+    """By pin: its trainer's first step."""
+    return first_steps([int(pin) for pin in pins if whole(pin)][:MOST_LINES])
 
 
 def whole(word: str) -> bool:

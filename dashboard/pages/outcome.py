@@ -37,12 +37,12 @@ class Outcome:
         return said.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
 
 
-def outcome(draft: Draft, steps: int, names: Mapping[int, str], refused: Mapping[int, str]) -> Outcome:
-    """Steps 1 to `steps`. `names` by pin; `refused` by pin: why the run would not replay it."""
+def outcome(draft: Draft, first: int, steps: int, names: Mapping[int, str], refused: Mapping[int, str]) -> Outcome:
+    """Of the steps `first` to `steps`. `names` by pin; `refused` by pin: why the run would not replay it."""
     pins = {step: pin for pin, step in reversed(draft.entries)}
     drawn = [
         cell(step, target, pins, names, refused, draft.on_mismatch)
-        for step, target in resolution.strip(draft.action, list(pins), range(1, steps + 1))
+        for step, target in resolution.strip(draft.action, list(pins), range(first, steps + 1))
     ]
     count = {word: sum(one.word == word for one in drawn) for word in cells.HEIGHTS}
     return Outcome(cells.track(drawn), count["hit"], count["none"], count["refused"])

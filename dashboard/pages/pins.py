@@ -128,7 +128,8 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     found = judged(page, asking)
     refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
     steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
-    result = outcome.outcome(draft, steps, names, refused)
+    first = min(plans.first_steps(known).values(), default=1)
+    result = outcome.outcome(draft, first, steps, names, refused)
     problems = draft.problems[: drafts.MOST_LINES]
     lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
@@ -146,6 +147,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "lines": [one for one in lines if one],
         "asking": asking,
         "runs": offered(page, asking),
+        "first": first,
         "steps": steps,
         "outcome": result.track,
         "strip_said": result.said,
@@ -155,7 +157,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "differences": together,
         "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
         "loosened": sorted(page.project.loosened.items()),
-        "commands": usage.commands(page.project, page.plan, page.newest, steps),
+        "commands": usage.commands(page.project, page.plan, page.newest, steps + 1 - first),
         "history": history(page),
         "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
         **conflict(page, names),

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import trainers
 from rollouts.models import Project, Revision
-from rollouts.plans import DEFAULT
+from rollouts.plans import DEFAULT, trainer_of
 
 NEXT = "NEXT-RUN"
 
@@ -22,37 +22,39 @@ class Command:
 
 
 def commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[Command]:
-    """For the newest revision; none before there is one."""
+    """For the newest revision, of whose first `steps` steps files are laid out; none before there is one."""
     if revision is None:
         return []
-    ref = f"{plan}@{revision.number}"
-    return [
+    ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or trainers.TRAINERS[0]
+    found = [
         Command(
             _(
                 "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
                 "and prints the settings to start it with."
             ),
-            pull(project, plan, ref, steps),
-        ),
-        Command(
-            _(
-                "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
-                "and a token from the settings:"
-            ),
-            environment(project, ref),
-        ),
+            pull(project, plan, ref, trainer, steps),
+        )
     ]
+    said = _(
+        "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
+        "and a token from the settings:"
+    )
+    return (
+        [*found, Command(said, environment(project, ref, trainer))] if trainer in trainers.offering("INSIDE") else found
+    )
 
 
-def pull(project: Project, plan: str, ref: str, steps: int) -> str:
+def pull(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:
     words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT, "--into", "replay"]
-    words += ["--trainer", trainers.TRAINERS[0], "--steps", str(steps)]
+    words += ["--trainer", trainer, "--steps", str(steps)]
     return shlex.join([*words, *([] if plan == DEFAULT else ["--plan", ref])])
 
 
-def environment(project: Project, ref: str) -> str:
-    """As a shell takes it, and as the trainer hands it to its workers on other machines."""
+def environment(project: Project, ref: str, trainer: str) -> str:
+    """As a shell takes it, and as a trainer that starts workers on other machines hands it to them."""
     told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
-    handed = trainers.load(trainers.TRAINERS[0]).environment(told)
+    if trainer not in trainers.offering("environment"):
+        return "\n".join(exports)
+    handed = trainers.load(trainer).environment(told)
     return "\n".join([*exports, "# " + _("for workers on other machines, as settings of the trainer:"), *handed])

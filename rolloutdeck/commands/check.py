@@ -15,8 +15,8 @@ from rolloutdeck.trainers import Finding, Trainer
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.trainer not in trainers.TRAINERS:
-        raise BadInput(f"There is no check for {args.trainer!r} yet; there is one for {', '.join(trainers.TRAINERS)}.")
+    if args.trainer not in (known := trainers.offering("check")):
+        raise BadInput(f"There is no check for {args.trainer!r} yet; there is one for {', '.join(known)}.")
     trainer = trainers.load(args.trainer)
     given, complete = _settings(args)
     if not given:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from rolloutdeck import trainers
 from rolloutdeck.commands.samples import printable, run_of
 from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
 from rolloutdeck.commands.watch import ranges
@@ -87,7 +88,7 @@ def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
 def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
     """Which steps each pin is replayed at, and which generate."""
     targets = [int(entry["target_step"]) for entry in entries]
-    cells = strip(action, targets, range(1, min(steps or max(targets) + BEYOND, MOST_STEPS) + 1))
+    cells = strip(action, targets, range(_first(entries), min(steps or max(targets) + BEYOND, MOST_STEPS) + 1))
     replayed: dict[int, list[int]] = {}
     for step, target in cells:
         if target is not None:
@@ -96,6 +97,12 @@ def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
         print(f"{_steps(at)} replay{'s' if len(at) == 1 else ''} the pin of {target}")
     if generated := [step for step, target in cells if target is None]:
         print(f"{_steps(generated)} generate{'s' if len(generated) == 1 else ''}")
+
+
+def _first(entries: Sequence[Row]) -> int:
+    """The number of a run's first step, as the trainer counts that would load these pins."""
+    formats = [str(one["facts"].get("format")) for entry in entries for one in entry["artifacts"]]
+    return min(map(trainers.first_step, formats), default=1)
 
 
 def _steps(steps: Sequence[int]) -> str:

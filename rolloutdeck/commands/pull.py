@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,13 +19,14 @@ from rolloutdeck.http import NotReachable, Server
 from rolloutdeck.placing import Asking, Placement, Plan, left_out_for
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay_folder import ReplayFolder
+from rolloutdeck.trainers import Trainer
 
 TELL_SECONDS = 2.0  # between two words on a long download
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.trainer not in trainers.TRAINERS:
-        raise BadInput(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(trainers.TRAINERS)}.")
+    if args.trainer not in (known := trainers.offering("asking")):
+        raise BadInput(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(known)}.")
     if args.steps is not None and args.steps < 1:
         raise BadInput("--steps needs a number of at least 1.")
     settings = settings_of(args)
@@ -101,7 +102,17 @@ def _config(server: Server, project: str, plan: str, args: argparse.Namespace, r
 
 def _asking(args: argparse.Namespace, config: dict[str, Any]) -> Asking:
     """What the run asks for: its config, the command line's settings on top."""
-    return trainers.load(args.trainer).asking(configuration.resolved({**config, **_given(args)}))
+    trainer, given = trainers.load(args.trainer), _given(args)
+    return trainer.asking(configuration.resolved({**config, **_way(trainer, args), **given}))
+
+
+def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
+    """The settings that --way stands for. Raises BadInput."""
+    ways: Mapping[str, Mapping[str, Any]] = getattr(trainer, "WAYS", {})
+    if args.way and args.way not in ways:
+        known = f"ways {', '.join(ways)}" if ways else "one way"
+        raise BadInput(f"pull knows no way {args.way!r} for {args.trainer}; it has the {known}.")
+    return ways[args.way] if args.way else {}
 
 
 def _plan(server: Server, run: dict[str, Any], name: str, asking: Asking, *, bind: bool) -> Plan:
@@ -186,7 +197,8 @@ def _report(run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequenc
         say(f"Note: {text}")
     what = f"{plural(len(numbers), 'step')} of plan {plan} for {run['name']}"
     _tell(f"{what} in {pull.folder.path}, {pull.bytes:,} bytes fetched.")
-    _tell("They are found only by a run with these settings: " + " ".join(asking.named_by))
+    if asking.named_by:
+        _tell("They are found only by a run with these settings: " + " ".join(asking.named_by))
     say(f"So that its data joins this run: export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}")
     say("Start it with:")
     for flag in asking.flags(str(pull.folder.path), numbers):

@@ -1,7 +1,9 @@
 """What the trainer side knows of each trainer: a module each, a word in `TRAINERS` or `READ` each.
 
-A module has `KINDS` (the files it writes and we take), `spots` and `described` (the folders of steps that it can load
-again), `OTHERS` (the files it writes and we leave, with what they are), `guess_split` and `check`; see `Trainer`.
+A module has `KINDS` (the files it writes and we take), `OTHERS` (the files it writes and we leave, with what they are)
+and `guess_split`, see `Files`. One in `TRAINERS` has what else there is of it, see `Trainer`: `spots` and `described`
+make its steps pinnable for `watch` and `import`, `asking` and `likely` let `pull` lay them out, `check` finds what its
+settings would lose.
 """
 
 from __future__ import annotations
@@ -17,11 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 if TYPE_CHECKING:
     from rolloutdeck.placing import Asking
 
-TRAINERS = ("verl",)
+TRAINERS = ("verl", "trl", "slime", "roll", "cure")
 # Whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`.
-READ: tuple[str, ...] = (
-    "trl", "slime", "roll", "cure", "nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "tables",
-)  # fmt: skip
+READ: tuple[str, ...] = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "tables")
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,13 @@ class Files(Protocol):
 
 
 class Trainer(Files, Protocol):
-    """What a trainer's module offers."""
+    """What a trainer's module may offer; each command asks those that have what it needs, see `offering`."""
 
+    FIRST: int  # the number of its first step; 1 where it is not said
+    LOADS: Sequence[str]  # the `format` facts of the steps that it can load again
+    MASKS: bool  # whether a flagged row stays in a step that it loads, without weight; else its prompt is left out
+    INSIDE: object  # what runs inside of it: it fetches pinned steps by itself; not there where nothing does
+    WAYS: Mapping[str, Mapping[str, Any]]  # `pull --way`: the ways in which it loads, as settings
     TREE: str  # where the recommended settings put a run, as `watch --tree` takes it
 
     def spots(self, root: Path) -> list[Spot]:
@@ -162,6 +167,26 @@ def load(name: str) -> Trainer:
     return cast(Trainer, importlib.import_module(f"{__name__}.{name}"))
 
 
+def offering(what: str) -> tuple[str, ...]:
+    """The trainers whose modules have this."""
+    return tuple(name for name in TRAINERS if hasattr(load(name), what))
+
+
+def loading(format: str) -> str:
+    """The trainer that loads steps of this format again; "" where none does."""
+    return next((name for name in TRAINERS if format and format in getattr(load(name), "LOADS", ())), "")
+
+
+def first_step(format: str) -> int:
+    """The number of the first step of the trainer that loads this format."""
+    return int(getattr(load(found), "FIRST", 1)) if (found := loading(format)) else 1
+
+
+def masks(format: str) -> bool:
+    """Whether the trainer that loads this format takes flagged rows along, without weight."""
+    return bool(getattr(load(found), "MASKS", False)) if (found := loading(format)) else False
+
+
 def files_of(name: str) -> Files:
     return cast(Files, importlib.import_module(f"{__name__}.{name}"))
 
@@ -191,7 +216,7 @@ def kinds(format: str = "") -> list[FileKind]:
 
 def spots(root: Path) -> list[Spot]:
     """The places of steps below `root` that some trainer can load again, whole or not."""
-    return [spot for name in TRAINERS for spot in load(name).spots(root)]
+    return [spot for name in offering("spots") for spot in load(name).spots(root)]
 
 
 def described(spot: Spot) -> SkipFolder | str:

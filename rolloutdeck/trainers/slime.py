@@ -45,6 +45,9 @@ def _is_ours(head: Head, trained: bool) -> bool:
     return (b"format_version" in start) == trained
 
 
+FIRST = 0
+LOADS = ("slime-rollout",)
+MASKS = True
 KINDS = (
     FileKind(
         "slime-rollout",

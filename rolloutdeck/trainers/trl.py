@@ -34,6 +34,7 @@ def _is_parquet(name: str, head: Head) -> bool:
     return head.start.startswith(b"PAR1")
 
 
+LOADS = ("trl-rollout",)
 KINDS = (
     FileKind("trl-completions", "samples of a step", "completions_*.parquet", "whole", _is_parquet, step=_step_of),
 )

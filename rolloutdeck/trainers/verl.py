@@ -17,6 +17,7 @@ from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
 
+INSIDE = "verl_plugin"
 # Where the rest of what a trainer's module offers lies: found when it is asked for, since verl's own processes import
 # this module (see the end) and need none of it.
 ELSEWHERE = {
@@ -63,6 +64,7 @@ def _metrics_step(line: bytes) -> int | None:
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
+LOADS = ("gen_batch", "tq_batch", "single_file")
 KINDS = (
     FileKind(
         "verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step, holds="metrics"

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.configuration import scalar
 from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.leaving import whole_prompts
+from rolloutdeck.placing import File, Placement
 from rolloutdeck.trainers.verl_check import SKIP_ROLE, line, trainer_of
 from rolloutdeck.trainers.verl_shape import (
     BATCH,
@@ -64,6 +66,8 @@ class Asking:
     total_steps: int | None = None
     warms_up: bool = False
     v2: bool = False
+    first: int = 1
+    shared: bool = False
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: FORMATS)
 
     @property
@@ -83,6 +87,12 @@ class Asking:
 
     def step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
+
+    def called(self, name: str, step: int) -> str:
+        return name
+
+    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
+        return whole_prompts(self, placement, file, source, target)
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
         """Those of an artifact's files that the trainer loads from a step's folder, markers last. Raises Unfit."""

@@ -189,3 +189,81 @@ def test_a_list_that_is_no_file_is_not_ours(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / MANIFEST)
     with pytest.raises(BadInput, match="not written by `pull`"):
         ReplayFolder(tmp_path)
+
+
+ALL = PurePosixPath("rollout_data")  # where many steps have their files
+
+
+def share(into: Path, files: dict[str, bytes], *, end: bool = True) -> ReplayFolder:
+    """A pull of these files, which are steps of one folder."""
+    folder = ReplayFolder(into)
+    folder.claim([ALL] if files else [], [ALL / name for name in files], shared=True)
+    for name, content in files.items():
+        blob = folder.known(sha256(content)) or folder.aside / sha256(content)
+        blob.write_bytes(content) if not blob.exists() else None
+        folder.put_among(ALL, [(name, sha256(content), blob)])
+    if end:
+        folder.finish({})
+    return folder
+
+
+def shared(into: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (into / ALL).glob("*")}
+
+
+def test_steps_that_share_a_folder_are_replaced_and_withdrawn_one_by_one(tmp_path: Path) -> None:
+    share(tmp_path, {"0.pt": b"zero", "1.pt": b"one", "2.pt": b"zero"})
+    kept = (tmp_path / ALL / "0.pt").stat().st_ino
+    assert shared(tmp_path) == {"0.pt": b"zero", "1.pt": b"one", "2.pt": b"zero"}
+    share(tmp_path, {"0.pt": b"zero", "1.pt": b"new"})
+    assert shared(tmp_path) == {"0.pt": b"zero", "1.pt": b"new"}
+    assert (tmp_path / ALL / "0.pt").stat().st_ino == kept
+    assert json.loads((tmp_path / MANIFEST).read_text())["files"] == {
+        str(ALL / "0.pt"): sha256(b"zero"), str(ALL / "1.pt"): sha256(b"new"),
+    }  # fmt: skip
+    lay(tmp_path, {2: b"two"})  # another trainer's layout
+    assert not (tmp_path / ALL).exists()
+    share(tmp_path, {"0.pt": b"zero"})
+    assert not (tmp_path / TREE.parts[0]).exists()
+
+
+def test_a_file_that_a_trainer_wrote_among_ours_would_be_replayed_so_it_stops_the_pull(tmp_path: Path) -> None:
+    share(tmp_path, {"0.pt": b"zero"})
+    (tmp_path / ALL / "1.pt").write_bytes(b"generated")
+    with pytest.raises(BadInput, match=r"rollout_data/1\.pt was not written by `pull`"):
+        share(tmp_path, {"0.pt": b"zero", "1.pt": b"one"})
+    assert (tmp_path / ALL / "1.pt").read_bytes() == b"generated"
+
+
+def test_a_link_in_a_shared_folder_is_replaced_and_never_written_through(tmp_path: Path) -> None:
+    into, other = tmp_path / "into", tmp_path / "other.pt"
+    share(into, {"0.pt": b"zero"})
+    other.write_bytes(b"zero")
+    (into / ALL / "0.pt").unlink()
+    (into / ALL / "0.pt").symlink_to(other)
+    share(into, {"0.pt": b"new"})
+    assert not (into / ALL / "0.pt").is_symlink() and shared(into) == {"0.pt": b"new"}
+    assert other.read_bytes() == b"zero"
+    (into / ALL).rename(tmp_path / "moved")
+    (into / ALL).symlink_to(tmp_path / "moved")
+    with pytest.raises(BadInput, match="is a link"):
+        share(into, {"0.pt": b"newer"})
+
+
+def test_a_pull_that_was_killed_between_two_steps_of_a_folder_is_gone_on_from_or_withdrawn(tmp_path: Path) -> None:
+    share(tmp_path, {"0.pt": b"old"})
+    share(tmp_path, {"0.pt": b"zero", "1.pt": b"one"}, end=False)
+    share(tmp_path, {"1.pt": b"one", "2.pt": b"two"})
+    assert shared(tmp_path) == {"1.pt": b"one", "2.pt": b"two"}
+    assert "coming" not in json.loads((tmp_path / MANIFEST).read_text())
+
+
+def test_a_pull_that_was_killed_between_two_step_folders_is_gone_on_from(tmp_path: Path) -> None:
+    folder = ReplayFolder(tmp_path)
+    folder.claim([TREE / "1", TREE / "2"], [TREE / "1/gen_batch.dp", TREE / "2/gen_batch.dp"])
+    blob = folder.aside / sha256(b"one")
+    blob.write_bytes(b"one")
+    folder.put(TREE / "1", [("gen_batch.dp", sha256(b"one"), blob)])
+    del folder
+    lay(tmp_path, {2: b"two"})
+    assert found(tmp_path) == {"2": b"two"}

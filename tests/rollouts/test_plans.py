@@ -109,6 +109,19 @@ def test_words_that_no_plan_knows_are_refused(project: Project, owner: User, wro
         plans.save(project, wrong.pop("name", "default"), owner, if_match=0, **{"action": "cache", **wrong})  # type: ignore[arg-type]
 
 
+def test_a_plan_begins_where_the_trainer_of_its_pins_begins(project: Project, owner: User, source: Run) -> None:
+    for step, form in enumerate(("slime-rollout", "gen_batch")):
+        registered(source, step, facts={**SHAPE, "format": form})
+    counted_from_0, counted_from_1 = (pins.pin(source, step, owner)[0] for step in (0, 1))
+    revision = saved(project, owner, 0, (counted_from_0, 0))
+    assert plans.first_steps([counted_from_0.pk, counted_from_1.pk]) == {counted_from_0.pk: 0, counted_from_1.pk: 1}
+    assert plans.trainer_of(revision) == "slime"
+    with pytest.raises(BadInput, match="`target_step` must be between 1 and"):
+        saved(project, owner, 1, (counted_from_1, 0))
+    with pytest.raises(BadInput, match="`target_step` must be between 0 and"):
+        saved(project, owner, 1, (counted_from_0, -1))
+
+
 def test_a_pin_with_a_target_enters_the_plan_whoever_saved_it(project: Project, owner: User, good: list[Pin]) -> None:
     saved(project, owner, 0, (good[0], 1), action="repeat_last")
     pins.pin(good[1].run, 2, owner, target_step=6)

@@ -10,6 +10,7 @@ language-mix  eight letters or more, in the first and last 1 KB, of a script oth
 empty         nothing but white space
 duplicate     the same text as another response of its group
 no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, where 80 % of the step have one
+tool          it calls a tool: in its messages, or in its text as trainers flatten calls and results
 tokens        its token ids were recorded
 no-text       nothing but its tokens was recorded
 """
@@ -17,9 +18,9 @@ no-text       nothing but its tokens was recorded
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ FACETS: dict[str, int] = {
     "no-marker": 32,
     "tokens": 64,
     "no-text": 128,
+    "tool": 256,
 }
 
 
@@ -60,6 +62,7 @@ CATALOG: Final[tuple[Facet, ...]] = (
     Facet("repetition", "is:repetition", N_("Repetition"), N_("ends in repetition")),
     Facet("language-mix", "is:language-mix", N_("Language mix"), N_("uses a script that the prompt does not")),
     Facet("empty", "is:empty", N_("Empty"), N_("nothing but white space")),
+    Facet("tool", "is:tool", N_("Tool calls"), N_("calls a tool")),
     Facet("duplicate", "is:duplicate", N_("Duplicate"), N_("the same text as another response of its group")),
     Facet(
         "zerovar", "is:zerovar", N_("Zero-variance groups"), N_("all responses have one score: no gradient"), "groups"
@@ -138,6 +141,15 @@ def repeats(head: str, tail: str) -> bool:
 
 def has_marker(end: str) -> bool:
     return "Answer:" in end or "\\boxed" in end or "####" in end
+
+
+def calls(response: str, messages: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a response calls a tool."""
+    if "<tool_call>" in response or "<tool_response>" in response:
+        return True
+    if "\nassistant\n" in response.partition("\ntool\n")[2]:
+        return True
+    return any(one.get("tool_calls") or one.get("role") == "tool" for one in messages)
 
 
 def mixed(prompts: Sequence[str], heads: Sequence[str], tails: Sequence[str]) -> npt.NDArray[np.uint32]:

@@ -14,10 +14,11 @@ WHOLE: Final = ("len", "tokens", "n", "step")
 NAMES: Final = ("split", "group", "prompt", "source", "reason")
 PROPERTIES: Final = (
     "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none", "final", "intermediate",
-    "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "pinned", "reused",
+    "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "tool", "pinned", "reused",
     "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
 MISSING: Final = ("marker", "score", "text")
+ALSO: Final = {"answer": "marker"}  # other words for what can be missing
 PERSONAL: Final = ("unseen", "seen", "fine", "flagged-by-others")  # what depends on who asks
 PASSING: Final = ("flagged", "pinned", "reused", *PERSONAL)  # what people and later runs change
 

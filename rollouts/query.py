@@ -4,7 +4,7 @@
     step:100..200  score:0..0.5                      ranges, both ends included, either may be left out
     split:eval  group:7  prompt:KEY                  which samples
     source:gsm8k  reason:"reward hack"               data source (part of its name), reason of a flag
-    is:truncated  no:marker                          properties, see `nodes.PROPERTIES`
+    is:truncated  no:answer                          properties, see `nodes.PROPERTIES` and `nodes.MISSING`
     acc=1  extra.lang=zh  extra.note:loop            any key that the run logged
     quokka  "exact phrase"  /regex/                  text of prompt and response
     -x  x y  x or y  (x)                             not, and, or
@@ -23,6 +23,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.grammar import ASCII, parser
 from rollouts.nodes import (
+    ALSO,
     MISSING,
     NAMES,
     NUMBERS,
@@ -247,6 +248,8 @@ def bounds(key: str, sign: str, number: float) -> Node:
 
 def logged(key: str, sign: str, text: str, number: float | None, span: Span) -> Node:
     name = unquoted(key[6:]) if key.startswith("extra.") else key
+    if not name:
+        raise BadQuery(_("A key of the run follows `extra.`, as in `extra.lang=zh`."), span)
     if sign in ("<", "<=", ">", ">=") and number is None:
         said = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
         raise BadQuery(said.format(name=name, sign=sign), span)
@@ -261,13 +264,13 @@ def named(head: Token, value: Token) -> Node:
     text = unquoted(str(value))
     span = span_of(head)[0], span_of(value)[1]
     if name.startswith("extra."):
-        return Logged(unquoted(name[6:]), ":", text, number_of(text), span)
+        return logged(name, ":", text, number_of(text), span)
     if name in NUMBERS:
         return ranged(name, text, span)
     if name == "is":
         return Is(one_of("is", text.lower(), PROPERTIES, span))
     if name == "no":
-        return No(one_of("no", text.lower(), MISSING, span))
+        return No(one_of("no", ALSO.get(text.lower(), text.lower()), MISSING, span))
     if name in NAMES:
         return Named(name, one_of("split", text, ("train", "eval"), span) if name == "split" else text, span)
     raise BadQuery(unknown(name), span)
@@ -295,6 +298,9 @@ def ranged(name: str, text: str, span: Span) -> Range:
     if (low and first is None) or (high and last is None) or first is last is None:
         said = _("`{name}:` takes a number or a range, as in `{name}:1` or `{name}:1..5`.")
         raise BadQuery(said.format(name=name), span)
+    if first is not None and last is not None and first > last:
+        said = _("The range runs backwards; the smaller number comes first: `{name}:{last}..{first}`.")
+        raise BadQuery(said.format(name=name, last=high, first=low), span)
     near = 0.0 if name in WHOLE else 1.0
     return Range(
         name,

@@ -143,6 +143,8 @@ def looked_at(records: Sequence[Record]) -> facets.Seen:
     seen.bits[textless] = facets.FACETS["no-text"]
     with_ids = np.fromiter((record.response_ids is not None for record in records), np.bool_, len(records))
     seen.bits[with_ids] |= facets.FACETS["tokens"]
+    with_tools = [facets.calls(record.response, record.messages or ()) for record in records]
+    seen.bits[np.array(with_tools, np.bool_)] |= facets.FACETS["tool"]
     return seen
 
 
@@ -254,11 +256,11 @@ def mean(values: list[float | None] | None) -> float | None:
 def filled(row: Row, other: Row) -> Row:
     """`row` with what it lacks taken from another sight of the same sample."""
     lacking = [name for name in FILLABLE if row[AT[name]] in (None, "") and other[AT[name]] not in (None, "")]
-    ids = other[AT["facets"]] & ~row[AT["facets"]] & facets.FACETS["tokens"]
-    if not lacking and not ids:
+    more = other[AT["facets"]] & ~row[AT["facets"]] & (facets.FACETS["tokens"] | facets.FACETS["tool"])
+    if not lacking and not more:
         return row
     made = list(row)
-    made[AT["facets"]] |= ids
+    made[AT["facets"]] |= more
     for name in lacking:
         made[AT[name]] = other[AT[name]]
     if "truncated" in lacking:

@@ -28,35 +28,31 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class UnitTests:
-    """A row of the matrix: the tests of a program, or the programs that a test met."""
+    """A row of the matrix: the tests of a program, or the programs that a test met. `passed` of the `ran` ones did;
+    `cases` are the first `MOST_TESTS` of them."""
 
     cases: tuple[Case, ...]
     of_tests: bool
-
-    @property
-    def passed(self) -> int:
-        return sum(case.passed for case in self.cases)
-
-    @property
-    def given(self) -> int:
-        return sum(case.given for case in self.cases)
+    passed: int
+    ran: int
 
 
 def unit_tests(extras: Mapping[str, Any]) -> UnitTests | None:
     """None where nothing was run, or where what was recorded is none of it."""
     ran = extras.get("tests")
     if isinstance(ran, dict) and (passed := row(ran.get("passed"))):
-        return UnitTests(tuple(cases(ran, passed)), True)
+        return UnitTests(tuple(cases(ran, passed[:MOST_TESTS])), True, sum(passed), len(passed))
     if met := row(extras.get("passed_by")):
-        return UnitTests(tuple(Case(at, passed) for at, passed in enumerate(met, 1)), False)
+        programs = tuple(Case(at, passed) for at, passed in enumerate(met[:MOST_TESTS], 1))
+        return UnitTests(programs, False, sum(met), len(met))
     return None
 
 
 def row(value: Any) -> list[bool]:
-    """The first truths of a list of them; empty for anything else."""
+    """A list of truths; empty for anything else."""
     if not isinstance(value, list) or not all(isinstance(one, bool) for one in value):
         return []
-    return value[:MOST_TESTS]
+    return value
 
 
 def cases(ran: Mapping[str, Any], row: Sequence[bool]) -> Iterable[Case]:

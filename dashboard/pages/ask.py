@@ -15,7 +15,7 @@ from rollouts.words import BIGGEST, number
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
-MAX_QUERY = 1000
+MAX_QUERY = 4001  # one more than is read of a query, so that a longer one is refused and not cut
 
 
 @dataclass(frozen=True, slots=True)

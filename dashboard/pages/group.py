@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import asking, listing, opened, panels, reading, strip
+from dashboard.pages import asking, listing, opened, panels, reading, strip, tested
 from dashboard.pages import step as step_page
 from dashboard.pages.ask import Ask, clean
 from dashboard.pages.boards import APART, Boards
@@ -67,17 +67,9 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
         "folds": folds(shown, dim), "chips": chips(found, only, way["here"]), "diff": diff,
         "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
         "best": groups.best_of(one.sample for one in shown.responses).pk[:BEGINNING] if shown.responses else "",
-        "tests": tested(shown), "words": words, **way,
+        "matrices": tested.matrices(shown.responses), "words": words, **way,
         "here": way["here"] + (f"only={only}&" if shown is not found else ""),
     }  # fmt: skip
-
-
-def tested(found: Board) -> list[Response]:
-    """The rows of the matrix of responses and tests, in the trainer's order; none where nothing was run."""
-    rows = [one for one in found.responses if one.unit_tests]
-    wide = max((len(one.unit_tests.cases) for one in rows if one.unit_tests), default=0)
-    same = [one for one in rows if one.unit_tests and len(one.unit_tests.cases) == wide]
-    return sorted(same, key=lambda one: (one.sample.index is None, one.sample.index or 0, one.sample.ordinal))
 
 
 def chips(found: Board, only: str, here: str) -> list[tuple[str, int, str, bool]]:

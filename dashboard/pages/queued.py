@@ -21,12 +21,14 @@ class Row:
     said: str
 
 
-def rows(run: Run, asked: Asked, batch: Batch | None) -> list[Row]:
+def rows(run: Run, asked: Asked, batch: Batch | None, reader: int | None) -> list[Row]:
+    """As the person `reader` sees them: a flag of one's own puts nothing into a queue."""
     if batch is None:
         return []
     names = {str(one["key"]): _(str(one["name"])) for one in run.project.reasons}
     listed = listing.rows(batch.samples)
-    marks = flags.flags_of([sample.pk for sample in batch.samples]) if asked.queue.name == "flagged" else {}
+    flagged = flags.flags_of([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
+    marks = {pk: [flag for flag in found if flag.user_id != reader] for pk, found in flagged.items()}
     return [
         Row(
             one,

@@ -137,7 +137,8 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     ask = Ask.of(request.GET)
     frame = {
         "run": run, "project": run.project, "role": role, "ask": ask, "split": found.asked.split, "current": None,
-        "tab": "review", "found": found, "look": found.look, "rows": queued.rows(run, found.asked, found.batch),
+        "tab": "review", "found": found, "look": found.look,
+        "rows": queued.rows(run, found.asked, found.batch, request.user.pk),
         "may_judge": opened.may(role, "annotator"), "queues": offered(found.look),
         "about": _(found.asked.queue.about),
     }  # fmt: skip

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_noop as N_
 from dashboard.pages import partners, prose, recorded, tokenview, turns
 from dashboard.pages.markdown import rendered
 from rollouts import bodies, decoding
+from rollouts.errors import StorageUnavailable
 from rollouts.models import Sample
 
 MOST_COMPARED = 400_000  # characters of each text
@@ -74,15 +75,19 @@ def diff(body: Any, asked: Reading) -> dict[str, Any]:
     other = partners.chosen(found, asked.told("vs"))
     if other is None:
         return {"partners": []}
-    theirs = bodies.read([other.sample]).get(other.sample.pk)
-    there = theirs.response if theirs else ""  # its file is gone: all of this one is only here
+    try:
+        theirs = bodies.read([other.sample]).get(other.sample.pk)
+    except StorageUnavailable:
+        theirs = None
+    there = theirs.response if theirs and not theirs.textless else None
     return {
+        "lost": there is None,
         "partners": found,
         "partner": other,
         "partner_after": partners.after(found, other),
-        "there": there[:MOST_COMPARED],
+        "there": (there or "")[:MOST_COMPARED],
         "here": body.response[:MOST_COMPARED],
-        "cut": MOST_COMPARED if max(len(there), len(body.response)) > MOST_COMPARED else 0,
+        "cut": MOST_COMPARED if max(len(there or ""), len(body.response)) > MOST_COMPARED else 0,
     }
 
 

@@ -244,6 +244,9 @@ def test_flags_of_others_are_a_queue_and_ones_own_are_not(run: Run, reader: Clie
     html = open_(reader, run, "&queue=flagged")
     assert listed(html) == [theirs]
     assert "olga: reward hack" in html
+    flags.raise_flag(theirs, mate)
+    own = open_(reader, run, "&queue=flagged")
+    assert listed(own) == [theirs] and "mina:" not in own
 
 
 def test_samples_of_pinned_steps_are_a_queue(run: Run, reader: Client, owner: User) -> None:

@@ -30,11 +30,12 @@ def board(client: Client, sample: Sample) -> str:
 
 
 def verdicts(html: str) -> list[str]:
-    """Each row of the matrix, `+` for a test that was passed."""
+    """Each row of the matrix, `+` for a test that was passed, `.` for one that was not run."""
     table = html[html.index('<table class="tests">') : html.index("</table>", html.index('<table class="tests">'))]
     rows = table.split("<tr>")[2:]
     return [
-        "".join("+" if found == "good" else "-" for found in re.findall(r'<td class="(good|bad)"', row)) for row in rows
+        "".join({"good": "+", "bad": "-"}.get(found, ".") for found in re.findall(r'<td class="(good|bad|muted)"', row))
+        for row in rows
     ]
 
 
@@ -71,6 +72,32 @@ def test_responses_without_tests_show_no_matrix(reader: Client, run: Run) -> Non
     assert 'class="tests' not in board(reader, Sample.objects.get())
 
 
+def test_a_response_that_was_run_with_fewer_tests_stays_in_the_matrix(reader: Client, run: Run) -> None:
+    ran = ([True, False, True], [False])
+    told = [{"prompt": "q", "response": f"{at}", "group": "g", "index": at, "tests": {"passed": one}} for at, one in
+            enumerate(ran)]  # fmt: skip
+    indexed(run, lines(*told), 1)
+    html = board(reader, Sample.objects.earliest("ordinal"))
+    assert verdicts(html) == ["+-+", "-.."]
+    assert "Not every response was run with as many" in html and "0 / 1" in html
+
+
+def test_programs_and_tests_of_one_group_have_a_matrix_each(reader: Client, run: Run) -> None:
+    program = {"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": {"passed": [True, False]}}
+    test = {"prompt": "q", "response": "b", "group": "g", "index": 1, "passed_by": [True]}
+    indexed(run, lines(program, test), 1)
+    html = board(reader, Sample.objects.earliest("ordinal"))
+    assert html.count('<table class="tests">') == 2
+
+
+def test_more_tests_than_are_shown_are_counted(reader: Client, run: Run) -> None:
+    indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "tests": {"passed": [True] * 99 + [False]}}), 1)
+    sample = Sample.objects.get()
+    assert "99 of 100 passed" in page(reader, f"/samples/{sample.pk}/")
+    html = board(reader, sample)
+    assert "99 / 100" in html and "The first 64 of 100 are shown." in html
+
+
 def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:
     ran = {"passed": [True, False], "given": 1, "cases": [{"input": TRAP, "output": TRAP}], "printed": [TRAP * 1000]}
     indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": ran}), 1)
@@ -93,4 +120,4 @@ def test_what_is_no_row_of_tests_is_none(extras: dict[str, Any]) -> None:
 def test_a_row_with_pieces_missing_is_shown_without_them() -> None:
     found = unit_tests({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
     assert found is not None and [case.passed for case in found.cases] == [True, False]
-    assert (found.passed, found.given, found.cases[0].input) == (1, 0, "")
+    assert (found.passed, any(case.given for case in found.cases), found.cases[0].input) == (1, False, "")

@@ -43,3 +43,16 @@ def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, read
     html = unescape(answer.content.decode())
     assert answer.status_code == 503, html
     assert "Cannot be read now" in html and "index" in html.split("<h1>Cannot")[1]
+
+
+def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project: Project, reader: Client) -> None:
+    run = make.run(project)
+    for step in (1, 2):
+        indexed(run, lines(generation("ask", f"apples {step}", step / 4, step)), step)
+    lost = Sample.objects.get(step__step=1)
+    segment = lost.dump.segment
+    assert segment is not None
+    storage.body_path(segment.path).unlink()
+    left = Sample.objects.get(step__step=2)
+    html = reader.get(f"/samples/{left.pk}/?view=diff").content.decode()
+    assert "is not there to compare with" in html and "apples 2" in html and SAID not in html

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rollouts.facets import FACETS, look, settled
+from rollouts.facets import FACETS, calls, look, settled
 
 
 def facets(
@@ -73,3 +73,21 @@ def test_several_responses_of_exactly_the_greatest_length_were_cut() -> None:
     assert facets(texts, tokens=[10, 20, 30, 512, 512, 40]) == [set(), set(), set(), {"trunc?"}, {"trunc?"}, set()]
     assert facets(texts, tokens=[10, 20, 30, 512, 500, 40]) == [set()] * 6
     assert facets(texts, tokens=[8] * 6) == [set()] * 6
+
+
+@pytest.mark.parametrize(
+    ("response", "messages", "called"),
+    [
+        ("<tool_call>{}</tool_call>", [], True),
+        ("I look.\nuser\n<tool_response>\n4\n</tool_response>\nassistant\n4", [], True),
+        ("I look.\ntool\n4\nassistant\nIt is 4.", [], True),
+        ("A hammer is a\ntool\nfor nails.", [], False),
+        ("4", [{"role": "assistant", "tool_calls": [{"function": {"name": "add"}}]}], True),
+        ("4", [{"role": "tool", "content": "4"}], True),
+        ("4", [{"role": "user", "content": "2+2"}, {"role": "assistant", "tool_calls": []}], False),
+    ],
+)
+def test_a_call_of_a_tool_is_seen_in_messages_and_in_text(
+    response: str, messages: list[dict[str, object]], called: bool
+) -> None:
+    assert calls(response, messages) is called

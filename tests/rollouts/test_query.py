@@ -94,6 +94,10 @@ def test_the_fields_are_known() -> None:
     assert parts.parts[5:] == (Is("zerovar"), Regex("a/b"))
 
 
+def test_an_answer_that_is_missing_is_a_missing_marker() -> None:
+    assert parse("no:answer").root == parse("no:marker").root
+
+
 def test_inferred_truncation_is_said() -> None:
     assert "inferred" in parse("-is:truncated").notes[0]
     assert parse("score<1").notes == ()
@@ -110,6 +114,8 @@ def test_inferred_truncation_is_said() -> None:
         ("len>1.5", "whole numbers", "1.5"),
         ("note<abc", "needs a number", "note<abc"),
         ("step:a..b", "a number or a range", "step:a..b"),
+        ("step:5..1", "smaller number comes first: `step:1..5`", "step:5..1"),
+        ("extra.=1", "A key of the run follows", "extra.=1"),
         ('x "abc', "not closed", '"abc'),
         ("x 「abc", "not closed", "「abc"),
         ("/ab", "not closed", "/ab"),

@@ -1,0 +1,55 @@
+"""The matrix of responses and tests on a group board."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollouts.groups import Response
+from rollouts.models import Sample
+from rollouts.unit_tests import Case, UnitTests
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`cells` is as wide as the widest row; None where this response was not run with the test of that number."""
+
+    sample: Sample
+    ran: UnitTests
+    cells: list[Case | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """`head` is the widest row's cases. `of_tests`: a column is a test that programs met, else a program that met
+    tests."""
+
+    head: tuple[Case, ...]
+    of_tests: bool
+    rows: list[Row]
+
+    @property
+    def given(self) -> int:
+        return sum(case.given for case in self.head)
+
+    @property
+    def ran(self) -> int:
+        return max(row.ran.ran for row in self.rows)
+
+    @property
+    def ragged(self) -> bool:
+        return any(None in row.cells for row in self.rows)
+
+
+def matrices(responses: list[Response]) -> list[Matrix]:
+    """Those of programs and of tests, where the group has some, with all responses that were run, in the trainer's
+    order."""
+    ordered = sorted(responses, key=lambda one: (one.sample.index is None, one.sample.index or 0, one.sample.ordinal))
+    ran = [(one.sample, one.unit_tests) for one in ordered if one.unit_tests]
+    kinds = [[(sample, told) for sample, told in ran if told.of_tests is kind] for kind in (True, False)]
+    return [matrix(rows) for rows in kinds if rows]
+
+
+def matrix(ran: list[tuple[Sample, UnitTests]]) -> Matrix:
+    head = max((told.cases for _sample, told in ran), key=len)
+    rows = [Row(sample, told, [*told.cases, *[None] * (len(head) - len(told.cases))]) for sample, told in ran]
+    return Matrix(head, ran[0][1].of_tests, rows)

@@ -8,7 +8,7 @@ import pytest
 
 from rolloutdeck.safe import Refused, check
 from rolloutdeck.safe.batch import open_rollout
-from rolloutdeck.safe.mask import mask
+from rolloutdeck.safe.zero import zero
 from tests.rolloutdeck.safe import assembler as made
 
 STEP = Path(__file__).parents[2] / "data/roll/mock/train/step_000001.pkl"
@@ -23,7 +23,7 @@ def inner(path: Path) -> zipfile.ZipFile:
 
 
 def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_path: Path) -> None:
-    mask(STEP, tmp_path / "made.pkl", MASK, [5, 1, 5])
+    zero(STEP, tmp_path / "made.pkl", MASK, [5, 1, 5])
     assert check(tmp_path / "made.pkl").loadable
     with open_rollout(STEP) as before, open_rollout(tmp_path / "made.pkl") as after:
         assert after.meta == before.meta
@@ -39,7 +39,7 @@ def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_pat
 
 
 def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(tmp_path: Path) -> None:
-    mask(STEP, tmp_path / "made.pkl", MASK, [1])
+    zero(STEP, tmp_path / "made.pkl", MASK, [1])
     before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
     with open_rollout(STEP) as batch:
         weighed = sum(batch.numbers(MASK, 1) or [])
@@ -58,7 +58,7 @@ def consolidated(rows: int) -> bytes:
 
 def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(50_000))
-    mask(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
+    zero(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
     assert inner(tmp_path / "made.pkl").testzip() is None
     with open_rollout(tmp_path / "made.pkl") as after:
         assert after.numbers("prompts", 1) == [0] * 50_000
@@ -68,7 +68,7 @@ def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
 def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(8))
     with pytest.raises(Refused, match="so short"):
-        mask(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
+        zero(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
     tmp_path: Path, name: str, rows: list[int], reason: str
 ) -> None:
     with pytest.raises(Refused, match=reason):
-        mask(STEP, tmp_path / "made.pkl", name, rows)
+        zero(STEP, tmp_path / "made.pkl", name, rows)
     assert not list(tmp_path.iterdir())

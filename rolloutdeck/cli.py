@@ -138,9 +138,13 @@ def _token(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides as on the trainer's command line")
-    parser.add_argument("--trainer", required=True, help="verl")
-    parser.add_argument("--config", type=Path, help="JSON, YAML or a file of overrides")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="SETTING", help="key=value or --flag value, as the trainer takes them"
+    )
+    parser.add_argument("--trainer", required=True, help="verl, trl, slime, roll, cure")
+    parser.add_argument(
+        "--config", type=Path, help="JSON, YAML, a shell script, a Python file (read, never run) or a file of overrides"
+    )
 
 
 def _pull(parser: argparse.ArgumentParser) -> None:
@@ -187,9 +191,24 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _sorted(words: Sequence[str]) -> list[str]:
+    """The words of `check` with ours first: all others are the trainer's, which has flags of its own."""
+    own, theirs, rest = list[str](), list[str](), list(words)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        if word.partition("=")[0] not in ("--trainer", "--config", "-h", "--help"):
+            theirs.append(word)
+            continue
+        own.append(word)
+        if rest and word in ("--trainer", "--config"):
+            own.append(rest.pop(0))
+    return ["check", *own, "--", *theirs, *(word for word in rest if word != "--")]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser().parse_args(argv)
+        args = parser().parse_args(_sorted(words[1:]) if words[:1] == ["check"] else words)
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else 2
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,18 +50,26 @@ def _print(findings: Sequence[Finding]) -> None:
 
 
 def _advise(trainer: Trainer) -> None:
-    print("Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:\n")
-    for line in trainer.recommended():
-        print(f"    {line}")
-    print("\nTo pin steps and replay them later, let it keep those steps as well:\n")
-    for line in trainer.keeping():
-        print(f"    {line}")
-    print(f"\nThen follow all runs there:\n\n    rolloutdeck watch --tree '{trainer.TREE}'")
+    print(f"{trainer.WHERE}\n")
+    _lines(trainer.recommended())
+    if trainer.keeping():
+        print("\nTo pin steps and replay them later, let it keep those steps as well:\n")
+        _lines(trainer.keeping())
+    if trainer.TREE:
+        print("\nThen follow all runs there:\n")
+        _lines([f"rolloutdeck watch --tree '{trainer.TREE}'"])
     _environment(trainer)
 
 
+def _lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"    {line}")
+
+
 def _environment(trainer: Trainer) -> None:
-    """For what runs in the trainer's workers: the plug-in, or code that calls `rolloutdeck.init`."""
+    """For what runs in the trainer's processes: a plug-in, a callback, code that calls `rolloutdeck.init`."""
+    if not hasattr(trainer, "INSIDE"):
+        return
     known = Settings.read()
     values = {
         "ROLLOUTDECK_URL": known.url or "http://HOST:8460",
@@ -68,7 +77,7 @@ def _environment(trainer: Trainer) -> None:
         "ROLLOUTDECK_PROJECT": known.project or "PROJECT",
         "ROLLOUTDECK_RUN": known.run or "RUN",
     }
-    print("\nFiles that are watched need no more. The plug-in, and code in the trainer's workers that calls")
-    print("rolloutdeck.init(), need the server in those workers:\n")
-    for line in trainer.environment(values):
-        print(f"    {line}")
+    print("\nFiles that are watched need no more. What runs in the trainer's processes, as our own functions and code")
+    print("that calls rolloutdeck.init(), needs the server there:\n")
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    _lines(trainer.environment(values) if hasattr(trainer, "environment") else exports)

@@ -135,7 +135,8 @@ class Trainer(Files, Protocol):
     MASKS: bool  # whether a flagged row stays in a step that it loads, without weight; else its prompt is left out
     INSIDE: object  # what runs inside of it: it fetches pinned steps by itself; not there where nothing does
     WAYS: Mapping[str, Mapping[str, Any]]  # `pull --way`: the ways in which it loads, as settings
-    TREE: str  # where the recommended settings put a run, as `watch --tree` takes it
+    TREE: str  # where the recommended settings put a run, as `watch --tree` takes it; "" where there is no such place
+    WHERE: str  # a sentence: where a person puts the recommended settings
 
     def spots(self, root: Path) -> list[Spot]:
         """The places of steps below `root`, which may be one itself."""
@@ -157,7 +158,7 @@ class Trainer(Files, Protocol):
         """The lines that give these environment variables to the trainer's workers."""
 
     def recommended(self) -> list[str]:
-        """The settings to start with, as override lines, Ray's environment included."""
+        """The settings to start with, as the trainer takes them, Ray's environment included."""
 
     def keeping(self) -> list[str]:
         """The lines that make a run keep what some of its steps generated, in a form that it can load again."""

@@ -7,11 +7,24 @@ named `step3` says it, too.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+
+# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
+ELSEWHERE = {"cure_check": ("TREE", "WHERE", "check", "keeping", "recommended")}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in ELSEWHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 _OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")

@@ -19,11 +19,16 @@ from rolloutdeck.trainers import FileKind, Head
 # What slime calls by its path: imported when it is asked for, the commands need none of it.
 INSIDE = dict.fromkeys(("log_rollout", "log_eval", "all_samples", "sample_hook"), "recording")
 INSIDE["generate_rollout"] = "replaying"
+# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
+ELSEWHERE = {"slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended")}
 
 
 def __getattr__(name: str) -> Any:
     if name in INSIDE:
         return getattr(importlib.import_module(f"rolloutdeck.trainers.slime_plugin.{INSIDE[name]}"), name)
+    for module, names in ELSEWHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

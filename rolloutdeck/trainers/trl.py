@@ -14,11 +14,16 @@ from rolloutdeck.trainers import FileKind, Head
 
 # What runs inside a trainer needs transformers: imported when it is asked for, the commands need none of it.
 INSIDE = {"RolloutdeckCallback": "callback", "replay_rollout_func": "replay"}
+# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
+ELSEWHERE = {"trl_check": ("TREE", "WHERE", "check", "keeping", "recommended")}
 
 
 def __getattr__(name: str) -> Any:
     if name in INSIDE:
         return getattr(importlib.import_module(f"rolloutdeck.trainers.trl_plugin.{INSIDE[name]}"), name)
+    for module, names in ELSEWHERE.items():
+        if name in names:
+            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

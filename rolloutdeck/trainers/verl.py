@@ -21,7 +21,7 @@ INSIDE = "verl_plugin"
 # Where the rest of what a trainer's module offers lies: found when it is asked for, since verl's own processes import
 # this module (see the end) and need none of it.
 ELSEWHERE = {
-    "verl_check": ("TREE", "check", "environment", "keeping", "recommended"),
+    "verl_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
     "verl_layout": ("asking",),
     "verl_shape": ("likely",),
     "verl_skip": ("described", "spots"),

@@ -1,0 +1,148 @@
+"""Which of ROLL's settings would lose samples. Read from ROLL 8eb27cc2: `configs/base_config.py`,
+`pipeline/rlvr/{utils,rlvr_pipeline}.py` (`json_checker`, `val`), `pipeline/agentic/{utils,agentic_pipeline}.py`,
+`distributed/scheduler/{rollout_mock_mixin,generate_scheduler}.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rolloutdeck.trainers import Finding
+
+Settings = Mapping[str, Any]
+
+TREE = "/shared/rl/{project}/{run}"
+WHERE = "Add these to ROLL's YAML, with folders that the machine running `rolloutdeck watch` sees:"
+FOLDER = "/shared/rl/PROJECT/${exp_name}"
+DUMP = f"rollout_dump_dir: {FOLDER}/rollout"
+MOCK = ("rollout_mock:", "  enable: true", "  mode: dump", f"  dump_dir: {FOLDER}/mock")
+NO_MOCK = ("rollout_mock:", "  enable: false")
+# The only environment managers that say which columns to write (COLUMMNS_CONFIG, as ROLL spells it).
+WRITING = ("ProxyEnvManager", "AgentNativeStepEnvManager")
+EVAL_STEPS = 10  # ROLL's default
+
+
+def check(settings: Settings, *, complete: bool) -> list[Finding]:
+    """`settings`: dotted name -> value of ROLL's YAML."""
+    agentic = _is_agentic(settings)
+    findings = [*_nowhere(settings), *_relative(settings), *_mock(settings), *_domains(settings), *_board(settings)]
+    return [*findings, *(_agentic(settings) if agentic else _validation(settings))]
+
+
+def _is_agentic(settings: Settings) -> bool:
+    return any(name.startswith(("train_env_manager.", "custom_envs.", "env_manager_cls")) for name in settings)
+
+
+def _mocks(settings: Settings, mode: str) -> bool:
+    return settings.get("rollout_mock.enable") is True and settings.get("rollout_mock.mode", "dump") == mode
+
+
+def _dumps_batches(settings: Settings) -> bool:
+    return _mocks(settings, "dump") and settings.get("generate_opt_level", 1) != 0
+
+
+def _is_absolute(path: object) -> bool:
+    return str(path).startswith(("/", "$"))
+
+
+def _validates(settings: Settings) -> bool:
+    every = settings.get("eval_steps", EVAL_STEPS)
+    return isinstance(every, int) and every > 0
+
+
+def _nowhere(settings: Settings) -> list[Finding]:
+    if settings.get("rollout_dump_dir") or settings.get("rollout_mock.enable") is True:
+        return []
+    return [Finding("rollout_dump_dir is not set", "Generations are written nowhere.", (DUMP,))]
+
+
+def _relative(settings: Settings) -> list[Finding]:
+    path = settings.get("rollout_dump_dir")
+    if not path or _is_absolute(path):
+        return []
+    lost = "ROLL writes only to paths that begin with /, and is silent about others: no generation is written."
+    return [Finding(f"rollout_dump_dir: {path} is a relative path", lost, (DUMP,))]
+
+
+def _mock(settings: Settings) -> list[Finding]:
+    findings = []
+    folder = settings.get("rollout_mock.dump_dir", "./rollout_mock_dumps")
+    if settings.get("rollout_mock.enable") is True and not _is_absolute(folder):
+        title = (
+            f"rollout_mock.dump_dir: {folder} is a relative path: it counts from the working directory of a Ray actor"
+        )
+        findings.append(Finding(title))
+    if _mocks(settings, "dump") and settings.get("generate_opt_level", 1) == 0:
+        lost = "ROLL returns before it dumps: rollout_mock writes nothing, and nothing says so."
+        findings.append(Finding("generate_opt_level: 0", lost, ("generate_opt_level: 1",)))
+    if _mocks(settings, "mock"):
+        steps = settings.get("max_steps", 500)
+        last = f"step_{steps - 1:06d}.pkl" if isinstance(steps, int) and steps > 0 else "the last step"
+        title = (
+            f"rollout_mock.mode: mock generates nothing and asks for every file up to train/{last}; one that is missing"
+        )
+        findings.append(Finding(f"{title} ends the run"))
+    return findings
+
+
+def _domains(settings: Settings) -> list[Finding]:
+    prefix = "actor_train.data_args.domain_interleave_probs."
+    domains = [name.removeprefix(prefix) for name in settings if name.startswith(prefix)]
+    if len(domains) < 2 or settings.get("rollout_mock.enable") is not True:
+        return []
+    title = f"rollout_mock with {len(domains)} domains"
+    lost = f"Each of {', '.join(domains)} has the same train/step_N.pkl: the last batch is kept, and loaded for all"
+    written = settings.get("rollout_dump_dir")
+    if written and _is_absolute(written) and not _mocks(settings, "mock"):
+        return [Finding(f"{title}: {lost[0].lower()}{lost[1:]}; rollout_dump_dir has the samples of each")]
+    return [Finding(title, f"{lost}.", NO_MOCK if written else (*NO_MOCK, DUMP))]
+
+
+def _board(settings: Settings) -> list[Finding]:
+    folder = settings.get("save_logging_board_dir")
+    if not folder:
+        return []
+    doubled = Finding("save_logging_board_dir: log-probs are computed twice in every step")
+    if str(folder).endswith("/"):
+        return [doubled]
+    lost = f"ROLL puts the name right behind it: the files are {folder}data_….jsonl, beside the folder."
+    return [Finding(f"save_logging_board_dir: {folder}", lost, (f"save_logging_board_dir: {folder}/",)), doubled]
+
+
+def _validation(settings: Settings) -> list[Finding]:
+    """RLVR: `val` has no dump of its own; the mock dump of its scheduler is the only file."""
+    if not _validates(settings) or _dumps_batches(settings):
+        return []
+    if not any(name.startswith("validation.") for name in settings):
+        return []
+    return [Finding("RLVR dumps no validation", "What is generated at eval_steps is written nowhere.", MOCK)]
+
+
+def _agentic(settings: Settings) -> list[Finding]:
+    if not settings.get("rollout_dump_dir") or _dumps_batches(settings):
+        return []
+    silent = sorted(manager for manager in _managers(settings) if manager.rpartition(".")[2] not in WRITING)
+    if silent:
+        names = ", ".join(manager.rpartition(".")[2] for manager in silent)
+        lost = f"It names no columns, so nothing is written. {' and '.join(WRITING)} do."
+        return [Finding(f"rollout_dump_dir with {names}", lost, MOCK)]
+    if not _validates(settings) or not _is_absolute(settings["rollout_dump_dir"]):
+        return []
+    lost = "Validation and training write the same rollout_dump_data.step_N.jsonl; whichever is later is kept."
+    return [Finding(f"eval_steps: {settings.get('eval_steps', EVAL_STEPS)} of agents", lost, MOCK)]
+
+
+def _managers(settings: Settings) -> set[str]:
+    """The classes of the environments that are trained on; those of all where no tag names them."""
+    tags = settings.get("train_env_manager.tags")
+    own = [settings.get(f"custom_env{s}.{tag}.env_manager_cls") for tag in tags or () for s in ("s", "")]
+    return {str(name) for name in own if name} or {str(settings.get("env_manager_cls") or "TrajEnvManager")}
+
+
+def recommended() -> list[str]:
+    return [DUMP]
+
+
+def keeping() -> list[str]:
+    return list(MOCK)

@@ -1,0 +1,244 @@
+"""`rolloutdeck check` of slime, TRL, ROLL and CURE: each silent loss is found, and the printed lines mend it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import configuration
+from rolloutdeck.cli import main
+from rolloutdeck.trainers import Finding, cure_check, roll_check, slime_check, trl_check
+
+Settings = dict[str, Any]
+Case = tuple[Any, Settings, str]
+
+GOOD: dict[Any, Settings] = {
+    slime_check: {
+        "dump_details": "/d/run",
+        "custom_rollout_log_function_path": "rolloutdeck.trainers.slime.log_rollout",
+        "custom_eval_rollout_log_function_path": "rolloutdeck.trainers.slime.log_eval",
+        "eval_interval": 20,
+        "eval_prompt_data": ["aime", "/data/aime.jsonl", "gsm8k", "/data/gsm8k.jsonl"],
+        "num_rollout": 3000,
+    },
+    trl_check: {"log_completions": True, "logging_steps": 1, "output_dir": "out", "trl_version": "1.16.0"},
+    roll_check: {
+        "exp_name": "math",
+        "rollout_dump_dir": "/d/rollout",
+        "eval_steps": 10,
+        "max_steps": 20,
+        "rewards.math_rule.worker_cls": "roll.MathRuleRewardWorker",
+    },
+    cure_check: {"total_steps": 120, "eval_interval": 10},
+}
+PLAIN: Settings = {"dump_details": None, "custom_rollout_log_function_path": None, "eval_interval": None}
+DUMP: Settings = {**PLAIN, "save_debug_rollout_data": "/d/{rollout_id}.pt"}
+OTHER_LOG = {"custom_rollout_log_function_path": "mine.log"}
+AGENT = "roll.pipeline.agentic.env_manager."
+NATIVE = {"env_manager_cls": f"{AGENT}agent_native_env_manager.AgentNativeStepEnvManager", "eval_steps": 0}
+MOCK = {"rollout_mock.enable": True, "rollout_mock.mode": "dump", "rollout_mock.dump_dir": "/d/mock"}
+DOMAINS = {f"actor_train.data_args.domain_interleave_probs.{name}": 0.5 for name in ("math", "code")} | MOCK
+
+
+def found(check: Any, changed: Settings) -> list[Finding]:
+    return list(check.check({**GOOD[check], **changed}, complete=False))
+
+
+@pytest.mark.parametrize("check", GOOD)
+def test_settings_that_keep_everything_lose_nothing(check: Any) -> None:
+    assert [finding for finding in found(check, {}) if finding.lost] == []
+    assert check is cure_check or found(check, {}) == []
+
+
+LOSING: list[Case] = [
+    (slime_check, PLAIN, "written nowhere"),
+    (slime_check, {**PLAIN, **OTHER_LOG}, "written nowhere"),
+    (slime_check, {**PLAIN, "save_debug_rollout_data": "/d/rollout.pt"}, "and so do evals"),
+    (slime_check, {**PLAIN, "save_debug_rollout_data": "/d/{step}.pt"}, "ends the run"),
+    (slime_check, {**PLAIN, "save_debug_rollout_data": "/d/{rollout_id.pt"}, "ends the run"),
+    (slime_check, {**DUMP, "save_debug_train_data": "/d/train.pt"}, "writes over the file of the one before."),
+    (slime_check, {**DUMP, "save_debug_train_data": "/d/{rollout_id}.pt"}, "ValueError before the first rollout"),
+    (slime_check, {"custom_eval_rollout_log_function_path": None}, "Which of the 2 data sets"),
+    (slime_check, {"dump_details": None, "custom_eval_rollout_log_function_path": None}, "not called for evals"),
+    (slime_check, {"dynamic_sampling_filter_path": "slime.x.check_std"}, "in no dump"),
+    (slime_check, {"load_forge_rollout_data": "/d/{rollout_id}.pt"}, "only that rollout function reads it"),
+    (trl_check, {"log_completions": False}, "written nowhere"),
+    (trl_check, {"logging_steps": 5}, "those between are gone"),
+    (trl_check, {"logging_strategy": "epoch"}, "when the trainer logs"),
+    (trl_check, {"eval_strategy": "steps", "eval_steps": 50}, "overwrites the train file of its step"),
+    (trl_check, {"eval_strategy": "IntervalStrategy.EPOCH"}, "overwrites the train file of its step"),
+    (trl_check, {"trainer": "RLOOTrainer"}, "writes no file"),
+    (trl_check, {"trl_version": "0.27.2"}, "from 0.28 on"),
+    (roll_check, {"rollout_dump_dir": None}, "written nowhere"),
+    (roll_check, {"rollout_dump_dir": "./output/rollout_dump"}, "silent about others"),
+    (roll_check, {**MOCK, "generate_opt_level": 0}, "returns before it dumps"),
+    (roll_check, {**DOMAINS, "rollout_dump_dir": None}, "the same train/step_N.pkl"),
+    (roll_check, {**DOMAINS, "rollout_mock.mode": "mock"}, "loaded for all"),
+    (roll_check, {"save_logging_board_dir": "/d/board"}, "/d/boarddata_"),
+    (roll_check, {"validation.data_args.file_name": ["v.jsonl"]}, "generated at eval_steps is written nowhere"),
+    (roll_check, {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager"}, "names no columns"),
+    (roll_check, {**NATIVE, "eval_steps": 5}, "Validation and training write the same"),
+]
+
+
+def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
+    """The printed lines in the form that their trainer takes."""
+    if check is roll_check:
+        (folder / "more.yaml").write_text("\n".join(lines) + "\n")
+        return configuration.read(folder / "more.yaml")[0]
+    words = [word for line in lines if not line.startswith("pip ") for word in shlex.split(line)]
+    return configuration.overrides(words)
+
+
+@pytest.mark.parametrize(("check", "changed", "says"), LOSING)
+def test_each_silent_loss_is_found_and_its_lines_mend_it(
+    check: Any, changed: Settings, says: str, tmp_path: Path
+) -> None:
+    (finding,) = [one for one in found(check, changed) if one.lost]
+    assert says in f"{finding.title} {finding.lost}"
+    assert [one for one in found(check, {**changed, **pasted(check, finding.paste, tmp_path)}) if one.lost] == []
+
+
+HINTS: list[Case] = [
+    (slime_check, {"dump_details": None}, "no rollout can be pinned"),
+    (slime_check, {"save_debug_rollout_data": "/other/{rollout_id}.pt"}, "takes the place of"),
+    (slime_check, {**DUMP, "save_debug_train_data": "/d/t_{rollout_id}.pt"}, "no {rank}"),
+    (slime_check, {**PLAIN, "save_debug_rollout_data": "d/{rollout_id}.pt"}, "relative path"),
+    (slime_check, OTHER_LOG, "where it returns True"),
+    (slime_check, {"load_debug_rollout_data": "/{rollout_id}.pt", "eval_interval": None}, "shows their samples again"),
+    (slime_check, {"load_debug_rollout_data": "/d/7.pt", "eval_interval": None}, "one file every time"),
+    (slime_check, {"eval_config": "e.yaml", **DUMP, "eval_interval": 5, "eval_prompt_data": None,
+                   "custom_eval_rollout_log_function_path": None}, "without their names"),
+    (trl_check, {"num_iterations": 2}, "the same rows"),
+    (trl_check, {"steps_per_generation": 8, "gradient_accumulation_steps": 4}, "the same rows"),
+    (trl_check, {"rollout_func": "f", "trainer": "RLOOTrainer", "callbacks": "RolloutdeckCallback"}, "no rollout_func"),
+    (roll_check, {**MOCK, "rollout_mock.dump_dir": "./dumps"}, "relative path"),
+    (roll_check, DOMAINS, "the last batch is kept"),
+    (roll_check, {**MOCK, "rollout_mock.mode": "mock"}, "train/step_000019.pkl"),
+    (roll_check, {"save_logging_board_dir": "/d/board/"}, "computed twice"),
+    (cure_check, {}, "120 steps write over temp_data/outputs-rl-*.json"),
+    (cure_check, {}, "each eval writes over temp_data/outputs-eval-*.json"),
+    (cure_check, {"separate_training": False}, "rl_data.json does not say"),
+    (cure_check, {"optimized_model_name": "mine"}, "a second run with optimized_model_name=mine"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "changed", "says"), HINTS)
+def test_what_a_user_should_know_without_a_loss_is_a_hint(check: Any, changed: Settings, says: str) -> None:
+    findings = found(check, changed)
+    assert [finding.title for finding in findings if says in finding.title]
+    assert not [finding for finding in findings if finding.lost]
+
+
+def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
+    (finding,) = [one for one in found(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if one.lost]
+    assert finding.lost == "Evals are skipped." and "nothing is generated" in finding.title
+    other = configuration.overrides(word for line in finding.paste for word in shlex.split(line))
+    assert found(slime_check, other) == []
+
+
+def test_a_rollout_func_that_an_old_trl_never_calls_is_found() -> None:
+    (finding,) = [one for one in found(trl_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if one.lost]
+    assert "generates without a word" in finding.lost
+    assert found(trl_check, {"rollout_func": "f", "trl_version": "0.29.0"}) == []
+    assert found(trl_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
+
+
+def test_trls_callback_takes_everything_whatever_is_logged() -> None:
+    off = {"log_completions": False, "logging_steps": 50, "eval_strategy": "epoch", "trainer": "RLOOTrainer"}
+    assert found(trl_check, {**off, "callbacks": "[RolloutdeckCallback(keep='k')]"}) == []
+
+
+def test_trls_own_default_of_logging_loses_nine_steps_of_ten() -> None:
+    findings = trl_check.check({"log_completions": True, "output_dir": "out"}, complete=False)
+    assert [finding.title for finding in findings] == ["logging_steps is not set, so it is 10"]
+
+
+def test_a_checkpoint_of_trl_tells_what_was_lost_and_nothing_that_it_can_not_know() -> None:
+    state = {"logging_steps": 10, "eval_steps": 5, "log_history": [{"loss": 1.0}, {"eval_reward": 0.5, "step": 5}]}
+    titles = [finding.title for finding in trl_check.check({**state, "trl_version": "1.16.0"}, complete=True)]
+    assert titles == ["logging_steps=10", "evals of this run"]
+
+
+def test_a_script_of_trl_that_leaves_its_config_to_a_command_line_is_not_judged_by_defaults() -> None:
+    (finding,) = trl_check.check({"trainer": "GRPOTrainer", "args": "training_args"}, complete=False)
+    assert not finding.lost and "are not in this file" in finding.title
+
+
+def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
+    tags = {"train_env_manager.tags": ["Native"], "custom_envs.Native.env_manager_cls": NATIVE["env_manager_cls"]}
+    silent = {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager", "eval_steps": 0}
+    assert found(roll_check, {**silent, **tags}) == []
+    other = {"train_env_manager.tags": ["Sokoban"], "custom_env.Sokoban.env_manager_cls": f"{AGENT}x.StepEnvManager"}
+    (finding,) = found(roll_check, {**NATIVE, **other})
+    assert finding.title == "rollout_dump_dir with StepEnvManager"
+
+
+FORMS: dict[Any, Callable[[str], Settings]] = {
+    slime_check: lambda line: configuration.overrides(shlex.split(line)),
+    trl_check: lambda line: configuration.overrides([line]),
+}
+
+
+@pytest.mark.parametrize("check", FORMS)
+def test_the_recommended_lines_pass_the_check(check: Any) -> None:
+    lines = [*check.recommended(), *check.keeping()]
+    settings = {name: value for line in lines for name, value in FORMS[check](line).items()}
+    assert check.check({**settings, "trl_version": "1.16.0"}, complete=False) == []
+
+
+def test_the_command_takes_a_trainers_flags_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--save-debug-rollout-data", "/d/rollout.pt", "--num-rollout", "10"]
+    assert main(["check", *flags, "--trainer", "slime"]) == 1
+    assert "no {rollout_id}" in capsys.readouterr().out
+    assert main(["check", "--trainer=slime", "--", "--save-debug-rollout-data", "/d/{rollout_id}.pt"]) == 0
+
+
+def test_a_flag_wins_over_the_script_that_it_is_given_with(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("ARGS=(\n  --dump-details /d\n  --dynamic-sampling-filter-path a.b\n)\n")
+    words = ["check", "--trainer", "slime", "--config", str(tmp_path / "run.sh")]
+    assert main(words) == 1
+    assert main([*words, "--rollout-all-samples-process-path", "rolloutdeck.trainers.slime.all_samples"]) == 0
+
+
+def test_a_script_of_trl_is_checked_without_running_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(
+        'GRPOTrainer(args=GRPOConfig(output_dir="out", eval_strategy="steps"))\nboom()\n'
+    )
+    words = ["check", "--trainer", "trl", "--config", str(tmp_path / "train.py")]
+    assert main(words) == 1
+    out = capsys.readouterr().out
+    assert "log_completions is not set" in out and "eval_strategy=steps" in out and "RolloutdeckCallback()" in out
+    assert main([*words, "callbacks=[RolloutdeckCallback()]"]) == 0
+
+
+ADVICE = {
+    "slime": ("rolloutdeck.trainers.slime.log_rollout", "--runtime-env-json="),
+    "trl": ("callbacks=[RolloutdeckCallback()]", "export ROLLOUTDECK_URL="),
+    "roll": ("rollout_dump_dir: /shared/rl/PROJECT/", "rolloutdeck watch --tree '/shared/rl/{project}/{run}'"),
+    "cure": ("rolloutdeck watch optimization evaluation", "before run.py"),
+}
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_without_settings_each_trainer_says_what_to_start_with(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--trainer", name]) == 0
+    out = capsys.readouterr().out
+    assert [text for text in ADVICE[name] if text not in out] == []
+    assert ("ROLLOUTDECK_TOKEN_FILE" in out) == (name in ("slime", "trl"))
+
+
+def test_rolls_recommended_lines_pass_its_check(tmp_path: Path) -> None:
+    lines = ["exp_name: math", *roll_check.recommended(), *roll_check.keeping()]
+    (tmp_path / "run.yaml").write_text("\n".join(lines) + "\n")
+    assert main(["check", "--trainer", "roll", "--config", str(tmp_path / "run.yaml")]) == 0
+    assert configuration.read(tmp_path / "run.yaml")[0]["rollout_dump_dir"] == "/shared/rl/PROJECT/math/rollout"
+
+
+def test_a_trainer_without_a_check_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--trainer", "nemo_rl"]) == 2
+    assert "there is one for verl, trl, slime, roll, cure" in capsys.readouterr().err

@@ -31,7 +31,8 @@ Stamps = dict[str, Stamp]
 
 @dataclass(frozen=True)
 class Keeping:
-    """What the person said: when bytes go (`now`, `on-pin`, `never`), and the run's tokenizer."""
+    """What the person said: when bytes go (`now`, `on-pin`, `never`), and the run's tokenizer. With `on-pin`, too, what
+    a trainer will write over goes at once."""
 
     mode: str = "on-pin"
     tokenizer: Artifact | None = None
@@ -110,8 +111,8 @@ class Gatherer:
         told: list[str] = []
         try:
             for spot, stamps in self.look():
-                if self._take(spot, stamps):
-                    told.append(spot.path.name)
+                if found := self._take(spot, stamps):
+                    told.append(str(found.step))
         finally:
             self._look_at = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - started))
             if told:
@@ -120,19 +121,20 @@ class Gatherer:
                 self.say(f"{self.target.name}: step{'s' if len(told) > 1 else ''} {names} can be pinned.")
         return len(told)
 
-    def _take(self, spot: Spot, stamps: Stamps) -> bool:
+    def _take(self, spot: Spot, stamps: Stamps) -> SkipFolder | None:
+        """What was told of; None where it is left out or not whole."""
         found = trainers.described(spot)
         if isinstance(found, str):
             self._leave(spot, stamps, found)
-            return False
-        told = self._told(spot, stamps, found)
-        if told:
-            self._still.pop(spot.path, None)
-        return told
+            return None
+        if not self._told(spot, stamps, found):
+            return None
+        self._still.pop(spot.path, None)
+        return found
 
     def _told(self, spot: Spot, stamps: Stamps, found: SkipFolder) -> bool:
         try:
-            self.add(self.keeping.of_folder(found), self.keeping.mode == "now")
+            self.add(self.keeping.of_folder(found), self.keeping.mode == "now" or spot.fleeting)
         except (Unsteady, OSError):  # the next look sees it
             self.waiting += 1
             return False

@@ -191,10 +191,10 @@ def _leave_guessed(by_folder: dict[Path, list[tuple[Found, Head]]], left_out: di
 
 
 def _with_folders(paths: Sequence[Path], base: Path, result: Survey) -> set[Path]:
-    """Adds the steps that can be loaded again; the files that are theirs, or those of one that is not whole."""
+    """Adds the steps that can be loaded again; the files that are theirs alone, or those of one that is not whole."""
     claimed = set()
     for spot in dict.fromkeys(spot for path in paths for spot in trainers.spots(path)):
-        claimed |= {spot.path, *(spot.path / name for name in spot.files)}
+        claimed |= set() if spot.dumps else {spot.path, *(spot.path / name for name in spot.files)}
         found = spot.reason or trainers.described(spot)
         if isinstance(found, SkipFolder):
             result.folders.append(found)

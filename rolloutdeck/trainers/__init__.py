@@ -82,6 +82,7 @@ class Spot:
     """A place where a step that can be loaded again is, or is being written; its batch was not read yet.
 
     `files` are paths below `path`; `reason` says why it can't be taken, "" where it can; `open`: more files may come.
+    `dumps`: its files are samples that are taken as such, too; `fleeting`: its trainer will write over them.
     """
 
     trainer: str
@@ -90,6 +91,8 @@ class Spot:
     files: tuple[str, ...]
     reason: str = ""
     open: bool = False
+    dumps: bool = False
+    fleeting: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,11 @@ from typing import Any
 from rolloutdeck.trainers import FileKind, Head
 
 # Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {"cure_check": ("TREE", "WHERE", "check", "keeping", "recommended")}
+ELSEWHERE = {
+    "cure_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+    "cure_layout": ("asking", "likely"),
+    "cure_step": ("described", "spots"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -27,12 +31,12 @@ def __getattr__(name: str) -> Any:
 
 
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
-_OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
+OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
 _BEGUN = b"code response length:"
-_LATER = 30.0  # seconds by which results are newer than data when the next step has begun; a copy takes less
+LATER = 30.0  # seconds by which results are newer than data when the next step has begun; a copy takes less
 
 
-def _step_of(path: Path) -> int:
+def step_of(path: Path) -> int:
     """The step of a folder's name, else counted from 0."""
     for folder in path.parents:
         if named := _COPY.match(folder.name):
@@ -52,10 +56,10 @@ def _begun(path: Path) -> int:
     if not found:
         return 0
     found.sort()
-    own = _OUTPUTS.match(path.name)
+    own = OUTPUTS.match(path.name)
     if own and own["run"] not in found[-1][1]:  # a model that is not sampled from any more
         return sum(count for at, name, count in found if at <= _last(found, own["run"]))
-    return sum(count for _, _, count in found) - (found[-1][0] - written > _LATER)
+    return sum(count for _, _, count in found) - (found[-1][0] - written > LATER)
 
 
 def _last(found: Sequence[tuple[float, str, int]], run: str) -> float:
@@ -66,17 +70,20 @@ def _is_list(name: str, head: Head) -> bool:
     return head.start.lstrip().startswith(b"[")
 
 
+FIRST = 0
+LOADS = ("cure",)
+MASKS = True  # a flagged answer goes without the others to its prompt
 KINDS = (
     FileKind(
-        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=_step_of,
+        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=step_of,
         split=lambda path: "train", step_kind="iteration",
     ),
     FileKind(
-        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "whole", _is_list, step=_step_of,
+        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "whole", _is_list, step=step_of,
         split=lambda path: "eval", step_kind="iteration",
     ),
     FileKind(
-        "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=_step_of,
+        "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=step_of,
         split=lambda path: "train", step_kind="iteration", joins=True,
     ),
 )  # fmt: skip

@@ -12,7 +12,11 @@ from typing import Any
 from rolloutdeck.trainers import FileKind, Head
 
 # Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {"roll_check": ("TREE", "WHERE", "check", "keeping", "recommended")}
+ELSEWHERE = {
+    "roll_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+    "roll_layout": ("asking", "likely"),
+    "roll_mock": ("described", "spots"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -33,6 +37,9 @@ def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
     return int(found.group(1)) if found else None
 
 
+FIRST = 0
+LOADS = ("roll_mock",)
+MASKS = True
 KINDS = (
     FileKind(
         "roll-jsonl",

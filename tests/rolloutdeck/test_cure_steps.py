@@ -1,0 +1,193 @@
+"""The steps of CURE that can be trained on again, and what a run asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import trainers
+from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.trainers import SkipFolder, Spot, cure
+from rolloutdeck.trainers.cure_layout import Asking
+from rolloutdeck.trainers.cure_leave import leave
+
+DATA = Path(__file__).parents[1] / "data/cure"
+BASE = "outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"
+LATER = "outputs-rl-ckpt.optimized-CodeContests.json"
+CODE, CASE, BOTH = "rl_code_data.json", "rl_case_data.json", "rl_data.json"
+CONFIG = {"pretrained_model": "Qwen/Qwen2.5-7B-Instruct", "train_dataset": "CodeContests"}
+
+
+def put(folder: Path, step: int = 0, *names: str) -> Path:
+    """CURE's temp_data after a step, written in CURE's order."""
+    folder = folder / "temp_data"
+    folder.mkdir(exist_ok=True)
+    for at, name in enumerate(names or ([BASE, LATER][step], CODE, CASE)):
+        source = DATA / f"step{0 if name == CASE else step}/temp_data"  # its tests are the same in both steps
+        shutil.copy(source / name, folder / name)
+        age(folder / name, 1000.0 + 100 * step + at)
+    return folder
+
+
+def age(path: Path, at: float) -> None:
+    os.utime(path, (at, at))
+
+
+def spot_in(folder: Path) -> Spot:
+    (spot,) = trainers.spots(folder)
+    return spot
+
+
+def told(folder: Path) -> SkipFolder | str:
+    spot = spot_in(folder)
+    return spot.reason or trainers.described(spot)
+
+
+def asking(**more: Any) -> Asking:
+    found = cure.asking({**CONFIG, **more})
+    assert isinstance(found, Asking)
+    return found
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_rewards_and_the_answers_that_they_are_of_are_a_step(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    facts = {"role": "rollout", "format": "cure", "model": "Qwen.Qwen2.5-7B-Instruct"}
+    found = SkipFolder(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
+    assert told(tmp_path) == found
+    assert spot_in(tmp_path).dumps and spot_in(tmp_path).fleeting
+
+
+def test_the_newest_outputs_are_the_steps(tmp_path: Path) -> None:
+    put(tmp_path, 0)
+    put(tmp_path, 1)
+    found = told(tmp_path)
+    assert isinstance(found, SkipFolder) and found.files == (CODE, CASE, LATER)
+
+
+def test_rewards_that_train_both_roles_together_are_one_file(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    (folder / BOTH).write_text(json.dumps(read(folder / CODE) + read(folder / CASE)))
+    found = told(tmp_path)
+    assert isinstance(found, SkipFolder) and found.files == (BOTH, BASE)
+
+
+def test_programs_that_are_newer_than_the_rewards_are_of_the_next_step(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    age(folder / BASE, 2000.0)
+    assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
+
+
+def test_rewards_of_other_answers_are_not_paired_with_these_whatever_the_clock_says(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    rows = read(folder / CASE)
+    rows[3]["response"] += " and more"
+    (folder / CASE).write_text(json.dumps(rows))
+    assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
+
+
+def test_programs_that_were_not_run_yet_are_no_step(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    shutil.copy(DATA / f"step0/before_execute/{BASE}", folder / BASE)
+    assert told(tmp_path).__class__ is str
+
+
+@pytest.mark.parametrize("content", ["", "[{]", "[1]", '{"a": 1}', "[" * 100_000 + "]" * 100_000])
+def test_a_file_that_is_half_written_or_no_array_is_no_step(tmp_path: Path, content: str) -> None:
+    folder = put(tmp_path)
+    (folder / CASE).write_text(content)
+    assert isinstance(told(tmp_path), str)
+
+
+def test_outputs_without_rewards_are_no_step(tmp_path: Path) -> None:
+    put(tmp_path, 0, BASE, CODE)
+    assert trainers.spots(tmp_path) == []
+
+
+def test_a_run_asks_for_files_named_for_its_model_and_data_set() -> None:
+    found = asking(pretrained_model="/models/My Coder", dataset="LeetCode")
+    assert found.called(BASE, 3) == "outputs-rl-.models.My Coder-LeetCode.json"
+    assert found.called(CODE, 3) == CODE
+    assert found.members("rollout", [CODE, CASE, BASE]) == [BASE, CODE, CASE]
+    assert (found.first, found.shared, str(found.step_folder(4))) == (0, False, "step_4")
+
+
+def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_saved() -> None:
+    assert asking(pretrained_model="My Model").flags("/in to", [0, 2]) == [
+        "cp -f '/in to/step_0'/*.json optimization/temp_data/",
+        "(cd optimization && python -m train --pretrain 'My Model')",
+        "cp -f '/in to/step_2'/*.json optimization/temp_data/",
+        "(cd optimization && python -m train --pretrain ckpt/optimized)",
+    ]
+
+
+def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
+    notes = " ".join(asking().notes([0], moved=False))
+    assert "execute.py is not needed, and runs what a model wrote without a sandbox" in notes
+    assert "reward.py --pretrained_model Qwen/Qwen2.5-7B-Instruct --dataset CodeContests" in notes
+
+
+@pytest.mark.parametrize(("files", "separate"), [((CODE, CASE, BASE), False), ((BOTH, BASE), True)])
+def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], separate: bool) -> None:
+    with pytest.raises(Unfit, match=f"this run has separate_training={separate}"):
+        asking(separate_training=separate).members("rollout", files)
+    assert asking().members("rollout", files)
+
+
+@pytest.mark.parametrize("config", [{}, {"pretrained_model": "m"}, {"train_dataset": "D"}, {"max_steps": 3}])
+def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="--set pretrained_model=MODEL --set dataset=NAME"):
+        cure.asking(config)
+
+
+def test_a_data_set_that_is_a_path_is_refused() -> None:
+    with pytest.raises(BadInput, match="no name of a data set"):
+        asking(dataset="../../etc/x")
+
+
+def test_flagged_rewards_are_deleted_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
+    source = DATA / f"step0/temp_data/{CODE}"
+    said = leave(CODE, source, tmp_path / "made", [1, 5])
+    rows = read(source)
+    assert read(tmp_path / "made") == [row for at, row in enumerate(rows) if at not in (1, 5)]
+    assert said.startswith("is replayed without 2 of its 16 rows, which are flagged; the rewards of the others were")
+
+
+def test_without_a_flagged_row_the_file_is_written_byte_for_byte_as_cure_writes_it(tmp_path: Path) -> None:
+    source = DATA / f"step0/temp_data/{BASE}"
+    leave(BASE, source, tmp_path / "made", [])
+    assert (tmp_path / "made").read_bytes() == source.read_bytes()
+
+
+def test_a_flagged_program_goes_with_its_row_of_the_table_and_a_test_with_its_column(tmp_path: Path) -> None:
+    source = DATA / f"step0/temp_data/{BASE}"
+    before = read(source)
+    said = leave(BASE, source, tmp_path / "made", [1, 6, 8])  # the 2nd program, the 3rd test; of the 2nd task the first
+    after = read(tmp_path / "made")
+    assert "2 flagged programs and 1 flagged tests" in said
+    first, was, given = after[0], before[0], before[0]["num_ground_truth_test"]
+    assert first["generated_code"] == [was["generated_code"][at] for at in (0, 2, 3)]
+    assert first["case_input"] == [was["case_input"][at] for at in (0, 1, 3)]
+    cells = [at for at in range(given + 4) if at != given + 2]
+    assert first["all_case_input"] == [was["all_case_input"][at] for at in cells]
+    for table in ("all_case_bool_table", "all_case_exe_results"):
+        assert first[table] == [[was[table][row][at] for at in cells] for row in (0, 2, 3)]
+    assert after[1]["full_code_generation"] == before[1]["full_code_generation"][1:]
+    assert after[2:] == before[2:]
+
+
+@pytest.mark.parametrize(("name", "flagged"), [(CODE, range(16)), (CODE, [16]), (BASE, [32])])
+def test_nothing_is_written_where_nothing_would_be_left_or_a_row_is_not_there(
+    tmp_path: Path, name: str, flagged: list[int]
+) -> None:
+    with pytest.raises(Unfit, match="can't be written without its flagged answers"):
+        leave(name, DATA / f"step0/temp_data/{name}", tmp_path / "made", flagged)
+    assert not (tmp_path / "made").exists()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# For a server that is slow to answer: without its plan a run that was started to replay one generates everything.
+PLAN_SECONDS, DEFAULT_PLAN_SECONDS = 30.0, 5.0
 TO_DISK_SECONDS = 30.0  # at the end of a process, for what is in memory; the disk needs no network
 
 
@@ -187,21 +189,23 @@ class Run:
         self._put(writer.Note("artifact", said, what="artifacts"))
 
     def replay_plan(
-        self, name: str = "", facts: Mapping[str, Any] | None = None, *, bind: bool = True, timeout: float = 5.0
+        self, name: str = "", facts: Mapping[str, Any] | None = None, *, bind: bool = True, timeout: float | None = None
     ) -> Plan:
         """The replay plan that this run follows, ROLLOUTDECK_PLAN or `default` without a `name`; empty where there is
-        none or the server does not answer within `timeout` seconds. Never raises.
+        none or the server does not answer within `timeout` seconds: 5, or 30 where a plan was named. Never raises.
 
         The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compat`.
         """
         from rolloutdeck import replay
 
+        wanted = name or self._settings.plan
+        seconds = timeout if timeout is not None else PLAN_SECONDS if wanted else DEFAULT_PLAN_SECONDS
         try:
-            end = time.monotonic() + timeout
-            self._writer.flush(timeout)
+            end = time.monotonic() + seconds
+            self._writer.flush(seconds)
             self._sender.drain(end - time.monotonic())  # the run must be known before it is asked about
             left = max(1.0, end - time.monotonic())
-            return replay.ask(self._header, _connect(), name or self._settings.plan, facts or {}, bind, left)
+            return replay.ask(self._header, _connect(), wanted, facts or {}, bind, left)
         except Exception as error:
             self._voice.once(f"plan {error}", "No replay plan, everything is generated: %s", error)
             return replay.Plan()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli
+from rolloutdeck import cli, replay
 from rolloutdeck.run import Run as TrainersRun
 from rollouts import pins, plans
 from rollouts.models import Project, Replay, Run
@@ -64,6 +64,21 @@ def test_without_a_server_the_plan_is_empty_and_soon_there(
     started = time.monotonic()
     plan = training.replay_plan(timeout=1.0)
     assert not plan and plan.resolve(1) is None and time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize(("name", "waited"), [("", 5.0), ("nightly", 30.0)])
+def test_a_plan_that_was_named_is_waited_for_longer(
+    training: TrainersRun, monkeypatch: pytest.MonkeyPatch, name: str, waited: float
+) -> None:
+    given: list[float] = []
+
+    def ask(*words: Any) -> replay.Plan:
+        given.append(words[-1])
+        return replay.Plan()
+
+    monkeypatch.setattr(replay, "ask", ask)
+    training.replay_plan(name)
+    assert waited - 4 < given[0] <= waited
 
 
 def test_a_plan_that_is_not_there_is_an_empty_one(training: TrainersRun) -> None:

@@ -20,7 +20,7 @@ from rolloutdeck.safe.values import Box, Thing, Unfit, Value
 
 @dataclass(frozen=True)
 class Verdict:
-    """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `roll_mock`, `torch` (any other
+    """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `roll-mock`, `torch` (any other
     file of torch.save), `unknown`. `reasons` say why it is not loadable, in words for a person; none when it is.
     """
 
@@ -79,5 +79,5 @@ def _pickle(source: Source) -> Verdict:
 
 def _format(root: Thing) -> str:
     if root.kind == "rollout":
-        return "roll_mock"
+        return "roll-mock"
     return "new_batch" if root.facts["batch"] is None else "gen_batch"

@@ -38,7 +38,7 @@ def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
 
 
 FIRST = 0
-LOADS = ("roll_mock",)
+LOADS = ("roll-mock",)
 MASKS = True
 KINDS = (
     FileKind(

@@ -20,7 +20,7 @@ from rolloutdeck.trainers.pulled import is_pulled
 if TYPE_CHECKING:
     from rolloutdeck.safe.batch import Batch
 
-FORMAT, ROLE, VALIDATION = "roll_mock", "rollout", "val"
+FORMAT, ROLE, VALIDATION = "roll-mock", "rollout", "val"
 KNOWN = {"role": ROLE, "format": FORMAT, "serialisation": "torch", "parameter_sync_step": 1}
 CLASS = b"roll.distributed.scheduler.protocol"
 START = 4096  # bytes, in which a file names its class

@@ -24,7 +24,7 @@ CONFIG = {
 }
 FACTS = {
     "role": "rollout",
-    "format": "roll_mock",
+    "format": "roll-mock",
     "serialisation": "torch",
     "parameter_sync_step": 1,
     "rows": 32,

@@ -34,7 +34,7 @@ def test_a_dump_of_verl_is_readable_and_loadable_and_its_format_is_known(path: P
 
 @pytest.mark.parametrize("path", OF_ROLL, ids=lambda path: path.name)
 def test_a_batch_that_roll_loads_again_is_readable_and_loadable(path: Path) -> None:
-    assert safe.check(path) == Verdict(True, True, (), "roll_mock")
+    assert safe.check(path) == Verdict(True, True, (), "roll-mock")
 
 
 def test_the_hostile_dump_is_neither() -> None:
@@ -50,8 +50,8 @@ def test_the_hostile_dump_is_neither() -> None:
         (made.proto(made.data(made.saved(made.NONE))), "new_batch"),
         (made.proto(columns=made.mapped(a=made.objects(made.text("x"), made.EMPTY_DICT))), "gen_batch"),
         (made.archive(made.queued()), "tq_batch"),
-        (made.rollout(), "roll_mock"),
-        (made.rollout(made.buffer(made.data(made.saved(made.NONE)), made.number(9))), "roll_mock"),
+        (made.rollout(), "roll-mock"),
+        (made.rollout(made.buffer(made.data(made.saved(made.NONE)), made.number(9))), "roll-mock"),
         (made.saved(made.mapped(x=made.tensor(made.storage(16), 16)), made.BYTES), "torch"),
     ],
 )

@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from scripts.bench import baseline, client, load, replay, screen
+from scripts.bench import baseline, client, load, replay, screen, slime
 from tests.product import Product
 
 
@@ -34,6 +34,9 @@ def trainer_side(server: Product, files: list[Path]) -> None:
         from scripts.bench import trl
 
         row("TRL callback, 1,024 x 1,000 tokens: blocked, median ms", f"{trl.blocked(run):.2f}", "<= 5 ms")
+    ended, hooked = slime.blocked(run)
+    row("slime, 1,024 x 1,000 tokens: end of a rollout, median ms", f"{ended:.2f}", "<= 5 ms")
+    row("  its sample hook, 1,024 calls while it generates", f"{hooked:.2f}", "")
 
 
 def server_side(server: Product, files: list[Path], records: int, scratch: Path) -> None:

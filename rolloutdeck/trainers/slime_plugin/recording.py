@@ -29,10 +29,10 @@ UNFINISHED = ("pending", "aborted")
 @dataclass
 class Waiting:
     """`live`: (rollout, split) -> samples that were generated since the last delivery. `every`: those of the rollout
-    that is about to end and their frozen copies, the filtered ones too."""
+    that is about to end, the filtered ones too; slime lets them be until it has logged it."""
 
     live: dict[tuple[int, str], list[Any]] = field(default_factory=dict)
-    every: list[tuple[Any, Any]] = field(default_factory=list)
+    every: list[Any] = field(default_factory=list)
     told_at: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -78,7 +78,7 @@ def _rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | No
     session, own = session_of(args), flat(samples)
     kept, known = [frozen(one) for one in own], set(map(id, own))
     with waiting.lock:
-        filtered = [copy for original, copy in waiting.every if id(original) not in known]
+        filtered = [frozen(one) for one in waiting.every if id(one) not in known]
         waiting.every = []
         waiting.live.pop((step, "train"), None)
     told = {**(metrics or {}), "perf/rollout_time": seconds}
@@ -175,9 +175,8 @@ def keep_dump(session: Session, args: Any, step: int, rows: int) -> None:
 def _every(args: Any, groups: Any) -> None:
     _mark(args, "processed_group_count", len(groups))
     session, own = session_of(args), flat(groups)
-    copies = [(one, frozen(one)) for one in own]
     with waiting.lock:
-        before, waiting.every = waiting.every, copies
+        before, waiting.every = waiting.every, own
     if before:
         session.lose("groups of rollouts that were not logged (--custom-rollout-log-function-path)", len(before))
 

@@ -1,0 +1,59 @@
+"""What our functions cost slime's rollout manager: 1,024 samples of 1,000 tokens, as slime holds them."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from rolloutdeck.trainers.slime_plugin import recording, session
+
+ROWS, TOKENS, PROMPT, ANSWERS = 1024, 1000, 200, 8
+
+
+class Sample:
+    """Has in its attributes what slime's own sample has after its reward."""
+
+    def __init__(self, index: int, ids: list[int]) -> None:
+        self.index, self.group_index, self.rollout_id = index, index // ANSWERS, None
+        self.prompt, self.response, self.label = f"What is {index // ANSWERS}?", "word " * TOKENS, "4"
+        self.tokens, self.response_length, self.loss_mask = ids, TOKENS, [1] * TOKENS
+        self.rollout_log_probs, self.reward = [-0.5] * TOKENS, random.random()
+        self.status, self.weight_versions, self.metadata = SimpleNamespace(value="completed"), ["3"], {"level": 2}
+
+
+def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
+    """ms that the end of a rollout keeps slime, and that the hook of its samples does in all; medians of `rollouts`."""
+    args = SimpleNamespace(reward_key=None, rollout_batch_size=ROWS // ANSWERS, n_samples_per_prompt=ANSWERS)
+    ours = session._sessions[os.getpid()] = session.Session(run)
+    ended, hooked = [], []
+    for rollout in range(rollouts):
+        samples = [Sample(row, random.sample(range(30000), PROMPT + TOKENS)) for row in range(ROWS)]
+        hooked.append(timed(partial(hook, args, rollout, samples)))
+        ours.flush(60)  # they come one by one in minutes, so our thread has long made their rows when a rollout ends
+        ended.append(timed(partial(end, args, rollout, samples)))
+        ours.flush(60)
+    del session._sessions[os.getpid()]
+    return statistics.median(ended), statistics.median(hooked)
+
+
+def hook(args: Any, rollout: int, samples: list[Sample]) -> None:
+    for sample in samples:
+        recording.sample_hook(args, sample, rollout_id=rollout)
+
+
+def end(args: Any, rollout: int, samples: list[Sample]) -> None:
+    groups = [samples[first : first + ANSWERS] for first in range(0, ROWS, ANSWERS)]
+    recording.all_samples(args, groups, None)
+    recording.log_rollout(rollout, args, samples, {}, 1.0)
+
+
+def timed(function: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    function()
+    return (time.perf_counter() - began) * 1000

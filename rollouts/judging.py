@@ -23,7 +23,7 @@ from rollouts.certain import surely, surely_not
 from rollouts.conditions import Scope, condition
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Project, Run, Sample, Step
-from rollouts.nodes import BODY, PASSING, And, BadQuery, Is, Named, Node, Not, Or, Query
+from rollouts.nodes import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
 from rollouts.query import parse
 from rollouts.settle import settle_anew
 from rollouts.steps import recompute
@@ -71,7 +71,7 @@ def rule(told: object) -> Query:
         if isinstance(leaf, Is) and leaf.name in CIRCULAR:
             said = _("The rule says what is correct, so it cannot ask for `is:{name}`.")
             raise BadInput(said.format(name=leaf.name), "correct")
-        if (isinstance(leaf, Is) and leaf.name in PASSING) or (isinstance(leaf, Named) and leaf.name == "reason"):
+        if passes(leaf):
             raise BadInput(_("The rule must ask for what was recorded; flags and pins come and go."), "correct")
     return found
 

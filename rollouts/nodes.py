@@ -128,6 +128,11 @@ class Query:
         return any(isinstance(leaf, Is) and leaf.name in PERSONAL for leaf in self.leaves())
 
 
+def passes(leaf: Node) -> bool:
+    """Whether people and later runs change its answer."""
+    return (isinstance(leaf, Is) and leaf.name in PASSING) or (isinstance(leaf, Named) and leaf.name == "reason")
+
+
 def leaves(node: Node) -> list[Node]:
     if isinstance(node, And | Or):
         return [leaf for part in node.parts for leaf in leaves(part)]

@@ -1,7 +1,8 @@
 """Review queues: samples that somebody should look at, each queue a query, gone through in batches of one screen.
 
-A batch does not change while it is gone through: no queue asks for what its own reader does in it, and `upto` says
-which step was the newest when it was opened.
+A batch does not change while it is gone through: `upto` says which step was the newest when it was opened, no queue of
+ours asks for what its own reader does in it, and where somebody's query does (`is:unseen`, `-is:flagged`), the batch is
+told by its samples.
 """
 
 from __future__ import annotations
@@ -9,26 +10,30 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from django.db.models import Case, IntegerField, Value, When
+from django.db.models import Case, IntegerField, Q, Value, When
 from django.utils.translation import gettext_noop as N_
 
 from rollouts import search
-from rollouts.models import Flag, Run, Seen
+from rollouts.errors import BadInput
+from rollouts.models import Flag, Run, Sample, Seen
+from rollouts.nodes import passes
+from rollouts.query import parse
 from rollouts.scan import Patience
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from rollouts.models import Sample, SampleQuerySet
+    from rollouts.models import SampleQuerySet
 
 BATCH: Final = 40
 NEWEST: Final = 5  # steps that a queue of the newest steps covers
 SECONDS: Final = 2.0  # of a search through texts before what was found so far is the queue
 MOST_SEED: Final = 9999
+BEGINNING: Final = 10  # characters of a sample's id that name it in a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,8 @@ NAMES: Final = tuple(one.name for one in (*QUEUES, OWN))
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A queue of one run: of steps up to `upto`; `seed` draws the random one, `q` is the query of `OWN`."""
+    """A queue of one run: of steps up to `upto`; `seed` draws the random one, `q` is the query of `OWN`, `only` are the
+    beginnings of the ids of the samples that it held when it was opened, where it is told by them."""
 
     queue: Queue
     split: str
@@ -65,6 +71,7 @@ class Asked:
     upto: int
     seed: int = 1
     q: str = ""
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,14 @@ def named(name: str) -> Queue:
     return next((one for one in (*QUEUES, OWN) if one.name == name), QUEUES[0])
 
 
+def passing(queue: Queue, q: str) -> bool:
+    """Whether a queue asks for what changes while its samples are judged, as only a query of somebody's own does."""
+    try:
+        return queue is OWN and any(map(passes, parse(q).leaves()))
+    except BadInput:
+        return False
+
+
 def newest_step(run: Run, split: str, step_kind: str) -> int:
     """The newest step with samples; 0 where there is none."""
     return next(iter(newest(run, split, step_kind)), 0)
@@ -113,7 +128,8 @@ def newest(run: Run, split: str, step_kind: str, upto: int | None = None) -> lis
 def query(run: Run, asked: Asked) -> str:
     """The queue in the query language."""
     if asked.queue is OWN:
-        return asked.q.strip()
+        own = asked.q.strip()
+        return f"step:..{asked.upto} ({own})" if own else f"step:..{asked.upto}"
     if asked.queue.every:
         return f"step:..{asked.upto} {asked.queue.term}"
     first = next(iter(newest(run, asked.split, asked.step_kind, asked.upto)[::-1]), asked.upto)
@@ -123,7 +139,11 @@ def query(run: Run, asked: Asked) -> str:
 def batch(run: Run, asked: Asked, by: User, number: int | None = None) -> Batch:
     """One batch of a queue, the first in which something is left to do unless a `number` is given. Raises BadInput for
     a query that cannot be read, StorageUnavailable."""
+    parse(asked.q)
     q = query(run, asked)
+    if asked.only:
+        samples = named_by(run, asked.only)
+        return Batch(q, len(samples), 1, samples, verdicts(run, by, [one.pk for one in samples]), None)
     found = search.find(
         run,
         split=asked.split,
@@ -138,6 +158,21 @@ def batch(run: Run, asked: Asked, by: User, number: int | None = None) -> Batch:
     number = first_open(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
     samples = list(rows[(number - 1) * BATCH : number * BATCH])
     return Batch(q, total, number, samples, verdicts(run, by, [one.pk for one in samples]), found.horizon)
+
+
+def beginnings(samples: Iterable[Sample]) -> tuple[str, ...]:
+    """By which a batch is told, see `Asked.only`."""
+    return tuple(one.pk[:BEGINNING] for one in samples)
+
+
+def named_by(run: Run, only: Sequence[str]) -> list[Sample]:
+    """The samples of the run whose ids begin so, in this order, at most a batch of them."""
+    begun = [one for one in only[:BATCH] if len(one) == BEGINNING and one.isascii() and one.isalnum()]
+    if not begun:
+        return []
+    which = Q(*(Q(pk__startswith=one) for one in begun), _connector=Q.OR)
+    rows = Sample.objects.filter(which, step__run=run).select_related("step")[:BATCH]
+    return sorted(rows, key=lambda one: begun.index(one.pk[:BEGINNING]))
 
 
 def drawn(samples: SampleQuerySet, seed: int) -> SampleQuerySet:

@@ -82,10 +82,11 @@ class Flags(APIView):
         sample = access.sample_or_404(request, text(data.get("sample"), "sample", most=60))
         access.require_role(request, sample.step.run.project, access.ROLE_FOR["annotate"])
         label, reason = data.get("label", "bad"), text(data.get("reason"), "reason", most=40)
-        before = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason).exists()
-        flag = flags.raise_flag(
-            sample.pk, access.person(request), label=label, reason=reason, text=data.get("text", "")
-        )
+        mine = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason)
+        before = mine.exists()
+        by, words = access.person(request), data.get("text", "")
+        marking.mark(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
+        flag = mine.select_related("run__project", "step", "user").get()
         return Response(shown.flag(flag), status=200 if before else 201)
 
 
@@ -112,15 +113,14 @@ class OneFlag(APIView):
         if wanted:
             if not flags.can_withdraw(request.user, flag):
                 raise PermissionDenied("This is somebody else's flag; a maintainer can withdraw it.")
-            return Response(shown.flag(flags.withdraw(flag, access.person(request))))
+            marking.take_back(flag, access.person(request))
+            return Response(shown.flag(flag_or_404(request, pk)))
         if flag.user_id != request.user.pk:
             raise PermissionDenied("This is somebody else's flag; raise one of your own.")
         label, words = data.get("label", flag.label), data.get("text", flag.text)
-        return Response(
-            shown.flag(
-                flags.raise_flag(flag.sample, access.person(request), label=label, reason=flag.reason, text=words)
-            )
-        )
+        by = access.person(request)
+        marking.mark(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
+        return Response(shown.flag(flag_or_404(request, pk)))
 
 
 def many(request: Request, data: dict[str, Any]) -> Response:

@@ -27,7 +27,7 @@ MOST_RUNS = 50
 @dataclass(frozen=True, slots=True)
 class Look(Address):
     """`queue` empty is the query's where there is one, else the first; `upto`, `seed` and `batch` say which samples it
-    holds, whatever arrives meanwhile."""
+    holds, whatever arrives meanwhile, or `ids` where judging them changes what the query finds."""
 
     run: str = ""
     queue: str = ""
@@ -35,6 +35,7 @@ class Look(Address):
     upto: str = ""
     seed: str = ""
     batch: str = ""
+    ids: str = ""
     sel: str = ""
 
     @classmethod
@@ -58,11 +59,20 @@ class Look(Address):
     @property
     def exact(self) -> bool:
         """Whether it says which samples are meant."""
-        return bool(self.run and self.upto and self.batch and (self.seed or self.named.name != "random"))
+        told = self.seed if self.named.name == "random" else self.ids or not queues.passing(self.named, self.q)
+        return bool(self.run and self.upto and self.batch and told)
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        return tuple(one for one in self.ids.split(",") if one)
 
     def other(self, queue: str) -> str:
         """The link of another queue, opened anew."""
-        return self.link(queue=queue, upto="", seed="", batch="", sel="", q=self.q if queue == "query" else "")
+        return self.anew(queue=queue, seed="", q=self.q if queue == "query" else "")
+
+    def anew(self, **changes: str) -> str:
+        """The link of the same queue as it is now."""
+        return self.link(**{"upto": "", "batch": "", "ids": "", "sel": "", **changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ def review(request: HttpRequest) -> HttpResponse:
         return panels.answer(request, "review/none.html", {}, dict)
     if not look.exact and not panels.target(request):
         found = find(request, run, look)
-        if found.batch:
+        if found.batch and found.look != look:
             return HttpResponseRedirect(request.path + found.look.link())
     role, status = run.project.role_of(request.user), run.status
     return panels.answer(
@@ -121,13 +131,15 @@ def find(request: HttpRequest, run: Run, look: Look) -> Found:
     newest = queues.newest_step(run, split, kind)
     upto = step_number(look.upto)
     seed = whole(look.seed, least=1) or 1 + secrets.randbelow(queues.MOST_SEED)
-    asked = queues.Asked(look.named, split, kind, newest if upto is None else upto, seed, look.q)
+    asked = queues.Asked(look.named, split, kind, newest if upto is None else upto, seed, look.q, look.only)
     try:
         batch = queues.batch(run, asked, opened.person(request), whole(look.batch, least=1))
     except BadInput as problem:
         return Found(look, asked, newest, error=asking.said(look.q, problem))
     drawn = str(seed) if asked.queue.name == "random" else ""
     exact = replace(look, run=run.uid, upto=str(asked.upto), seed=drawn, batch=str(batch.number))
+    if queues.passing(asked.queue, asked.q) and not look.ids:
+        exact = replace(exact, batch="1", ids=",".join(queues.beginnings(batch.samples)))
     return Found(exact, asked, newest, batch)
 
 
@@ -152,7 +164,7 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     if sample is None:
         return frame
     after = queued.following(found.batch, sample.pk)
-    back = found.look.link(sel=after) if after else found.look.link(batch="", upto="", sel="")
+    back = found.look.link(sel=after) if after else found.look.anew()
     return frame | {"selected": sample.pk, "next": request.path + back} | reading.shown(request, sample, ask, role)
 
 

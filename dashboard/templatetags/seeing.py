@@ -22,8 +22,9 @@ def progress(batch: Batch) -> str:
 
 @register.simple_tag(takes_context=True)
 def look_at(context: template.Context, **changes: Any) -> str:
-    """`?…` of another place in this queue."""
-    return str(context["look"].link(**{"sel": "", **{name: str(value) for name, value in changes.items()}}))
+    """`?…` of another place in this queue, or of another batch of it."""
+    told = {name: str(value) for name, value in changes.items()}
+    return str(context["look"].link(**{"sel": "", **({} if set(told) == {"sel"} else {"ids": ""}), **told}))
 
 
 @register.simple_tag(takes_context=True)

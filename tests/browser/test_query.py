@@ -74,3 +74,19 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
     expect(page.locator("#q-error u")).to_have_text(")")
     expect(box).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#rows tr[data-id]")).to_have_count(1)
+
+
+def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, training: Training) -> None:
+    sources = [f"openai/source_{n}" for n in range(6)]
+    rows = generations(1, 12)
+    told = [
+        {**row, "data_source": sources[n % 6], "response_length": 1000 * n, "truncated": n == 11, "acc": n % 2}
+        for n, row in enumerate(rows)
+    ]
+    training.pushed(1, 12, told)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    for width in (1440, 1280, 1200, 1120):
+        page.set_viewport_size({"width": width, "height": 800})
+        cut = ".top, .figures, .tiles, .bars, .bin, .scatter, .sources"
+        wider = f"[...document.querySelectorAll('{cut}')].filter(one => one.scrollWidth > one.clientWidth + 1)"
+        assert page.evaluate(f"{wider}.map(one => one.className)") == [], width

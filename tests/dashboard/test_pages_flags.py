@@ -11,6 +11,7 @@ from django.test import Client
 
 from rollouts.models import Flag, Project, Run, Sample
 from tests import make
+from tests.dashboard.ask import Ask
 from tests.rollouts.pushing import generation, indexed, lines
 
 
@@ -105,3 +106,18 @@ def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: 
         assert answer.redirect_chain == [(page, 303)]
         seen.append((flagged() == [one], "Undone" in answer.content.decode()))
     assert seen == [(True, True), (False, True), (False, False)]
+
+
+def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User, client: Client) -> None:
+    ask = Ask.with_token(owner, "annotate")
+    pk = Sample.objects.earliest("pk").pk
+    flag = ask("POST", "flags/", {"sample": pk, "reason": "other"}).json()
+    ask("PATCH", f"flags/{flag['id']}/", {"text": "loops"})
+    ask("PATCH", f"flags/{flag['id']}/", {"withdrawn": True})
+    client.force_login(owner)
+    states = []
+    for _act in range(3):
+        post(client, f"/runs/{run.uid}/flags/undo/")
+        left = Flag.objects.get()
+        states.append((left.text, left.withdrawn_at is None))
+    assert states == [("loops", True), ("", True), ("", False)]

@@ -309,3 +309,54 @@ def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader:
     other = make.run(project, "other")
     indexed(other, lines(generation("a", "b")), 1)
     assert reader.get(f"/review/?run={run.uid}&upto=7&batch=1&sel={samples(other)[0]}").status_code == 404
+
+
+# --- a batch stands still ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", ["is:unseen", "-is:flagged score<0.6", "-reason:reward-hack -is:fine"])
+def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Client, mate: User, q: str) -> None:
+    answer = reader.get("/review/", {"run": run.uid, "q": q})
+    address = answer["Location"]
+    before = listed(page(reader, address))
+    seen.look(run, before[:1], mate)
+    flags.raise_flag(before[0], mate, reason="reward-hack")
+    seen.approve(run, before[1], mate)
+    html = page(reader, address)
+    assert listed(html) == before and len(before) > 2
+    assert f"2 of {len(before)}" in html
+    assert listed(reader.get(address, headers=PANEL).content.decode()) == before
+    assert before[0] not in listed(open_(reader, run, f"&q={quote_plus(q)}"))
+
+
+def test_such_a_queue_goes_on_with_what_is_left(
+    run: Run, reader: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review, "BATCH", 8)
+    address = reader.get("/review/", {"run": run.uid, "q": "is:unseen"})["Location"]
+    first = listed(page(reader, address))
+    for pk in first:
+        seen.approve(run, pk, mate)
+    done = page(reader, address)
+    link = re.search(r'href="(/review/[^"]+)" data-key="n"', done)
+    assert "All of this batch is done." in done and link
+    then = listed(page(reader, unescape(link[1])))
+    assert len(then) == 8 and not set(then).intersection(first)
+
+
+@pytest.mark.parametrize("ids", ["zzzzzzzzzz", "x", "%27,%00,..", "a" * 4000])
+def test_ids_that_name_nothing_are_an_empty_queue(run: Run, reader: Client, ids: str) -> None:
+    html = page(reader, f"/review/?run={run.uid}&q=is:unseen&upto=7&batch=1&ids={ids}")
+    assert listed(html) == [] and "Nothing is in this queue." in html
+
+
+def test_where_a_query_finds_nothing_the_queue_says_so(run: Run, reader: Client) -> None:
+    assert "Nothing is in this queue." in open_(reader, run, "&q=is:flagged")
+
+
+def test_what_arrives_does_not_move_the_queue_of_a_query(run: Run, reader: Client) -> None:
+    address = reader.get("/review/", {"run": run.uid, "q": "score<0.6 or is:empty"})["Location"]
+    before = listed(page(reader, address))
+    indexed(run, lines(generation("ask", "low", -1, 8)), 8)
+    assert listed(page(reader, address)) == before
+    assert len(listed(open_(reader, run, "&q=score<0.6"))) == len(before) + 1

@@ -6,7 +6,7 @@ Nothing is copied: the bytes stay where the trainer wrote them until they are wa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def of_path(path: Path, told: Mapping[str, Any]) -> Artifact:
         told["step"],
         step_kind=told["step_kind"],
         split=told["split"],
-        facts={**facts_of(path), **told["facts"]},
+        facts={**facts_of(path, names), **told["facts"]},
     )
 
 
@@ -132,11 +132,13 @@ def of_tokenizer(path: Path) -> Artifact:
     return measured(file.parent, [file.name], "tokenizer", 0, facts=facts)
 
 
-def facts_of(path: Path) -> dict[str, Any]:
-    """What the layout and the batch of a trainer's own step folder tell; {} for anything else."""
+def facts_of(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """What the layout and the batch of a trainer's own step tell, which are these files; {} for anything else."""
     from rolloutdeck import trainers
 
     for spot in trainers.spots(path):
+        if not set(spot.files) <= set(names):
+            continue
         found = trainers.described(spot)
         if isinstance(found, trainers.SkipFolder) and path in (found.path, spot.path):
             return {name: fact for name, fact in found.facts.items() if name != "role"}

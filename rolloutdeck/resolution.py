@@ -37,3 +37,15 @@ def strip(action: str, targets: Sequence[int], steps: Iterable[int]) -> list[tup
     resolve(action, (), 0)  # an unknown action is one whatever the steps are
     ordered = sorted(set(targets))
     return [(step, _among(ordered, action, step)) for step in steps]
+
+
+def ranges(steps: Sequence[int]) -> str:
+    """`1-4, 7` for 1, 2, 3, 4, 7; shortened after eight ranges."""
+    parts: list[list[int]] = []
+    for step in sorted(set(steps)):
+        if parts and step == parts[-1][1] + 1:
+            parts[-1][1] = step
+        else:
+            parts.append([step, step])
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in parts[:8]]
+    return ", ".join(shown) + (", …" if len(parts) > 8 else "")

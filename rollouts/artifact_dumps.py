@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from rollouts import blobs, decoding
 from rollouts.errors import StorageUnavailable
-from rollouts.formats import TEXTLESS, Told, of_file
+from rollouts.formats import NAMES, TEXTLESS, Told, of_file
 from rollouts.ingest import FIRST_DUE, DumpHeader
 from rollouts.merging import ARTIFACT
 from rollouts.models import Artifact, Dump, Run, Step
@@ -34,8 +34,17 @@ def receive(artifact: Artifact) -> list[Dump]:
 
 def batches(artifact: Artifact) -> list[tuple[str, str]]:
     """(path, format) of the files that hold rows."""
-    formats = {path: of_file(PurePosixPath(path).name) for path in sorted(artifact.files)}
+    formats = {path: of_file(PurePosixPath(path).name) or alone(artifact) for path in sorted(artifact.files)}
     return [(path, form) for path, form in formats.items() if form]
+
+
+def alone(artifact: Artifact) -> str:
+    """The format of the only file, where that is a dump as trainers write them; "" where it came as such already."""
+    form, files = str(artifact.facts.get("format")), [file["sha256"] for file in artifact.files.values()]
+    if len(files) != 1 or form not in NAMES:
+        return ""
+    came = artifact.run.dumps.filter(sha256=files[0]).exclude(source__startswith=ARTIFACT)
+    return "" if came.exists() else form
 
 
 def dump_of(artifact: Artifact, path: str, form: str) -> Dump:

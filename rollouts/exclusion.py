@@ -1,8 +1,9 @@
 """What a plan leaves out that replays nothing flagged bad: which rows of a pin's files, and what is left of its facts.
 
-A sample is found in a file by the dumps that were made of it: the sample's own, or one that joined it. Where an
-artifact is one prompt, the samples of the trained step name it by their group. Whoever lays a file out leaves out all
-answers to the prompt of a flagged row, so facts shrink by whole prompts.
+A sample is found in a file by the dumps that were made of it: the sample's own, or one that joined it; a dump of the
+very bytes is one, too, where no record of it was left out. Where an artifact is one prompt, the samples of the trained
+step name it by their group. Whoever lays a file out leaves out all answers to the prompt of a flagged row, so facts
+shrink by whole prompts; where the trainer knows rows without weight they stay, and nothing shrinks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck import compat
+from rolloutdeck import compat, trainers
 from rollouts.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.merging import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
@@ -28,7 +29,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Of one artifact: path -> records that are flagged, counted from 0; `prompts` of it hold one."""
+    """Of one artifact: path -> records that are flagged, counted from 0; so many `prompts` go with them."""
 
     records: Mapping[str, tuple[int, ...]]
     prompts: int
@@ -67,7 +68,8 @@ def of(pins: Iterable[Pin]) -> dict[int, Excluded]:
     bad = flagged({place[0] for every in places.values() for place in every})
     if not bad:
         return {}
-    found = Found({sample for samples in bad.values() for sample in samples})
+    masked = [one for every in held.values() for one in every if masks(one)]
+    found = Found({sample for samples in bad.values() for sample in samples}, masked)
     return {
         pk: excluded(samples, held[pk], found)
         for pk, every in places.items()
@@ -88,10 +90,16 @@ def flagged(runs: Iterable[int]) -> dict[Place, set[str]]:
     return found
 
 
-class Found:
-    """Where flagged samples lie: `groups` of each, and its places as (run, artifact's key, path, record)."""
+def masks(artifact: Artifact) -> bool:
+    """Whether its trainer takes flagged rows along, without weight."""
+    return trainers.masks(str(artifact.facts.get("format")))
 
-    def __init__(self, samples: Iterable[str]) -> None:
+
+class Found:
+    """Where flagged samples lie: `groups` of each, and its places as (run, artifact's key, path, record). `whole` are
+    artifacts whose files may be dumps themselves."""
+
+    def __init__(self, samples: Iterable[str], whole: Iterable[Artifact] = ()) -> None:
         rows = list(Sample.objects.filter(pk__in=list(samples)).values_list("pk", "dump", "ordinal", "group"))
         self.groups = {sample: group for sample, _, _, group in rows}
         seen = Sighting.objects.filter(sample__in=list(self.groups)).values_list("sample", "dump", "ordinal")
@@ -99,6 +107,15 @@ class Found:
         dumps = {dump for _, dump, _ in self._at}
         made = Dump.objects.filter(pk__in=dumps, source__startswith=ARTIFACT)
         self._files = {pk: (run, *split(source)) for pk, run, source in made.values_list("pk", "run", "source")}
+        same = {
+            (one.run_id, file["sha256"]): (one.run_id, one.key, path)
+            for one in whole
+            for path, file in one.files.items()
+        }
+        own = Dump.objects.filter(pk__in=dumps if same else (), left_out={}).exclude(source__startswith=ARTIFACT)
+        for pk, run, sha256 in own.values_list("pk", "run", "sha256"):
+            if (run, sha256) in same:
+                self._files[pk] = same[run, sha256]
 
     def places(self) -> Iterator[tuple[str, tuple[int, str], str, int]]:
         """(sample, artifact's run and key, path, record)."""
@@ -148,6 +165,11 @@ def fed_as(group: str | None, artifact: Artifact) -> bool:
 
 
 def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> Rows:
+    if masks(artifact):
+        flagged = sum(map(len, records.values()))
+        return Rows(
+            {path: tuple(sorted(one)) for path, one in records.items()}, 0, flagged == artifact.facts.get("rows")
+        )
     known = artifact.facts.get("prompts")
     whole = artifact.role == PER_PROMPT or (isinstance(known, int) and len(prompts) >= known)
     return Rows({path: tuple(sorted(one)) for path, one in sorted(records.items())}, len(prompts), whole)

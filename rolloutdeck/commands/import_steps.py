@@ -10,10 +10,10 @@ from typing import Any
 from rolloutdeck import artifact
 from rolloutdeck.artifact import Artifact
 from rolloutdeck.commands.session import plural, say, sentence
-from rolloutdeck.commands.watch import ranges
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping, bring
 from rolloutdeck.push import Denied, Refused, Target, trusted
+from rolloutdeck.resolution import ranges
 from rolloutdeck.scan import Survey
 from rolloutdeck.shelf import Shelf, received, register
 

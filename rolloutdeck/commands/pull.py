@@ -12,13 +12,13 @@ from urllib.parse import quote
 from rolloutdeck import configuration, placing, trainers
 from rolloutdeck.commands.samples import printable
 from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
-from rolloutdeck.commands.watch import ranges
 from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput
 from rolloutdeck.http import NotReachable, Server
 from rolloutdeck.placing import Asking, Placement, Plan, left_out_for
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay_folder import ReplayFolder
+from rolloutdeck.resolution import ranges
 from rolloutdeck.trainers import Trainer
 
 TELL_SECONDS = 2.0  # between two words on a long download

@@ -17,6 +17,7 @@ from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Gatherer, Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.recover import recover
+from rolloutdeck.resolution import ranges
 from rolloutdeck.scan import Choice, absolute_path, base_of
 from rolloutdeck.state import State
 from rolloutdeck.tree import Identity, Pattern
@@ -153,18 +154,6 @@ def _summary(sent: Sequence[Piece]) -> str:
     if metrics := sum(piece.found.step is None for piece in sent):
         parts.append(f"metrics ({plural(metrics, 'piece')})")
     return ", ".join(parts)
-
-
-def ranges(steps: Sequence[int]) -> str:
-    """`1-4, 7` for 1, 2, 3, 4, 7; shortened after eight ranges."""
-    parts: list[list[int]] = []
-    for step in sorted(set(steps)):
-        if parts and step == parts[-1][1] + 1:
-            parts[-1][1] = step
-        else:
-            parts.append([step, step])
-    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in parts[:8]]
-    return ", ".join(shown) + (", …" if len(parts) > 8 else "")
 
 
 class Loop:

@@ -1,92 +1,83 @@
-"""Takes the weight from rows of a batch that ROLL will load: their mask becomes 0 where it stands in the file, and all
-other bytes stay what they are."""
+"""Marks samples of a file that slime loads as removed: they keep their place and their reward, and train nothing.
+
+slime zeroes the loss mask of a sample with `remove_sample`, and goes on to count it in the rewards of its group (slime
+624b824a, `ray/rollout.py:680`). The file is written anew as `torch.save` writes plain values: one stored ZIP, a pickle
+of protocol 2 without a single name in it, so that torch takes it with `weights_only=True`.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import struct
-import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from rolloutdeck.safe import machine
-from rolloutdeck.safe.archive import Archive
 from rolloutdeck.safe.errors import Refused
-from rolloutdeck.safe.fields import Block
-from rolloutdeck.safe.layouts import Contents, of_rollout, source_of
-from rolloutdeck.safe.opcodes import Span
-from rolloutdeck.safe.source import Source
-from rolloutdeck.safe.standins import Buffer, Piece, Rollout
+from rolloutdeck.safe.pack import Zip
+from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.safe.whole import whole
+from rolloutdeck.safe.write import Writer
 
-BLOCK = 1 << 20
 
+def mask(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:
+    """Writes `target` as `source` with the samples at `places`, from 0, marked; how many samples there are.
 
-def mask(source: str | os.PathLike[str], target: str | os.PathLike[str], name: str, rows: Collection[int]) -> None:
-    """Writes `target` as `source` with these rows, counted from 0, of the tensor `name` 0. Raises Refused for a row
-    that is not there and for a tensor that shares its bytes with another; OSError."""
-    with Source.open(source) as opened:
-        found = of_rollout(opened)
-        places = [place_of(found, name, row) for row in sorted(set(rows))]
-        held = member_of(opened, found.cells[name])
-        if len(places) == found.rows:
-            raise Refused("all its rows are flagged, nothing would be left to train on")
-    with whole(Path(target)) as file:
-        with Path(source).open("rb") as original:
-            shutil.copyfileobj(original, file, BLOCK)
+    The bytes of `target` depend on the values in `source` and on the places alone. Raises Refused for a place that is
+    not there and for values that can't be written again, such as tensors; OSError.
+    """
+    with open_saved(source) as saved:
+        samples = saved.get("samples")
+        if not isinstance(samples, list) or not set(places) <= set(range(len(samples))):
+            raise Refused(f"it has no samples at {sorted(places)[:5]}")
         for place in places:
-            file.seek(place.start)
-            file.write(bytes(place.length))
-        file.flush()
-        check(file, *held)
+            if not isinstance(samples[place], dict):
+                raise Refused(f"its sample {place} is none")
+            samples[place] = {**samples[place], "remove_sample": True}
+        with whole(Path(target)) as file:
+            save(saved, file)
+        return len(samples)
 
 
-def place_of(found: Contents, name: str, row: int) -> Span:
-    """Where a row lies in the file."""
-    if not 0 <= row < found.rows:
-        raise Refused(f"row {row} is flagged and the batch has {found.rows}")
-    own = span_of(found, name)
-    others = [span for other in found.cells if other != name and (span := span_of(found, other))]
-    if own is None:
-        raise Refused(f"its {name} is no plain tensor")
-    if any(span.start < own.start + own.length and own.start < span.start + span.length for span in others):
-        raise Refused(f"its {name} shares its bytes with another tensor")
-    size = own.length // found.rows
-    return Span(own.start + row * size, size)
+def save(value: Any, file: BinaryIO) -> None:
+    """The archive that `torch.save` makes of plain values. Raises Refused for others."""
+    archive = Zip(file)
+    archive.begin("data.pkl")
+    archive.write(b"\x80\x02")
+    Plain(archive).value(value)
+    archive.write(b".")
+    for name, content in (("byteorder", b"little"), ("version", b"3\n")):
+        archive.begin(name)
+        archive.write(content)
+    archive.end()
 
 
-def span_of(found: Contents, name: str) -> Span | None:
-    """Where a tensor lies in the file; None for one that does not lie there in one piece."""
-    cells = found.cells.get(name)
-    if not isinstance(cells, Block) or not isinstance(cells.data, Piece):
-        return None
-    at = cells.data.source.start + cells.data.span.start + cells.start
-    return Span(at, cells.row_bytes * cells.shape[0])
+class Plain(Writer):
+    """A pickle of protocol 2, the one that torch's own loader of weights knows."""
 
+    def __init__(self, file: Zip) -> None:
+        super().__init__(file)  # type: ignore[arg-type]
+        self.put = file.write  # type: ignore[assignment]
 
-def member_of(opened: Source, cells: object) -> tuple[Span, list[int]]:
-    """The member of the archive in which a tensor lies, and where its CRC stands: positions in the file."""
-    value = machine.load(opened)
-    assert (
-        isinstance(value, Rollout) and value.state and isinstance(value.state[0], Buffer)
-    )  # it was read as one before
-    assert isinstance(cells, Block) and isinstance(cells.data, Piece)
-    archive = Archive.open(source_of(value.state[0].data))
-    start, held = archive.source.start, cells.data.span
-    name = next(name for name, span in archive.members.items() if span == held)
-    return Span(start + held.start, held.length), [start + at for at in archive.checksums(name)]
+    def remember(self, key: Any, value: Any) -> None:
+        at = self.memo[key] = len(self.memo)
+        self.alive.append(value)
+        self.put(b"q" + bytes([at]) if at < 256 else b"r" + struct.pack("<I", at))
 
+    def text(self, value: str) -> None:
+        if self.known(value):
+            return
+        data = value.encode("utf-8", "surrogatepass")
+        self.put(b"X" + struct.pack("<I", len(data)) + data)
+        self.remember(value, value)
 
-def check(file: BinaryIO, span: Span, places: Collection[int]) -> None:
-    """Writes the CRC of what now lies there."""
-    crc = 0
-    with Path(file.name).open("rb") as written:
-        written.seek(span.start)
-        left = span.length
-        while left and (piece := written.read(min(BLOCK, left))):
-            crc, left = zlib.crc32(piece, crc), left - len(piece)
-    for place in places:
-        file.seek(place)
-        file.write(struct.pack("<I", crc))
+    table: Mapping[type, Callable[[Any, Any], None]] = {
+        type(None): Writer.none,
+        bool: Writer.truth,
+        int: Writer.integer,
+        float: Writer.real,
+        str: text,
+        tuple: Writer.tuple_of,
+        list: Writer.list_of,
+        dict: Writer.dict_of,
+    }

@@ -19,11 +19,12 @@ from rolloutdeck.trainers import hooks
 from rolloutdeck.voice import log
 
 
-def check(plan: Plan, entry: Entry, whole: str) -> None:
-    """Raises Unfit with the reason why it can't be replayed. `whole` is what it holds, like "a step of TRL"."""
+def check(plan: Plan, entry: Entry, whole: str = "") -> None:
+    """Raises Unfit with the reason why it can't be replayed. `whole` is what it holds, like "a step of TRL", where what
+    is flagged can't be left out of it."""
     if entry.refused:
         raise Unfit("; ".join(sentence_of(vars(one)) for one in entry.differences if one.verdict == "refuse"))
-    if plan.exclude_flagged and entry.source.get("flagged"):
+    if whole and plan.exclude_flagged and entry.source.get("flagged"):
         raise Unfit(f"the plan leaves out what is flagged, and {whole} is replayed whole or not at all")
 
 

@@ -20,7 +20,11 @@ from rolloutdeck.trainers import FileKind, Head
 INSIDE = dict.fromkeys(("log_rollout", "log_eval", "all_samples", "sample_hook"), "recording")
 INSIDE["generate_rollout"] = "replaying"
 # Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {"slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended")}
+ELSEWHERE = {
+    "slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
+    "slime_dumps": ("described", "spots"),
+    "slime_layout": ("WAYS", "asking", "likely"),
+}
 
 
 def __getattr__(name: str) -> Any:

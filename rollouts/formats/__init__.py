@@ -21,12 +21,13 @@ from rollouts.formats import (
 )
 from rollouts.formats.base import HEAD_BYTES, Format, Told
 
-__all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "TEXTLESS", "Format", "Told", "of_file", "pick"]
+__all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
 FORMATS: tuple[Format, ...] = (
     verl_metrics, *cure.FORMATS, nemo_rl, verifiers, rllm, roll_jsonl, verl_jsonl, native, trl_completions, slime_train,
     slime_rollout, roll_mock, *verl_skip.FORMATS, *table.FORMATS,
 )  # fmt: skip
+NAMES = frozenset(form.name for form in FORMATS)
 # Their trainer overwrites a file with other rows of the same step: its versions add up.
 ADDING = frozenset((trl_completions.name, roll_jsonl.name))
 # They hold tokens and no text, and join the samples that others tell of.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.cli import main
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.trainers.test_slime import slime
@@ -75,18 +76,31 @@ def test_a_pinned_rollout_is_replayed_and_the_others_generated_with_the_prompts_
     assert events(product, "again") == [(1, "hit", 4)]
 
 
-def test_a_plan_that_leaves_out_what_is_flagged_generates_such_a_rollout_and_says_so(
+def test_flagged_samples_of_a_replayed_rollout_keep_their_place_and_train_nothing(
     product: Product, source: Training, tmp_path: Path
 ) -> None:
     run = run_of(product, "source")
-    flagged = product.get(f"samples/?run={run}&step=2&split=train")["results"][0]
+    first = product.get(f"samples/?run={run}&step=2&split=train")["results"][0]
+    flagged = product.get(f"samples/{first['id']}/")
     ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
-    planned(product, "clean", run, {2: 2}, exclude_flagged=True)
-    found = training(product, tmp_path, "clean", "third", plan="clean")
-    assert {one["extra"]["word"] for one in samples(found, 2)} == {"third"}
-    until(lambda: events(product, "clean"))
-    assert events(product, "clean") == [(2, "refused", None)]
-    assert "replayed whole or not at all" in reason(product, "clean", 2)
+    planned(product, "clean", run, {0: 2, 1: 1, 2: 2}, exclude_flagged=True)
+    (place,) = [at for at, one in enumerate(samples(source, 2)) if one["response"] == flagged["response"]]
+    marked = [{**one, "remove_sample": at == place} for at, one in enumerate(samples(source, 2))]
+
+    found = training(product, tmp_path / "by itself", "clean", "third", plan="clean")
+    assert samples(found, 2) == samples(found, 0) == marked
+    assert samples(found, 1) == samples(source, 1)
+    until(lambda: len(events(product, "clean")) == 3)
+    assert events(product, "clean") == [(0, "hit", 4), (1, "hit", 4), (2, "hit", 4)]
+    assert reason(product, "clean", 2) == "1 flagged samples have no weight (remove_sample)"
+
+    told = ["--project", "default", "--url", product.url, "--token", product.token, "--plan", "clean"]
+    shape = ["--set", "rollout_batch_size=2", "n_samples_per_prompt=2"]
+    assert main(["pull", "--run", "next", "--into", str(tmp_path / "into"), "--trainer", "slime", *told, *shape]) == 0
+    template = str(tmp_path / "into/rollout_data/{rollout_id}.pt")
+    loaded = train("../inside_slime/loading.py", template, folder=tmp_path, SLIME=slime(), ROLLOUTS="0 1 2")
+    for rollout, pinned in (("0", marked), ("1", samples(source, 1)), ("2", marked)):
+        assert loaded.json("loaded.json")[rollout] == [pinned] * 3
 
 
 def test_a_pin_of_another_shape_is_refused_and_the_rollout_generated(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -62,14 +62,16 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
         return None
     start = time.monotonic()
     try:
-        pinned.check(plan, entry, "a rollout of slime")
-        samples = brought(entry)
+        pinned.check(plan, entry)
+        flagged = flagged_in(entry) if plan.exclude_flagged else ()
+        samples = brought(entry, flagged)
     except Exception as error:  # whatever it is, the rollout can be generated
         pinned.leave(session.run, plan, entry, step, error, KIND)
         return None
     passed_over(args, data_source)
     seconds = time.monotonic() - start
-    session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, step_kind=KIND)
+    without = f"{len(flagged)} flagged samples have no weight (remove_sample)" if flagged else ""
+    session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, without, step_kind=KIND)
     log.info("Rollout %d replays pin %d: %d samples in %.1f s.", step, entry.pin, len(samples), seconds)
     return output(samples)
 
@@ -89,12 +91,26 @@ def chosen(entry: Entry) -> tuple[Source, str]:
     return pairs[0]
 
 
-def brought(entry: Entry) -> list[Any]:
-    """The samples of a pin's file. Raises Unfit, Refused, NotGiven, NotReachable, OSError."""
+def flagged_in(entry: Entry) -> list[int]:
+    """The places of the samples that are flagged. Raises Unfit where they are not all known, or are all there are."""
+    source, name = chosen(entry)
+    if unplaced := int(entry.source.get("unplaced", entry.source.get("flagged")) or 0):
+        raise Unfit(f"{unplaced} of its flagged samples can't be found in its file, so they can't be left out")
+    if source.whole:
+        raise Unfit("all its samples are flagged")
+    return list(map(int, source.flagged.get(name, ())))
+
+
+def brought(entry: Entry, flagged: Collection[int] = ()) -> list[Any]:
+    """The samples of a pin's file, those that are `flagged` without weight: slime zeroes their loss masks, and counts
+    them in the rewards of their group (`ray/rollout.py:680`). Raises Unfit, Refused, NotGiven, NotReachable, OSError.
+    """
     with pinned.brought(entry, *chosen(entry)) as path:
         rows = read(path)
     from slime.utils.types import Sample
 
+    for place in flagged:
+        rows[place]["remove_sample"] = True
     return [Sample.from_dict(row) for row in rows]
 
 

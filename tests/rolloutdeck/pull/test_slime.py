@@ -1,0 +1,160 @@
+"""Rollouts of slime, imported, pinned and laid out under the numbers of the rollouts that replay them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.cli import main
+from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.safe.saved import Rows, open_saved
+from rollouts import index, pins, plans, verdicts
+from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.pull.plans import Ask, found, plan
+from tests.rolloutdeck.test_import_trainers import copied
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DATA = Path(__file__).parents[2] / "data/slime/rollout_data"
+SHAPE = ("--set", "rollout_batch_size=8", "n_samples_per_prompt=4")
+
+
+@pytest.fixture
+def slime(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
+    def ask(command: str, *words: object) -> int:
+        if command == "pull":
+            words = ("--run", "new", "--into", tmp_path / "into", "--trainer", "slime", *words)
+        told = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
+        return main([command, *map(str, words), *told])
+
+    return ask
+
+
+@pytest.fixture
+def pinned(slime: Ask, owner: User, tmp_path: Path) -> Callable[[int], Pin]:
+    """Pins a rollout of the run `old`, of which slime's own files were imported."""
+    assert slime("import", copied("slime", tmp_path / "out"), "--run", "old", "--no-wait") == 0
+    for row in Artifact.objects.order_by("pk"):
+        verdicts.check(row.pk)
+    for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
+        index.index(dump.pk)
+    return lambda step: pins.pin(Run.objects.get(name="old"), step, owner, step_kind="rollout_id")[0]
+
+
+def sha256(step: int) -> str:
+    return hashlib.sha256((DATA / f"{step}.pt").read_bytes()).hexdigest()
+
+
+def flag(by: User, step: int, *records: int) -> None:
+    for sample in Sample.objects.filter(step__step=step, step__split="train", ordinal__in=records, visible=True):
+        Flag.objects.create(run=sample.step.run, sample=sample.id, step=sample.step, user=by, label="bad")
+
+
+def removed(path: Path) -> list[int]:
+    """The places of the samples that train nothing."""
+    with open_saved(path) as saved:
+        return [place for place, sample in enumerate(saved["samples"]) if Rows().plain(sample)["remove_sample"]]
+
+
+def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
+    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [(row.step, row.state, row.facts["prompts"]) for row in Artifact.objects.order_by("step")] == [
+        (0, "ready", 8), (1, "ready", 8), (2, "ready", 8),
+    ]  # fmt: skip
+    plan(owner, (pinned(2), 0), (pinned(0), 1))
+    capsys.readouterr()
+    assert slime("pull", *SHAPE) == 0
+    assert found(tmp_path / "into") == {"rollout_data/0.pt": sha256(2), "rollout_data/1.pt": sha256(0)}
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        f"--load-debug-rollout-data '{tmp_path / 'into'}/rollout_data/{{rollout_id}}.pt'",
+        "--start-rollout-id 0",
+        "--num-rollout 2",
+    ]
+    assert "Step 0 replays step 2 of old." in told.err
+    assert "generates nothing: the run is rollouts 0 to 1" in told.err
+    assert "SGLang is not started" in told.err
+    assert Run.objects.get(name="new").framework == "slime"
+
+
+def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
+    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(0), 1), (pinned(1), 3))
+    capsys.readouterr()
+    assert slime("pull", *SHAPE, "--way", "forge") == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "--rollout-function-path slime.rollout.forge_load.generate_rollout",
+        f"--load-forge-rollout-data '{tmp_path / 'into'}/rollout_data/{{rollout_id}}.pt'",
+        "--start-rollout-id 1",
+        "--num-rollout 2",
+    ]
+    assert "It begins at 1, since the plan has nothing for 0." in told.err
+    assert "There is no file for 2, and slime loads rollout 0 in its place: 3 will not be reached." in told.err
+    assert "SGLang" not in told.err
+    assert slime("pull", *SHAPE, "--way", "both") == 2
+    assert "no way 'both' for slime; it has the ways debug, forge" in capsys.readouterr().err
+
+
+def test_a_plan_that_goes_round_is_laid_out_for_the_whole_run_and_taken_back(
+    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(0), 0), (pinned(1), 1), action="repeat")
+    assert slime("pull", *SHAPE, "num_rollout=5") == 0
+    files = {path.name: path.stat().st_ino for path in (tmp_path / "into/rollout_data").iterdir()}
+    assert sorted(files) == [f"{step}.pt" for step in range(5)] and files["0.pt"] == files["2.pt"] == files["4.pt"]
+    assert slime("pull", *SHAPE, "--steps", "3") == 0
+    assert sorted(path.name for path in (tmp_path / "into/rollout_data").iterdir()) == ["0.pt", "1.pt", "2.pt"]
+    capsys.readouterr()
+    (tmp_path / "into/rollout_data/7.pt").write_bytes(b"of the run that saves there")
+    assert slime("pull", *SHAPE, "--steps", "3") == 2
+    assert "7.pt was not written by `pull`" in capsys.readouterr().err
+
+
+def test_flagged_samples_keep_their_place_and_train_nothing(
+    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(0), 0), (pinned(2), 1), exclude_flagged=True)
+    flag(owner, 0, 5, 9)
+    capsys.readouterr()
+    assert slime("pull", *SHAPE) == 0
+    placed = tmp_path / "into/rollout_data"
+    assert removed(placed / "0.pt") == sorted({*removed(DATA / "0.pt"), 5, 9})
+    assert hashlib.sha256((placed / "1.pt").read_bytes()).hexdigest() == sha256(2)
+    said = capsys.readouterr().err
+    assert "0.pt of step 0 of old: 2 of its 32 samples are flagged and trained with no weight (remove_sample)" in said
+    assert "rows: " not in said  # no row is missing
+    (told,) = json.loads((tmp_path / "into" / MANIFEST).read_text())["repaired"]
+    assert "The file is written by Rolloutdeck" in told
+
+
+def test_a_rollout_of_another_shape_or_all_flagged_is_left_out(
+    slime: Ask, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(0), 0), (pinned(1), 1), exclude_flagged=True)
+    flag(owner, 0, *range(32))
+    capsys.readouterr()
+    assert slime("pull", *SHAPE) == 0
+    assert "Target step 0 (step 0 of old) is left out: all its prompts are flagged." in capsys.readouterr().err
+    assert slime("pull", "--set", "rollout_batch_size=8", "n_samples_per_prompt=8") == 2
+    assert "rows: 32 pinned, 64 asked for" in capsys.readouterr().err
+
+
+def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_rollouts(
+    slime: Ask, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(1), 0))
+    assert plans.trainer_of(plans.current(Project.objects.get())) == "slime"
+    capsys.readouterr()
+    assert slime("pull") == 0
+    said = capsys.readouterr().err
+    assert "Nothing is known of the settings of new: it is taken that it has batches like old" in said
+    assert "not compared, unknown on a side: " in said

@@ -1,0 +1,72 @@
+"""Samples of slime's files that are written again with no weight: everything else stays, and torch takes the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck.safe import check
+from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe.mask import mask, save
+
+torch = pytest.importorskip("torch")
+
+DATA = Path(__file__).parents[2] / "data/slime/rollout_data"
+
+
+def loaded(path: Path) -> Any:
+    return torch.load(path, weights_only=True)
+
+
+@pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
+def test_only_the_marked_samples_change_and_torch_loads_weights_only(tmp_path: Path, name: str) -> None:
+    assert mask(DATA / name, tmp_path / name, {1, 31}) == 32
+    pinned, placed = loaded(DATA / name), loaded(tmp_path / name)
+    assert [placed["samples"][place].pop("remove_sample") for place in (1, 31)] == [True, True]
+    for place in (1, 31):
+        pinned["samples"][place].pop("remove_sample")
+    assert placed == pinned
+    assert check(tmp_path / name).loadable and check(tmp_path / name).format == "torch"
+
+
+def test_the_same_values_are_the_same_bytes(tmp_path: Path) -> None:
+    for copy in ("a.pt", "b.pt"):
+        mask(DATA / "1.pt", tmp_path / copy, [7, 3])
+    assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
+
+
+def test_values_of_every_kind_that_json_has_come_back(tmp_path: Path) -> None:
+    shared, text = [1, 2], "t" * 300
+    values = [0, 255, 256, 65535, 65536, -1, -(2**31), 2**31, 2**70, 1.5, float("inf"), True, False, None]
+    told = {
+        "samples": [{"k": [*values, "", "日本\ud800", text, text, (), (1,), (1, 2, 3, 4), {}, shared, shared]}] * 300
+    }
+    with (tmp_path / "x.pt").open("wb") as file:
+        save(told, file)
+    found = loaded(tmp_path / "x.pt")
+    assert found == told
+    assert found["samples"][0]["k"][-1] is found["samples"][0]["k"][-2]
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        ({"rollout_routed_experts": torch.zeros(2, 2)}, "it holds a tensor, which can't be written again"),
+        ({"multimodal_inputs": {"image": b"\x89PNG"}}, "which can't be written again"),
+    ],
+)
+def test_what_cannot_be_written_again_is_refused_with_its_kind_and_nothing_is_left(
+    tmp_path: Path, extra: dict[str, Any], reason: str
+) -> None:
+    torch.save({"rollout_id": 0, "samples": [{"reward": 1.0, **extra}]}, tmp_path / "0.pt")
+    with pytest.raises(Refused, match=reason):
+        mask(tmp_path / "0.pt", tmp_path / "out.pt", [0])
+    assert [path.name for path in tmp_path.iterdir()] == ["0.pt"]
+
+
+@pytest.mark.parametrize("places", [[32], [-1]])
+def test_a_sample_that_is_not_there_is_refused(tmp_path: Path, places: list[int]) -> None:
+    with pytest.raises(Refused, match="it has no samples at"):
+        mask(DATA / "0.pt", tmp_path / "0.pt", places)

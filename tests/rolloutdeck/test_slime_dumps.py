@@ -1,0 +1,105 @@
+"""Which of slime's files are rollouts that can be pinned, and what they say of themselves."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.safe.mask import save
+from rolloutdeck.scan import Choice, survey
+from rolloutdeck.trainers import SkipFolder, Spot, described, slime, spots
+from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of
+
+DATA = Path(__file__).parents[1] / "data/slime"
+SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}
+
+
+def dump(path: Path, rollout: Any, *samples: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        save({"rollout_id": rollout, "samples": list(samples)}, file)
+    return path
+
+
+def one(path: Path) -> SkipFolder | str:
+    (spot,) = spots(path)
+    return spot.reason or described(spot)
+
+
+def test_rollouts_are_steps_and_evals_and_train_dumps_are_none() -> None:
+    found = [described(spot) for spot in spots(DATA)]
+    assert [(step.step, step.step_kind, step.files) for step in found if isinstance(step, SkipFolder)] == [
+        (rollout, "rollout_id", (f"{rollout}.pt",)) for rollout in (0, 1, 2)
+    ]
+
+
+def test_a_rollout_that_can_be_pinned_is_still_taken_as_samples() -> None:
+    found = survey([DATA], Choice())
+    assert [step.step for step in found.folders] == [0, 1, 2]
+    assert {file.source for file in found.files} == {
+        "rollout_data/0.pt", "rollout_data/1.pt", "rollout_data/2.pt", "rollout_data/eval_0.pt", "train_data/0_0.pt",
+    }  # fmt: skip
+
+
+def test_a_name_that_does_not_say_the_rollout_is_written_over_so_it_is_left(tmp_path: Path) -> None:
+    assert isinstance(one(dump(tmp_path / "roll_0007.v2_7.pt", 7, {"reward": 1.0})), SkipFolder)
+    assert one(dump(tmp_path / "v2.pt", 7, {"reward": 1.0})) == UNNAMED
+
+
+def test_what_cannot_be_read_says_so_and_a_name_is_not_enough(tmp_path: Path) -> None:
+    torn = tmp_path / "3.pt"
+    torn.write_bytes((DATA / "rollout_data/1.pt").read_bytes()[:5000])
+    assert one(torn) == UNREAD
+    assert one(dump(tmp_path / "empty" / "4.pt", 4)) == UNREAD
+    assert one(dump(tmp_path / "word" / "5.pt", "5", {"reward": 1.0})) == UNREAD
+    (tmp_path / "6.pt").write_bytes(b"PK\x03\x04 a checkpoint")
+    assert spots(tmp_path / "6.pt") == [] and spots(tmp_path / "7.pt") == []
+
+
+def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "rollout_data", tmp_path / "into/rollout_data")
+    (tmp_path / "into" / MANIFEST).write_text("{}")
+    assert {spot.reason for spot in spots(tmp_path)} == {FROM_PULL}
+    assert survey([tmp_path], Choice()).folders == []
+
+
+@pytest.mark.parametrize(
+    ("samples", "known"),
+    [
+        ([{"group_index": 0}, {"group_index": 0}, {"group_index": 1}, {"group_index": 1}], (4, 2, 2)),
+        ([{"group_index": 0}, {"group_index": 1}, {"group_index": 1}], (3, 2, None)),
+        ([{"group_index": 0, "rollout_id": 5}, {"group_index": 0, "rollout_id": 5}], (2, 1, 1)),
+        ([{"group_index": None}, {}], (2, None, None)),
+    ],
+)
+def test_prompts_and_answers_are_counted_only_where_the_samples_say_them(
+    samples: list[dict[str, Any]], known: tuple[int | None, ...]
+) -> None:
+    facts = facts_of(samples)
+    assert tuple(facts.get(name) for name in ("rows", "prompts", "samples_per_prompt")) == known
+
+
+def test_a_run_says_what_it_loads_by_its_arguments() -> None:
+    asking = slime.asking(
+        {"--rollout-batch-size": 8, "n-samples-per-prompt": 4, "num_rollout": 9, "start_rollout_id": 4}
+    )
+    assert (asking.first, asking.total_steps, asking.facts["rows"]) == (4, 5, 32)
+    with pytest.raises(BadInput, match="do not say n_samples_per_prompt; give them with --set NAME=NUMBER"):
+        slime.asking({"rollout_batch_size": 8})
+
+
+def test_a_dump_of_another_trainer_is_no_rollout() -> None:
+    asking = slime.asking(SHAPE)
+    for role, files in (("rollout_tq", ["0.pt"]), ("rollout", ["gen_batch.dp"]), ("rollout", ["0.pt", "1.pt"])):
+        with pytest.raises(Unfit, match="no rollout of slime"):
+            asking.members(role, files)
+
+
+def test_the_spot_of_a_file_is_that_file() -> None:
+    path = DATA / "rollout_data/1.pt"
+    assert spots(path) == [Spot("slime", path, "rollout", ("1.pt",), dumps=True)]

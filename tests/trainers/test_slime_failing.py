@@ -1,0 +1,56 @@
+"""What goes wrong with a pin inside slime changes nothing in what it trains on: what it would have generated without us
+it generates."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.product import Product
+from tests.rolloutdeck.receiver import until
+from tests.trainers.test_slime import slime
+from tests.trainers.test_slime_replay import artifacts, planned, samples, training
+from tests.trainers.test_verl_replay import run_of
+from tests.trainers.verl_process import Training, python, train
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+REPLAYING, BREAKING = "../inside_slime/replaying.py", "../inside_slime/breaking.py"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """The same rollouts without a plan."""
+    return train(REPLAYING, "again", folder=tmp_path_factory.mktemp("alone"), SLIME=slime())
+
+
+def test_a_mistake_of_ours_in_the_rollout_function(alone: Training, tmp_path: Path) -> None:
+    told = {"SLIME": slime(), "BREAKS": "raise", "ROLLOUTDECK_PLAN": "any"}
+    found = train(BREAKING, "again", folder=tmp_path, **told)
+    assert found.json("made.json") == alone.json("made.json")
+    assert "Rolloutdeck lost something in replaying._replayed: RuntimeError: a mistake of ours" in found.done.stderr
+
+
+def test_a_server_that_is_gone_when_a_pin_is_fetched(alone: Training, tmp_path: Path) -> None:
+    python(), slime()
+    with Product() as product:
+        source = training(product, tmp_path / "source", "source", "first", SEND="yes")
+        until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3)
+        planned(product, "again", run_of(product, "source"), {1: 1})
+
+        def kill() -> None:
+            until(lambda: (tmp_path / "found" / "asked").exists(), 200)
+            product.down()
+            (tmp_path / "found" / "done").touch()
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        (tmp_path / "found").mkdir()
+        told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+        told |= {"ROLLOUTDECK_RUN": "again", "ROLLOUTDECK_PLAN": "again", "BREAKS": "wait", "SLIME": slime()}
+        found = train(BREAKING, "again", folder=tmp_path / "found", **told)
+        killer.join(60)
+    assert (tmp_path / "found" / "done").exists() and samples(source, 1) != samples(alone, 1)
+    assert found.json("made.json") == alone.json("made.json")

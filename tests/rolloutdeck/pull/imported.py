@@ -1,0 +1,51 @@
+"""A trainer's own files imported as the run `old`, judged and indexed, and what is flagged in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from rolloutdeck.cli import main
+from rollouts import index, pins, verdicts
+from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
+from tests.dashboard.serve import Site
+
+Ask = Callable[..., int]
+
+
+def asker(site: Site, secret: str, into: Path, trainer: str) -> Ask:
+    """`pull` and other commands, the first for the run `new`."""
+
+    def ask(command: str, *words: object) -> int:
+        if command == "pull":
+            words = ("--run", "new", "--into", into, "--trainer", trainer, *words)
+        told = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
+        return main([command, *map(str, words), *told])
+
+    return ask
+
+
+def arrived(ask: Ask, folder: Path) -> None:
+    """The files below a folder, imported; a worker judges and indexes what came."""
+    assert ask("import", folder, "--run", "old", "--no-wait") == 0
+    for row in Artifact.objects.order_by("pk"):
+        verdicts.check(row.pk)
+    for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
+        index.index(dump.pk)
+
+
+def pinned(step: int, by: User, **more: Any) -> Pin:
+    return pins.pin(Run.objects.get(name="old"), step, by, **more)[0]
+
+
+def flag(by: User, *samples: Sample) -> None:
+    for sample in samples:
+        Flag.objects.create(run=sample.step.run, sample=sample.id, step=sample.step, user=by, label="bad")
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

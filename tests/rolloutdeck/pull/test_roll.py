@@ -1,0 +1,109 @@
+"""Batches that ROLL kept, imported, pinned and laid out under the numbers of the steps that replay them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.safe.batch import open_rollout
+from rollouts import plans
+from rollouts.models import Artifact, Project, Run, Sample
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
+from tests.rolloutdeck.pull.plans import found, plan
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DATA = Path(__file__).parents[2] / "data/roll"
+STEP = DATA / "mock/train/step_000001.pkl"
+SHAPE = ("--set", "rollout_batch_size=8", "num_return_sequences_in_group=4", "prompt_length=128", "response_length=256")
+
+
+@pytest.fixture
+def roll(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
+    ask = asker(site, secret, tmp_path / "into", "roll")
+    for name in ("mock/train/step_000001.pkl", "mock/val/step_000001.pkl"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(STEP, tmp_path / "out" / name)
+    (tmp_path / "out/rows").mkdir()
+    shutil.copy(DATA / "rlvr_jsonl/rollout_dump_data.step_1.jsonl", tmp_path / "out/rows")
+    arrived(ask, tmp_path / "out")
+    return ask
+
+
+def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
+    roll: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = Artifact.objects.all()
+    assert (row.step, row.split, row.state, row.facts["rows"]) == (1, "train", "ready", 32)
+    plan(owner, (pinned(1, owner), 0), action="repeat")
+    capsys.readouterr()
+    assert roll("pull", *SHAPE, "max_steps=3") == 0
+    names = [f"train/step_{step:06d}.pkl" for step in range(3)]
+    assert found(tmp_path / "into") == dict.fromkeys(names, sha256(STEP))
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "rollout_mock:",
+        "  enable: true",
+        "  mode: mock",
+        f'  dump_dir: "{tmp_path / "into"}"',
+        "max_steps: 3",
+        "validation: null",
+    ]
+    assert "Step 0-2 replays step 1 of old." in told.err
+    assert "Validation would look for files of its own" in told.err
+    assert Run.objects.get(name="new").framework == "roll"
+
+
+def test_its_samples_are_there_before_anything_is_pinned(roll: Ask) -> None:
+    train = Run.objects.get(name="old").steps.get(split="train", step=1)
+    assert train.samples == 32
+    assert train.facets["tokens"] == 32  # of the batch; the text is of the rows
+
+
+def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
+    roll: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = Sample.objects.filter(step__split="train", visible=True).order_by("ordinal")
+    flag(owner, rows[3], rows[9])
+    plan(owner, (pinned(1, owner), 0), exclude_flagged=True)
+    capsys.readouterr()
+    assert roll("pull", *SHAPE, "max_steps=1") == 0
+    said = capsys.readouterr().err
+    assert "is replayed with response_mask 0 in its 2 flagged rows" in said
+    (path,) = (tmp_path / "into/train").iterdir()
+    with open_rollout(STEP) as before, open_rollout(path) as after:
+        weights = [sum(after.numbers("response_mask", row) or []) for row in range(after.rows)]
+        assert [row for row, weight in enumerate(weights) if not weight] == [3, 9]
+        assert [before.numbers("input_ids", row) for row in range(32)] == [
+            after.numbers("input_ids", row) for row in range(32)
+        ]
+
+
+def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
+    roll: Ask, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(1, owner), 0))
+    capsys.readouterr()
+    assert roll("pull", *SHAPE[:-1], "response_length=512") == 2
+    assert "max_response_length: 256 pinned, 512 asked for" in capsys.readouterr().err
+
+
+def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
+    roll: Ask, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(1, owner), 0), (pinned(1, owner), 2))
+    assert plans.current(Project.objects.get()) is not None
+    capsys.readouterr()
+    assert roll("pull") == 0
+    told = capsys.readouterr()
+    assert "max_steps: 1" in told.out.splitlines()
+    assert "max_steps is 1, as step 1 has none, and what lies behind it is not reached" in told.err
+
+
+def test_validation_is_no_step_to_pin(roll: Ask, owner: User) -> None:
+    assert not Artifact.objects.filter(split="eval").exists()
+    assert Run.objects.get(name="old").steps.filter(split="eval", step=1).exists()

@@ -1,0 +1,96 @@
+"""Steps whose files their trainer writes over, as CURE does: `watch` takes each while it is whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.commands.watch import Follow
+from rolloutdeck.gather import Keeping
+from rolloutdeck.http import Server
+from rolloutdeck.push import Target
+from rolloutdeck.scan import Choice
+from rolloutdeck.watch import Root
+from rollouts import pins
+from rollouts.models import Artifact, Run
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.kept import bytes_of, checked
+from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA, LATER
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+REWARDS = (CODE, CASE)
+Watch = Callable[[], None]
+
+
+@pytest.fixture
+def watch(site: Site, secret: str, node: Path) -> Watch:
+    """A few turns of `watch` on the node's disk."""
+    target = Target(Server(f"http://127.0.0.1:{site.port}", secret), "math", "grpo", "files")
+    follow = Follow(target, [Root(node)], node, Choice(), keeping=Keeping("on-pin"))
+
+    def turns() -> None:
+        for _ in range(4):
+            follow.gatherer._look_at = 0.0
+            follow.turn()
+
+    return turns
+
+
+def write(node: Path, step: int, *names: str) -> None:
+    """What CURE's stages write of a step, over what was there; the rewards before are a minute older than that."""
+    folder = node / "optimization"
+    for path in folder.rglob("rl_*.json"):
+        os.utime(path, (time.time() - 60, time.time() - 60))
+    for name in names:
+        source = DATA / f"step{0 if name == CASE else step}/temp_data" / name
+        (folder / "temp_data").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / "temp_data" / name)
+
+
+def begin(node: Path, step: int) -> None:
+    """sample.py's line about a step, which says that it has begun."""
+    folder = node / "optimization/results"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (DATA / f"step{step}/results").iterdir():
+        if not (folder / path.name).exists():  # one for each model
+            shutil.copyfile(path, folder / path.name)
+
+
+def held() -> list[tuple[int, str]]:
+    return list(Artifact.objects.order_by("step").values_list("step", "state"))
+
+
+def test_each_step_is_sent_at_once_and_stays_when_the_next_is_written_over_it(
+    node: Path, watch: Watch, owner: User
+) -> None:
+    begin(node, 0)
+    write(node, 0, BASE, *REWARDS)
+    watch()
+    assert checked() == ["ready"] and held() == [(0, "ready")]
+    before = bytes_of(Artifact.objects.get())
+    begin(node, 1)
+    write(node, 1, LATER)
+    watch()
+    assert held() == [(0, "ready")]  # programs of one step beside rewards of another are none
+    write(node, 1, *REWARDS)
+    watch()
+    checked()
+    assert held() == [(0, "ready"), (1, "ready")]
+    assert bytes_of(Artifact.objects.get(step=0)) == before
+    pin, _ = pins.pin(Run.objects.get(), 0, owner, step_kind="iteration")
+    assert set(pin.artifacts.get().files) == {BASE, *REWARDS}
+
+
+def test_its_samples_come_as_they_would_without_it(node: Path, watch: Watch) -> None:
+    begin(node, 0)
+    write(node, 0, BASE, *REWARDS)
+    watch()
+    dumps = Run.objects.get().dumps
+    assert sorted(dumps.values_list("format", flat=True)) == ["cure-data", "cure-data", "cure-outputs"]

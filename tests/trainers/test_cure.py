@@ -1,0 +1,101 @@
+"""The whole way of a step of CURE: its own reward.py scores it, import, pin, plan, pull, and reward.py scores it again
+under the names of the next run. CURE is a checkout of Gen-Verse/CURE; reward.py needs numpy alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.models import Project, Sample
+from tests import make
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
+from tests.rolloutdeck.pull.plans import plan
+from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
+
+pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True)]
+
+OLD, NEXT = ("Qwen/Qwen2.5-7B-Instruct", "CodeContests"), ("/models/next", "LeetCode")
+
+
+class Cure:
+    """A folder of CURE's, with the stages of its checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "optimization/temp_data"
+        self.data.mkdir(parents=True)
+        for name in ("reward.py", "optimization_config.py"):
+            shutil.copy(Path(os.environ["CURE"], "optimization", name), folder / "optimization")
+
+    def score(self, model: str, dataset: str) -> None:
+        words = ["reward.py", "--pretrained_model", model, "--dataset", dataset]
+        done = subprocess.run(
+            [sys.executable, *words], cwd=self.folder / "optimization", capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    def rewards(self) -> list[list[dict[str, Any]]]:
+        """What train.py reads: of programs, and of tests."""
+        return [json.loads((self.data / name).read_text()) for name in (CODE, CASE)]
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Cure:
+    if "CURE" not in os.environ:
+        pytest.skip("needs CURE, a checkout of CURE (github.com/Gen-Verse/CURE)")
+    cure = Cure(tmp_path / "first")
+    shutil.copy(DATA / f"step0/temp_data/{BASE}", cure.data)
+    cure.score(*OLD)
+    return cure
+
+
+@pytest.fixture
+def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
+    ask = asker(site, make.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure")
+    arrived(ask, first.folder)
+    return ask
+
+
+def replayed(deck: Ask, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> Cure:
+    """A second folder of CURE's after the first command that `pull` says, and what it says of scoring."""
+    plan(owner, (pinned(0, owner, step_kind="iteration"), 0), **more)
+    capsys.readouterr()
+    assert deck("pull", "--set", f"pretrained_model={NEXT[0]}", f"dataset={NEXT[1]}") == 0
+    copy, train = capsys.readouterr().out.splitlines()
+    assert train == f"(cd optimization && python -m train --pretrain {NEXT[0]})"
+    cure = Cure(into)
+    subprocess.run(copy, shell=True, check=True, cwd=into)
+    return cure
+
+
+def test_a_step_is_trained_on_and_scored_again_as_it_was(
+    first: Cure, deck: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = replayed(deck, owner, tmp_path / "second", capsys)
+    assert second.rewards() == first.rewards()
+    second.score(*NEXT)
+    assert second.rewards() == first.rewards()
+
+
+def test_without_flagged_answers_reward_py_normalises_what_is_left(
+    first: Cure, deck: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = Sample.objects.filter(visible=True).order_by("ordinal")
+    flag(owner, rows[0], rows[4])  # of the first task a program and a test
+    second = replayed(deck, owner, tmp_path / "second", capsys, exclude_flagged=True)
+    assert [len(one) for one in second.rewards()] == [len(one) - 1 for one in first.rewards()]
+    second.score(*NEXT)
+    for before, after in zip(first.rewards(), second.rewards(), strict=True):
+        task = before[0]["prompt"]
+        left = [row["reward"] for row in after if row["prompt"] == task]
+        assert len(left) in (0, 3) and sum(left) == pytest.approx(0.0)  # none where the others are all alike
+        assert [row for row in after if row["prompt"] != task] == [row for row in before if row["prompt"] != task]
+    assert first.rewards()[0][0]["prompt"] == second.rewards()[0][0]["prompt"]

@@ -1,0 +1,77 @@
+"""The whole way of a step of ROLL: its own RolloutMockMixin dumps it, import, pin, plan, pull, and ROLL loads it again.
+
+ROLL is a checkout of ROLL; TRAINERS_PYTHON needs what ROLL imports for it (torch, tensordict, ray, codetiming)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.models import Project, Sample
+from tests import make
+from tests.dashboard.serve import Site
+from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
+from tests.rolloutdeck.pull.plans import plan
+from tests.trainers.verl_process import python
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
+
+SCRIPT = Path(__file__).with_name("inside_roll") / "steps.py"
+SHAPE = ("--set", "rollout_batch_size=2", "num_return_sequences_in_group=4", "prompt_length=6", "response_length=500")
+
+
+def roll(action: str, folder: Path, *steps: int) -> dict[str, Any]:
+    """What real ROLL does with these steps, see steps.py."""
+    checkout = os.environ.get("ROLL")
+    if not checkout:
+        pytest.skip("needs ROLL, a checkout of ROLL (github.com/alibaba/ROLL)")
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [python(), str(SCRIPT), action, str(folder), *map(str, steps)],
+        cwd=folder.parent,
+        env={**os.environ, "PYTHONPATH": checkout, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture
+def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
+    """Steps 0 and 1 as ROLL dumped them have arrived."""
+    roll("dump", tmp_path / "out", 0, 1)
+    ask = asker(site, make.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll")
+    arrived(ask, tmp_path / "out")
+    return ask
+
+
+def test_roll_loads_what_it_dumped_at_the_steps_that_the_plan_says_and_ends_behind_them(
+    deck: Ask, owner: User, tmp_path: Path
+) -> None:
+    before = roll("load", tmp_path / "out", 0, 1)
+    plan(owner, (pinned(1, owner), 0), (pinned(0, owner), 1))
+    assert deck("pull", *SHAPE) == 0
+    after = roll("load", tmp_path / "into", 0, 1, 2)
+    assert (after["0"], after["1"]) == (before["1"], before["0"])
+    assert after["2"]["error"].startswith("FileNotFoundError: [RolloutMock] Mock file not found")
+
+
+def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(deck: Ask, owner: User, tmp_path: Path) -> None:
+    before = roll("load", tmp_path / "out", 1)["1"]
+    rows = Sample.objects.filter(step__step=1, visible=True).order_by("ordinal")
+    flag(owner, rows[2], rows[5])
+    plan(owner, (pinned(1, owner), 0), exclude_flagged=True)
+    assert deck("pull", *SHAPE) == 0
+    after = roll("load", tmp_path / "into", 0)["0"]
+    assert after["final"] == [0 if row in (2, 5) else left for row, left in enumerate(before["final"])]
+    changed = {name for name, told in before["tensors"].items() if after["tensors"][name] != told}
+    assert changed == {"response_mask"}
+    assert (after["columns"], after["meta"], after["rows"]) == (before["columns"], before["meta"], before["rows"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +34,42 @@ def __getattr__(name: str) -> Any:
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
 _BEGUN = b"code response length:"
+_EVALUATED = b"code acc (average proportion"  # eval.py's line in `evaluation/results/results-eval-*.txt`
 LATER = 30.0  # seconds by which results are newer than data when the next step has begun; a copy takes less
 
 
 def step_of(path: Path) -> int:
     """The step of a folder's name, else counted from 0."""
-    for folder in path.parents:
-        if named := _COPY.match(folder.name):
-            return int(named.group(1))
-    return max(0, _begun(path) - 1)
+    named = _named(path)
+    return max(0, _begun(path, path.parent.parent / "results") - 1) if named is None else named
 
 
-def _begun(path: Path) -> int:
+def eval_step_of(path: Path) -> int:
+    """The step of a folder's name, else how many steps came before this evaluation, as run.py counts; where none is
+    trained beside it, how many evaluations did."""
+    if (named := _named(path)) is not None:
+        return named
+    trained = _begun(path, path.parent.parent.parent / "optimization" / "results")
+    return trained or max(0, _lines(path.parent.parent / "results", "results-eval-*.txt", _EVALUATED) - 1)
+
+
+def _named(path: Path) -> int | None:
+    found = (_COPY.match(folder.name) for folder in path.parents)
+    return next((int(named.group(1)) for named in found if named), None)
+
+
+def _lines(folder: Path, pattern: str, line: bytes) -> int:
+    count = 0
+    for path in folder.glob(pattern):
+        with suppress(OSError):
+            count += path.read_bytes().count(line)
+    return count
+
+
+def _begun(path: Path, folder: Path) -> int:
     """How many steps had begun when this file was written: those of the models before its own count, too."""
     found = []
-    for results in (path.parent.parent / "results").glob("results-rl-*.txt"):
+    for results in folder.glob("results-rl-*.txt"):
         try:
             found.append((results.stat().st_mtime, results.name, results.read_bytes().count(_BEGUN)))
             written = path.stat().st_mtime
@@ -79,8 +101,8 @@ KINDS = (
         split=lambda path: "train", step_kind="iteration",
     ),
     FileKind(
-        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "whole", _is_list, step=step_of,
-        split=lambda path: "eval", step_kind="iteration",
+        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "whole", _is_list,
+        step=eval_step_of, split=lambda path: "eval", step_kind="iteration",
     ),
     FileKind(
         "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=step_of,

@@ -57,6 +57,7 @@ class Gatherer:
         self.shelf = Shelf(memory, lambda text: say(f"{text}."))
         self.waiting = 0
         self.left_out: dict[Path, Stamps] = {}
+        self._reasons: dict[Path, str] = {}
         self._still: dict[Path, tuple[Stamps, float]] = {}
         self._look_at = self._ask_at = 0.0
 
@@ -145,7 +146,9 @@ class Gatherer:
 
     def _leave(self, spot: Spot, stamps: Stamps, reason: str) -> None:
         self.left_out[spot.path] = stamps
-        self.say(f"{spot.path} is left out: {reason}")
+        if self._reasons.get(spot.path) != reason:  # which a trainer that writes over its files gives again and again
+            self.say(f"{spot.path} is left out: {reason}")
+        self._reasons[spot.path] = reason
 
     def _send(self) -> int:
         """Wanted files, part by part, for a moment. Raises NotNow, Denied."""

@@ -94,3 +94,15 @@ def test_its_samples_come_as_they_would_without_it(node: Path, watch: Watch) -> 
     watch()
     dumps = Run.objects.get().dumps
     assert sorted(dumps.values_list("format", flat=True)) == ["cure-data", "cure-data", "cure-outputs"]
+
+
+def test_why_a_step_can_not_be_taken_yet_is_said_once(
+    node: Path, watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (0, 1):
+        write(node, 0, BASE, *REWARDS)
+        shutil.copyfile(DATA / f"step0/before_execute/{BASE}", node / "optimization/temp_data" / BASE)
+        (node / "optimization/temp_data" / CODE).write_text(f"[{' ' * step}]")
+        watch()
+    assert capsys.readouterr().err.count("as CURE has not run their programs yet") == 1
+    assert not Artifact.objects.exists()

@@ -15,6 +15,8 @@ from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
 from dashboard.pages.strip import Bar, Strip
 
+TALL = 30  # pixels of the strip's highest bar
+
 
 def rows(page: Iterable[Row], columns: list[str], link: str, boards: Boards, *, with_step: bool) -> SafeString:
     """`<tr>` for each row; `link` is the page's address, to which `sel=` is added."""
@@ -70,29 +72,45 @@ def marks(one: Row) -> SafeString:
 
 def bars(track: Strip, uid: str, here: int | None, ask: Ask) -> SafeString:
     """The strip's bars as links to their steps; a bar that stands for several leads to the last of them."""
-    address = reverse("step", args=[uid, "STEP"])
-    kept = escape(ask.kept)
-    drawn = (bar(one, address.replace("STEP", str(one.last)) + kept, one.holds(here)) for one in track.bars)
-    return mark_safe("".join(drawn))
+    before, after = escape(reverse("step", args=[uid, "STEP"])).split("STEP")
+    after += escape(ask.kept)
+    said = told()
+    drawn = (bar(one, f"{before}{one.last}{after}", one.holds(here), said) for one in track.bars)
+    base = '<rect class="base" width="100%" y="31" height="2"/>'
+    return mark_safe(base + "".join(drawn))
 
 
-def bar(one: Bar, link: str, here: bool) -> str:
-    told = [
-        one.steps,
-        "" if one.score is None else _("mean {mean}").format(mean=text.num(one.score)),
-        _("{count} flagged").format(count=one.flags) if one.flags else "",
-        _("{count} replayed").format(count=one.reused) if one.reused else "",
+def told() -> dict[str, str]:
+    """The words of the bars' titles, translated once for all of them."""
+    return {
+        "step": _("step {step}"),
+        "steps": _("steps {first} to {last}"),
+        "mean": _("mean {mean}"),
+        "flagged": _("{count} flagged"),
+        "replayed": _("{count} replayed"),
+    }
+
+
+def bar(one: Bar, link: str, here: bool, said: dict[str, str]) -> str:
+    """Everything in pixels of the strip's height: an `<svg>` of its own for each bar takes the browser three times as
+    long."""
+    parts = [
+        said["step" if one.first == one.last else "steps"].format(step=one.last, first=one.first, last=one.last),
+        "" if one.score is None else said["mean"].format(mean=text.num(one.score)),
+        said["flagged"].format(count=one.flags) if one.flags else "",
+        said["replayed"].format(count=one.reused) if one.reused else "",
     ]
-    title = escape(" · ".join(part for part in told if part))
-    place = f'x="{one.x}%" width="{one.width}%"'
-    kind, below = ("bar here" if here else "bar"), ("flags" if one.flags else "base")
+    title = escape(" · ".join(part for part in parts if part))
+    x, wide = f'x="{one.x}%"', f'width="{0.94 * one.width:.3f}%"'
+    kind = "bar here" if here else "bar"
     return (
-        f'<a href="{link}"><title>{title}</title><rect class="hit" {place} height="100%"/>'
-        f'<svg {place} height="30"><rect class="{kind}" width="94%" y="{one.y}%" height="{one.height}%"/></svg>'
-        f'<svg {place} y="31" height="5"><rect class="{below}" width="94%" height="2"/>{reused(one)}</svg></a>'
+        f'<a href="{link}"><title>{title}</title><rect class="hit" {x} width="{one.width}%" height="44"/>'
+        f'<rect class="{kind}" {x} {wide} y="{one.y * TALL / 100:.2f}" height="{one.height * TALL / 100:.2f}"/>'
+        f"{below(one, f'{x} {wide}')}</a>"
     )
 
 
-def reused(one: Bar) -> str:
-    """The mark of a bar whose steps replayed another's generations."""
-    return '<rect class="reuse" width="94%" y="2.5" height="2"/>' if one.reused else ""
+def below(one: Bar, place: str) -> str:
+    """The marks of a bar with flags, and of one whose steps replayed another's generations."""
+    flags = f'<rect class="flags" {place} y="31" height="2"/>' if one.flags else ""
+    return flags + (f'<rect class="reuse" {place} y="33.5" height="2"/>' if one.reused else "")

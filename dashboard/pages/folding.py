@@ -31,11 +31,15 @@ class Fold:
 
 def folds(text: str) -> list[Fold]:
     """Stretches to hide, in order. The first time stays in sight, and so does what ends the text."""
-    *lines, last = text.split("\n", MOST_LINES)
-    lines = [f"{line}\n" for line in lines] + [last] * (len(lines) < MOST_LINES)
-    found = repeats(lines)
+    lines = text.split("\n", MOST_LINES)
+    lengths = lengths_of(lines) + 1  # with their ends; the last has none, and is none where there are too many
+    if len(lines) > MOST_LINES:
+        lines, lengths = lines[:-1], lengths[:-1]
+    else:
+        lengths[-1] -= 1
+    found = repeats(lines, lengths)
     left = MOST_LOOKED_INTO
-    for start, end in outside(found, [len(line) for line in lines]):
+    for start, end in outside(found, lengths):
         left -= end - start
         if left < 0:
             break
@@ -47,10 +51,16 @@ def folds(text: str) -> list[Fold]:
 def loops(text: str, start: int, end: int) -> list[Fold]:
     """The same within one long line: sentences, and words within what has no full stop."""
     sentences = SENTENCE.findall(text, start, end)
-    found = repeats(sentences, start)
-    for first, last in outside(found, [len(one) for one in sentences], start):
-        found += repeats(WORD.findall(text, first, last), first)
+    lengths = lengths_of(sentences)
+    found = repeats(sentences, lengths, start)
+    for first, last in outside(found, lengths, start):
+        words = WORD.findall(text, first, last)
+        found += repeats(words, lengths_of(words), first)
     return found
+
+
+def lengths_of(pieces: Sequence[str]) -> np.ndarray:
+    return np.fromiter(map(len, pieces), np.int64, len(pieces))
 
 
 def shortened(fold: Fold, length: int) -> Fold:
@@ -62,19 +72,20 @@ def shortened(fold: Fold, length: int) -> Fold:
     return Fold(fold.start, max(fold.start, round(fold.end - each * -(-over // each))), fold.times)
 
 
-def repeats(pieces: Sequence[str], offset: int = 0) -> list[Fold]:
+def repeats(pieces: Sequence[str], lengths: np.ndarray, offset: int = 0) -> list[Fold]:
     """Folds of whole pieces, in order; `offset` is where the first begins in the text."""
     found = runs(numbered(pieces))
-    ends = [offset, *(np.cumsum([len(one) for one in pieces]) + offset).tolist()] if found else []
+    ends = [offset, *(np.cumsum(lengths) + offset).tolist()] if found else []
     return [Fold(ends[first + period], ends[first + period * times], times) for first, period, times in found]
 
 
 def numbered(pieces: Sequence[str]) -> np.ndarray:
     """Equal pieces get equal numbers; space at their ends does not make them differ. Empty where too few are equal."""
     bare = list(map(str.rstrip, pieces))
-    known = {piece: at for at, piece in enumerate(dict.fromkeys(bare))}
-    if len(known) > len(bare) - LEAST_TIMES + 1:
+    different = set(bare)
+    if len(different) > len(bare) - LEAST_TIMES + 1:
         return np.empty(0, np.int64)
+    known = {piece: at for at, piece in enumerate(different)}
     return np.fromiter(map(known.__getitem__, bare), np.int64, len(bare))
 
 
@@ -102,10 +113,11 @@ def stretches(same: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(starts[long].tolist(), (ends - starts)[long].tolist(), strict=True))
 
 
-def outside(found: Sequence[Fold], lengths: Sequence[int], offset: int = 0) -> Iterator[tuple[int, int]]:
+def outside(found: Sequence[Fold], lengths: np.ndarray, offset: int = 0) -> Iterator[tuple[int, int]]:
     """(start, end) of the pieces of more than `LONG` characters that no fold has a part of."""
-    ends = np.cumsum(lengths) + offset
-    for place in np.flatnonzero(np.asarray(lengths) > LONG).tolist():
-        start, end = int(ends[place]) - lengths[place], int(ends[place])
+    places = np.flatnonzero(lengths > LONG).tolist()
+    ends = np.cumsum(lengths) + offset if places else lengths
+    for place in places:
+        start, end = int(ends[place] - lengths[place]), int(ends[place])
         if not any(fold.start < end and start < fold.end for fold in found):
             yield start, end

@@ -63,5 +63,5 @@ def marks(response: str) -> Iterator[tuple[int, str, str]]:
 
 def last_answer(response: str) -> int | None:
     """Where the answer that counts is: the last of those in the last `text.MOST_MARKED` characters."""
-    starts = [found.start() for found in text.ANSWER.finditer(response, max(0, len(response) - text.MOST_MARKED))]
+    starts = [found.start() for found in text.answers(response, max(0, len(response) - text.MOST_MARKED))]
     return starts[-1] if starts else None

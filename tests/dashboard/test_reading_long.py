@@ -75,6 +75,23 @@ def test_the_answer_of_a_text_of_megabytes_is_marked_at_its_end() -> None:
     assert '<mark class="answer">Answer: 42</mark>' in prose.dressed(long).html
 
 
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "#### 5\nThe Answer : 6 and \\boxed{\\frac{1}{2}} #####7\nanswer: 8 ####9",
+        "answer answer: 1\nreanswer: 2\nANSWER：3\nanswer:\n4\n\\boxed{ \\boxed{5} ###",
+        "answer: " + "x" * 399 + "##### 6 answer: 7",
+        "İ answer: 8 in a text that is longer in small letters, \\BOXED{9}",
+        "anſwer: 10",
+        "",
+    ],
+)
+def test_answers_are_those_that_a_search_of_the_whole_text_finds(whole: str) -> None:
+    for start in (0, 3, len(whole) // 2):
+        everywhere = [found.span() for found in text.ANSWER.finditer(whole, start)]
+        assert [found.span() for found in text.answers(whole, start)] == everywhere
+
+
 def test_a_harmless_text_is_shown_as_any_other() -> None:
     assert text.plain("a <b>\t& 'c'") == "a &lt;b&gt;\t&amp; &#x27;c&#x27;"
     assert 'data-code="U+0000"' in text.plain("a\0b")

@@ -338,6 +338,8 @@ def _flagged(entry: Entry) -> int:
 
 def _check_flagged(entry: Entry, asking: Asking) -> None:
     """Raises Unfit where what is flagged can't be left out, or where nothing would be left."""
+    if _flagged(entry) and not asking.excludes:
+        raise Unfit(f"it has flagged rows, and a step of {asking.trainer} is replayed whole or not at all")
     unplaced = int(entry.source.get("unplaced", entry.source.get("flagged")) or 0)
     if unplaced:
         count = _flagged(entry)

@@ -55,7 +55,8 @@ class Pull:
         put = self.folder.put_among if self.asking.shared else self.folder.put
         for placement, parts in made:
             put(placement.folder, parts)
-        self.folder.finish({**about, "repaired": self.repaired})
+        pins = {str(placement.step): placement.entry.pin for placement, _ in made}
+        self.folder.finish({**about, "pins": pins, "repaired": self.repaired})
         return [placement for placement, _ in made]
 
     def _ready_parts(self, placements: Sequence[Placement], blobs: Mapping[str, Path]) -> list[tuple[Placement, Parts]]:

@@ -40,6 +40,7 @@ def main(args: argparse.Namespace) -> int:
     plan = _plan(server, run, wanted, asking, bind=False)
     placements = _placements(plan, asking, args.steps)
     about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
+    about |= {"on_mismatch": plan.on_mismatch}
     pull = Pull(server, asking, folder, _tell, lambda entry, why: _tell(left_out_for(plan, entry, why)), _told())
     placements = pull.run(placements, about)
     if not placements:

@@ -15,7 +15,10 @@ from rolloutdeck.trainers import FileKind, Head
 # What runs inside a trainer needs transformers: imported when it is asked for, the commands need none of it.
 INSIDE = {"RolloutdeckCallback": "callback", "replay_rollout_func": "replay"}
 # Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {"trl_check": ("TREE", "WHERE", "check", "keeping", "recommended")}
+ELSEWHERE = {
+    "trl_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+    "trl_layout": ("asking", "likely"),
+}
 
 
 def __getattr__(name: str) -> Any:

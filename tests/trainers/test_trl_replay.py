@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.cli import main
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.trainers.test_verl_replay import ask, events, planned, reason, run_of
@@ -79,6 +80,37 @@ def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, again: 
     until(lambda: len(events(product, "again")) == 3, 60)
     assert events(product, "again") == [(1, "hit", 8), (2, "hit", 8), (3, "refused", None)]
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
+
+
+def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_callback(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "laid", run_of(product, "source"), {1: 1, 2: 2, 3: 2})
+    told = [
+        "--url",
+        product.url,
+        "--token",
+        product.token,
+        "--project",
+        "default",
+        "--plan",
+        "laid",
+        "--trainer",
+        "trl",
+    ]
+    assert main(["pull", "--run", "offline", "--into", str(tmp_path / "into"), *told]) == 0
+    changed = tmp_path / "into/step_000002/rollout-0.json"
+    whole = changed.read_bytes()
+    changed.unlink()  # another name of the same file is step 3's
+    changed.write_bytes(whole + b" ")
+    found = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, FOLDER=str(tmp_path / "into"))
+    assert repr(generation(found, 1)) == repr(generation(source, 1))
+    assert outcome(found, 1) == outcome(source, 1)
+    for step in (2, 3):
+        assert generation(found, step)["ids"] != generation(source, step)["ids"]
+    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` laid out" in found.done.stderr
+    assert "Step 3 is not replayed: the prompts of 8 of 8 rows are not those that were answered" in found.done.stderr
+    assert found.deck.dumps == [] and found.outcomes() == []
 
 
 def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_the_reason(

@@ -26,9 +26,13 @@ def name_of(call: int) -> str:
     return f"rollout-{call}.json"
 
 
+def folder_of(step: int) -> str:
+    return f"step_{step:06d}"
+
+
 def write(folder: Path, held: Held, call: int) -> Path:
     """Writes one generation; returns the folder of its step. Row by row: the interpreter lock is free in between."""
-    step = folder / f"step_{held.step:06d}"
+    step = folder / folder_of(held.step)
     step.mkdir(parents=True, exist_ok=True)
     part = step / f".{name_of(call)}.part"
     with part.open("w", encoding="utf-8") as file:

@@ -106,7 +106,7 @@ def test_an_empty_plan_says_how_to_fill_it(pull: Ask, new: Run, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(("--trainer", "trl"), "no trainer 'trl'"), (("--steps", "0"), "at least 1")]
+    ("words", "said"), [(("--trainer", "rllm"), "no trainer 'rllm'"), (("--steps", "0"), "at least 1")]
 )
 def test_what_cannot_be_meant_is_told(
     pull: Ask, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]

@@ -1,15 +1,16 @@
 """Run by the trainers' environment: a real TRL trainer on the CPU, with the model and tokenizer of our example.
 
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
-be pinned), `replay` (as the plan says), `other` (other answers to the same prompts), `full` (no file can grow). Writes
-what the trainer held of each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash
-of the trained weights}.
+be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same prompts),
+`full` (no file can grow). Writes what the trainer held of each generation to seen.json, and result.json: {"history":
+the trainer's log, "weights": hash of the trained weights}.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import sys
 from pathlib import Path
@@ -84,14 +85,14 @@ def main() -> None:
         from rolloutdeck.trainers.trl import RolloutdeckCallback
 
         more["callbacks"] = [RolloutdeckCallback(keep=folder / "kept" if "keep" in words else "")]
-        if "replay" in words:
-            from rolloutdeck.trainers.trl import replay_rollout_func
-
-            more["rollout_func"] = replay_rollout_func()
         if "raise" in words:
             from rolloutdeck.trainers.trl_plugin import replay, rows, taking
 
             del taking.TENSORS, rows.TRUTHS, replay.callback_of
+    if "replay" in words:
+        from rolloutdeck.trainers.trl import replay_rollout_func
+
+        more["rollout_func"] = replay_rollout_func(folder=os.environ.get("FOLDER", ""))
     trainer = watched(base)(
         model=make_model(tokenizer), args=args, processing_class=tokenizer, reward_funcs=[letters, short],
         train_dataset=data, eval_dataset=data.select(range(3)), **more,

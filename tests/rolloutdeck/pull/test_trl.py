@@ -1,0 +1,117 @@
+"""Steps that TRL's callback kept, laid out for a trainer that asks no server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.trainers import trl
+from rollouts import pins, verdicts
+from rollouts.models import Flag, Pin, Project, Run
+from tests import make
+from tests.rolloutdeck.pull.plans import Ask, found, plan
+from tests.rollouts.artifacts import brought, registered
+from tests.rollouts.pushing import generation, indexed, line, rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# As `GRPOConfig.to_dict()` of TRL 1.16.0 has them.
+CONFIG = {
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "steps_per_generation": 1, "num_generations": 2,
+    "generation_batch_size": 2, "max_completion_length": 12, "max_steps": 3, "output_dir": "out",
+}  # fmt: skip
+FACTS = {
+    "role": "rollout", "format": "trl-rollout", "rows": 4, "prompts": 2, "samples_per_prompt": 2,
+    "max_response_length": 12, "parameter_sync_step": 1,
+}  # fmt: skip
+
+
+def kept(step: int) -> dict[str, bytes]:
+    """The two generations of a step, as `trl_plugin.kept` writes them."""
+    row = {"prompt": f"What is {step}?", "prompt_ids": [1, step], "completion_ids": [7, 8]}
+    told = {"format": "trl-rollout", "step": step, "rows": [row, row]}
+    return {f"rollout-{call}.json": json.dumps({**told, "call": call}).encode() for call in (0, 1)}
+
+
+def pinned(run: Run, step: int, by: User, **facts: Any) -> Pin:
+    row = registered(run, step, kept(step), role="rollout", facts={**FACTS, **facts})
+    verdicts.check(brought(row, kept(step)).pk)
+    return pins.pin(run, step, by)[0]
+
+
+def laid(step: int, target: int) -> dict[str, str]:
+    files = kept(step).items()
+    return {f"step_{target:06d}/{name}": hashlib.sha256(data).hexdigest() for name, data in files}
+
+
+@pytest.fixture
+def new(project: Project) -> Run:
+    return make.run(project, "grpo-2", config=CONFIG, framework="trl")
+
+
+def test_a_step_lies_at_its_target_with_the_line_that_replays_it(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 2), (pin := pinned(old, 3, owner), 3))
+    assert pull("--trainer", "trl") == 0
+    assert found(tmp_path / "into") == {**laid(1, 2), **laid(3, 3)}
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "from rolloutdeck.trainers.trl import replay_rollout_func",
+        f'trainer = GRPOTrainer(..., rollout_func=replay_rollout_func(folder="{tmp_path / "into"}"))',
+    ]
+    assert "All other steps, and every eval, are generated; no server is asked." in told.err
+    assert "Some steps lie at other numbers than they were generated at" in told.err
+    assert "with these settings" not in told.err
+    record = json.loads((tmp_path / "into" / MANIFEST).read_text())
+    assert record["pins"]["3"] == pin.pk and record["on_mismatch"] == "generate"
+
+
+def test_the_last_step_goes_on_to_the_end_of_the_training(
+    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 1), action="repeat_last")
+    assert pull("--trainer", "trl") == 0
+    assert found(tmp_path / "into") == {**laid(1, 1), **laid(1, 2), **laid(1, 3)}
+
+
+def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
+    pull: Ask, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    indexed(old, line(generation(step=1)))
+    sample = rows(old)[0]
+    Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
+    plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), exclude_flagged=True)
+    assert pull("--trainer", "trl") == 2
+    said = capsys.readouterr().err
+    assert "it has flagged rows, and a step of TRL is replayed whole or not at all" in said
+    assert "rows: 8 pinned, 4 asked for" in said
+
+
+def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
+    one_call = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_steps": -1,
+    }
+    asking = trl.asking(one_call)
+    assert (asking.facts["rows"], asking.facts["prompts"], asking.total_steps) == (8, 2, None)
+    assert trl.asking(CONFIG).facts["rows"] == 4
+    with pytest.raises(BadInput, match="do not say num_generations, per_device_train_batch_size"):
+        trl.asking({"max_steps": 3})
+
+
+@pytest.mark.parametrize(
+    "files", [["rollout-1.json"], ["rollout-0.json", "notes.txt"], ["gen_batch.dp", "meta.json"], []]
+)
+def test_other_files_are_no_step_of_trl(files: list[str]) -> None:
+    with pytest.raises(Unfit, match="no step that a RolloutdeckCallback of TRL kept"):
+        trl.asking(CONFIG).members("rollout", files)

@@ -191,9 +191,11 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _sorted(words: Sequence[str]) -> list[str]:
-    """The words of `check` with ours first: all others are the trainer's, which has flags of its own."""
-    own, theirs, rest = list[str](), list[str](), list(words)
+def arranged(words: Sequence[str]) -> list[str]:
+    """The words of a command; those of `check` with ours first, since all others are the trainer's, flags and all."""
+    if list(words[:1]) != ["check"]:
+        return list(words)
+    own, theirs, rest = list[str](), list[str](), list(words[1:])
     while rest and rest[0] != "--":
         word = rest.pop(0)
         if word.partition("=")[0] not in ("--trainer", "--config", "-h", "--help"):
@@ -206,9 +208,8 @@ def _sorted(words: Sequence[str]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser().parse_args(_sorted(words[1:]) if words[:1] == ["check"] else words)
+        args = parser().parse_args(arranged(sys.argv[1:] if argv is None else argv))
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else 2
     try:

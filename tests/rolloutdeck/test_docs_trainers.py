@@ -1,0 +1,101 @@
+"""`docs/trainers.md`: every cell of its table leads somewhere, and its commands run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import trainers
+from rolloutdeck.cli import arranged, main, parser
+from rollouts.index import index
+from rollouts.models import Dump, Run, Sample
+from tests.rolloutdeck.kept import imported
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "trainers.md"
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+COLUMNS = "trainer metrics|train samples|eval samples|tokens|live|pin|replay|exclude flagged"
+LINK = re.compile(r"\[[^]]+\]\(([^)\s]+)\)")
+
+
+def prose(path: Path) -> str:
+    """A page without its blocks of code, whose comments would look like headings."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)
+
+
+def anchors(path: Path) -> set[str]:
+    """As GitHub makes them of a page's headings."""
+    heads = re.findall(r"^#{1,6} (.+)$", prose(path), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def missing(path: Path) -> list[str]:
+    """The links of a page to files or headings that are not there."""
+    lost = []
+    for link in LINK.findall(prose(path)):
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target))):
+            lost.append(link)
+    return lost
+
+
+def table() -> list[list[str]]:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
+
+
+def commands(word: str, path: Path = PAGE) -> list[list[str]]:
+    lines = path.read_text().splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"rolloutdeck {word} ")]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading_that_are_there(path: Path) -> None:
+    assert missing(path) == []
+
+
+def test_every_cell_of_the_table_of_trainers_leads_to_how() -> None:
+    head, _, *rows = table()
+    assert head[1:] == COLUMNS.removeprefix("trainer ").split("|")
+    assert [row for row in rows if len(row) != 9 or not LINK.search(row[0])] == []
+    assert [cell for row in rows for cell in row if cell != "–" and not LINK.search(cell)] == []
+
+
+def test_the_table_says_pull_and_pin_where_there_is_such_a_thing() -> None:
+    rows = {re.findall(r"\[([^]]+)\]", row[0])[0].lower(): row for row in table()[2:]}
+    assert {name for name, row in rows.items() if "`pull`" in row[7]} <= set(trainers.offering("asking"))
+    assert {name for name, row in rows.items() if row[6] != "–"} >= set(trainers.offering("spots"))
+
+
+@pytest.mark.parametrize("words", commands("check"), ids=lambda words: words[2])
+def test_a_check_of_the_page_finds_no_loss(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(words) == 0
+
+
+def test_there_is_a_check_and_an_import_for_each_trainer() -> None:
+    assert {words[2] for words in commands("check")} == set(trainers.TRAINERS)
+    runs = {words[-1] for words in commands("import")}
+    assert set(trainers.TRAINERS) <= runs and len(runs) == len(table()) - 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("words", commands("import"), ids=lambda words: words[-1])
+def test_an_import_of_the_page_brings_samples(words: list[str], node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert imported(*["math" if word == "examples" else word for word in words[1:]]) == 0
+    for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
+        index(dump.pk)
+    assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()
+    assert Run.objects.get().name == words[-1] and Sample.objects.exists()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_of_a_page_is_one_that_there_is(path: Path) -> None:
+    for word in ("check", "import", "watch", "pull", "plan", "samples"):
+        for words in commands(word, path):
+            parser().parse_args(arranged(words))

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "roll_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
     "roll_layout": ("asking", "likely"),
     "roll_mock": ("described", "spots"),
+    "roll_tracker": ("track",),
 }
 
 

@@ -18,7 +18,7 @@ from tests import make
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan
-from tests.trainers.verl_process import python
+from tests.trainers.verl_process import ROOT, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
 
@@ -28,20 +28,26 @@ SHAPE = ("--set", "rollout_batch_size=2", "num_return_sequences_in_group=4", "pr
 
 def roll(action: str, folder: Path, *steps: int) -> dict[str, Any]:
     """What real ROLL does with these steps, see steps.py."""
+    return dict(json.loads(ran(SCRIPT, folder, action, str(folder), *map(str, steps)).splitlines()[-1]))
+
+
+def ran(script: Path, folder: Path, *words: str) -> str:
+    """What a script prints that runs beside ROLL."""
     checkout = os.environ.get("ROLL")
     if not checkout:
         pytest.skip("needs ROLL, a checkout of ROLL (github.com/alibaba/ROLL)")
     folder.mkdir(exist_ok=True)
+    both = os.pathsep.join([checkout, str(ROOT)])
     done = subprocess.run(
-        [python(), str(SCRIPT), action, str(folder), *map(str, steps)],
+        [python(), str(script), *words],
         cwd=folder.parent,
-        env={**os.environ, "PYTHONPATH": checkout, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "PYTHONPATH": both, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
         timeout=250,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return done.stdout
 
 
 @pytest.fixture
@@ -75,3 +81,14 @@ def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(deck: Ask, 
     changed = {name for name, told in before["tensors"].items() if after["tensors"][name] != told}
     assert changed == {"response_mask"}
     assert (after["columns"], after["meta"], after["rows"]) == (before["columns"], before["meta"], before["rows"])
+
+
+def test_a_tracker_among_rolls_own_writes_the_metrics_once_and_tells_another(tmp_path: Path) -> None:
+    said = ran(SCRIPT.with_name("tracking.py"), tmp_path / "out", str(tmp_path / "out"))
+    written = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_bytes().splitlines()]
+    assert written == [
+        {"step": 0, "data": {"critic/score/mean": 0.0, "system/step": 0}},
+        {"step": 1, "data": {"critic/score/mean": 0.1, "system/step": 1}},
+        {"step": 2, "data": {"critic/score/mean": 0.5}},
+    ]
+    assert said.count("metrics_tag") == 3  # stdout's, which has no memory

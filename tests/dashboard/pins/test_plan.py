@@ -13,7 +13,7 @@ from django.test import Client
 from rollouts import pins, plans
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from tests import make
-from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving
+from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.skipped import V0, ready, worked
 
 
@@ -63,6 +63,28 @@ def test_a_pin_is_added_behind_the_last_target_and_removed(signed: Client, pin: 
     htmx = {"HX-Request": "true", "HX-Target": "plan"}
     answer = signed.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&remove=0", headers=htmx)
     assert answer.headers["HX-Replace-Url"] == "/pins/?project=math"
+
+
+def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
+    signed: Client, pin: Pin, run: Run, keeper: User
+) -> None:
+    told(run, 7, facts={**FACTS, "format": "slime-rollout"}, files={"7.pt": {"sha256": "7" * 64, "bytes": 9}})
+    first = pins.pin(run, 7, keeper)[0]
+    page = body(signed, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
+    assert "does at steps 0 to" in page and (drawn(page, "hit"), drawn(page, "none")) == (1, 3)
+    assert "step 0: replays grpo step 7" in page
+    added = signed.get(f"/pins/?base=0&action=cache&add={first.pk}").headers["Location"]
+    assert parse_qs(urlsplit(added).query)["target"] == ["0"]
+    signed.post("/pins/plan/", saving(0, (first.pk, 0), steps="3"))
+    page = body(signed, "/pins/?project=math&steps=3")
+    assert "--into replay --trainer slime --steps 4" in page and "ROLLOUTDECK_PLAN=default@1" in page
+    assert "runtime_env" not in page  # verl's own way to hand it to its workers
+    strip = signed.get(f"/api/v1/projects/math/replay-plan/?run={run.uid}&steps=2").json()["strip"]
+    assert strip == [[0, 0], [1, None], [2, None]]
+    told(run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
+    later = pins.pin(run, 8, keeper)[0]
+    page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
+    assert page.count("needs the number of a step") == 1
 
 
 def test_the_form_works_without_script(signed: Client, pin: Pin) -> None:

@@ -1,0 +1,33 @@
+"""The commands of `docs/trainers.md` that need a trainer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.rolloutdeck.receiver import Receiver
+from tests.trainers.verl_process import ROOT, Training, python
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+
+def test_trls_example_trains_and_tells_of_each_step(tmp_path: Path) -> None:
+    lines = (ROOT / "docs/trainers.md").read_text().splitlines()
+    (words,) = [shlex.split(line) for line in lines if line.startswith("python ")]
+    deck = Receiver()
+    told = {"ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [python(), str(ROOT / words[1]), *words[2:], "--output", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), **told},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = Training(deck, tmp_path, done)
+    assert [len(found.rows("train", step)) for step in (1, 2)] == [32, 32]

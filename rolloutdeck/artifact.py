@@ -153,6 +153,7 @@ def prepare() -> None:
     from rolloutdeck.safe import batch  # noqa: F401
 
     trainers.kinds()
+    trainers.offering("spots")
 
 
 def below(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +53,20 @@ def _spot(path: Path) -> Spot | None:
     if not _STEP.match(path.name) or path.parent.name == VALIDATION:
         return None
     try:
-        with path.open("rb") as file:
-            start = file.read(START)
-            file.seek(-1, os.SEEK_END)
-            whole = file.read(1) == b"."  # a pickle's last opcode
+        stat = path.stat()
+        rolls, whole = _looked_at(path, stat.st_size, stat.st_mtime_ns)
     except OSError:
         return None
-    if not start.startswith(b"\x80") or CLASS not in start:
-        return None
-    return Spot("roll", path, "mock", (path.name,), "" if whole else NOT_WHOLE, dumps=True)
+    return Spot("roll", path, "mock", (path.name,), "" if whole else NOT_WHOLE, dumps=True) if rolls else None
+
+
+@lru_cache(maxsize=65536)
+def _looked_at(path: Path, size: int, changed: int) -> tuple[bool, bool]:
+    """Whether a file begins as ROLL's batches do, and ends as a pickle does; read once as long as it stays as it is."""
+    with path.open("rb") as file:
+        start = file.read(START)
+        file.seek(max(0, size - 1))
+        return start.startswith(b"\x80") and CLASS in start, file.read(1) == b"."  # a pickle's last opcode
 
 
 def described(spot: Spot) -> SkipFolder | str:

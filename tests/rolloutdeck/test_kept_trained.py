@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -78,3 +80,18 @@ def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node:
     training.finish()
     assert list(Artifact.objects.values_list("step", flat=True)) == [2]
     assert Run.objects.get().dropped
+
+
+def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
+    """A fork while a thread imports leaves the module's lock held in the child."""
+    code = (
+        "import sys; from pathlib import Path; from rolloutdeck import artifact, opening, run\n"
+        "artifact.prepare(); before = set(sys.modules)\n"
+        "paths = [path for path in Path(sys.argv[1]).glob('*/**/') if any(one.is_file() for one in path.iterdir())]\n"
+        "told = [artifact.facts_of(path, artifact.below(path)) for path in paths]\n"
+        "print(sorted({str(facts.get('format')) for facts in told if facts}), sorted(set(sys.modules) - before))"
+    )
+    data = Path(__file__).parents[1] / "data"
+    done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, check=True, timeout=60)
+    told, imported = done.stdout.rstrip().split("] ")
+    assert all(word in told for word in ("gen_batch", "slime-rollout", "roll-mock")) and imported == "[]"

@@ -97,7 +97,7 @@ def masks(artifact: Artifact) -> bool:
 
 class Found:
     """Where flagged samples lie: `groups` of each, and its places as (run, artifact's key, path, record). `whole` are
-    artifacts whose files may be dumps themselves."""
+    artifacts of which every record counts, also those that could not be read; their files may be dumps themselves."""
 
     def __init__(self, samples: Iterable[str], whole: Iterable[Artifact] = ()) -> None:
         rows = list(Sample.objects.filter(pk__in=list(samples)).values_list("pk", "dump", "ordinal", "group"))
@@ -107,14 +107,21 @@ class Found:
         dumps = {dump for _, dump, _ in self._at}
         made = Dump.objects.filter(pk__in=dumps, source__startswith=ARTIFACT)
         self._files = {pk: (run, *split(source)) for pk, run, source in made.values_list("pk", "run", "source")}
+        self._whole(dumps, whole)
+
+    def _whole(self, dumps: set[int], whole: Iterable[Artifact]) -> None:
+        """A dump of the very bytes tells their records where none was left out; one that lacks some tells none."""
         same = {
             (one.run_id, file["sha256"]): (one.run_id, one.key, path)
             for one in whole
             for path, file in one.files.items()
         }
-        own = Dump.objects.filter(pk__in=dumps if same else (), left_out={}).exclude(source__startswith=ARTIFACT)
-        for pk, run, sha256 in own.values_list("pk", "run", "sha256"):
-            if (run, sha256) in same:
+        told = Dump.objects.filter(pk__in=dumps if same else ()).values_list("pk", "run", "sha256", "left_out")
+        for pk, run, sha256, left_out in told:
+            if (run, sha256) not in same:
+                continue
+            self._files.pop(pk, None)
+            if not left_out:
                 self._files[pk] = same[run, sha256]
 
     def places(self) -> Iterator[tuple[str, tuple[int, str], str, int]]:

@@ -18,10 +18,13 @@ from rolloutdeck.launch import host_name
 from rolloutdeck.push import NotNow, Target
 from rolloutdeck.scan import Choice
 from rolloutdeck.watch import Root
+from rollouts import pins
 from rollouts.models import Artifact, Run
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.kept import bytes_of, checked, on_disk, pinned, step
 from tests.rollouts.skipped import ASYNC, TOKENIZER, V1
+
+DATA = Path(__file__).parents[1] / "data"
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,6 +73,25 @@ def test_a_step_that_is_being_written_is_told_when_its_marker_is_there(node: Pat
     assert not Artifact.objects.exists()  # it must stay as it is for another look
     turns(follow)
     assert Artifact.objects.get().step == 1
+
+
+def test_a_rollout_of_slime_is_taken_as_samples_and_can_be_pinned_once_it_is_whole(
+    node: Path, following: Following, owner: User
+) -> None:
+    whole = (DATA / "slime/rollout_data/1.pt").read_bytes()
+    (node / "0.pt").write_bytes((DATA / "slime/rollout_data/0.pt").read_bytes())
+    (node / "1.pt").write_bytes(whole[:5000])
+    follow = following()
+    turns(follow)
+    assert list(Artifact.objects.values_list("step", "step_kind", "state")) == [(0, "rollout_id", "waiting")]
+    (node / "1.pt").write_bytes(whole)
+    turns(follow)
+    assert sorted(Run.objects.get().dumps.values_list("step", "source")) == [(0, "0.pt"), (1, "1.pt")]
+    pins.pin(Run.objects.get(), 1, owner, step_kind="rollout_id")
+    follow.gatherer._ask_at = 0.0
+    turns(follow, 6)
+    assert checked() == ["waiting", "ready"]
+    assert bytes_of(Artifact.objects.get(step=1)) == {"1.pt": whole}
 
 
 def test_a_pin_brings_the_bytes_of_its_step_and_of_no_other(node: Path, following: Following, owner: User) -> None:

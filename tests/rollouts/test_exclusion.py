@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import exclusion, flags, pins, plans
+from rolloutdeck.safe import mask
+from rollouts import exclusion, flags, pins, plans, verdicts
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from tests import make
-from tests.rollouts.pushing import DUMPS, generation, indexed, line
+from tests.rollouts.artifacts import brought, registered
+from tests.rollouts.pushing import DUMPS, generation, indexed, line, push
 from tests.rollouts.skipped import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
 
 pytestmark = pytest.mark.django_db
@@ -127,3 +130,41 @@ def test_many_pins_cost_no_more_queries_than_one(
     found = list(Pin.objects.prefetch_related("artifacts"))
     with django_assert_max_num_queries(4):
         assert [one.flagged for one in exclusion.of(found).values()] == [1, 1, 1]
+
+
+def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
+    """A file of slime's with these responses, None for one that can't be read; `came`: as a dump of its own, too."""
+    file = io.BytesIO()
+    rows = [{"prompt": "2+2?", "response": text, "reward": 1.0, "group_index": 0} if text else "torn" for text in texts]
+    mask.save({"rollout_id": 0, "samples": rows}, file)
+    if came:
+        push(run, file.getvalue(), step=0, step_kind="rollout_id", source="0.pt", format="slime-rollout")
+    files, facts = {"0.pt": file.getvalue()}, {"format": "slime-rollout", "rows": len(texts), "prompts": 1}
+    artifact = registered(run, 0, files, role="rollout", step_kind="rollout_id", facts=facts)
+    verdicts.check(brought(artifact, files).pk)
+    worked(run)
+    return artifact
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_file(
+    run: Run, owner: User, came: bool
+) -> None:
+    artifact = rollout(run, "4", "5", "6", came=came)
+    assert run.dumps.count() == 1
+    pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
+    flag(samples(run)[1], owner)
+    found = exclusion.of([pin])[pin.pk]
+    assert found == exclusion.Excluded(1, 0, {artifact.pk: exclusion.Rows({"0.pt": (1,)}, prompts=0)})
+    assert found.artifacts[artifact.pk].left({"rows": 3}) == {"rows": 3}
+    for sample in (samples(run)[0], samples(run)[2]):
+        flag(sample, owner)
+    assert exclusion.of([pin])[pin.pk].artifacts[artifact.pk].whole
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_file_with_a_row_that_was_not_read_places_none_of_its_flags(run: Run, owner: User, came: bool) -> None:
+    rollout(run, None, "5", came=came)
+    pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
+    flag(samples(run)[0], owner)
+    assert exclusion.of([pin])[pin.pk].unplaced == 1

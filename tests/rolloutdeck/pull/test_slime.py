@@ -82,6 +82,8 @@ def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
     assert "generates nothing: the run is rollouts 0 to 1" in told.err
     assert "SGLang is not started" in told.err
     assert Run.objects.get(name="new").framework == "slime"
+    assert slime("plan", "--run", "new") == 0
+    assert "step 0 replays the pin of 0" in capsys.readouterr().out
 
 
 def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(

@@ -46,7 +46,7 @@ def _print(findings: Sequence[Finding]) -> None:
             print(f"      {finding.lost}")
         for line in finding.paste:
             print(f"          {line}")
-    print(f"{plural(len(losing), 'setting')} would lose data." if losing else "Nothing would be lost.")
+    print(f"{plural(len(losing), 'setting')} would lose data." if losing else "No setting would lose data.")
 
 
 def _advise(trainer: Trainer) -> None:

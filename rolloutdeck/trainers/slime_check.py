@@ -28,7 +28,8 @@ GOOD = {ROLLOUT: "{rollout_id}.pt", TRAIN: "{rollout_id}_{rank}.pt"}
 
 
 def check(settings: Settings, *, complete: bool) -> list[Finding]:
-    """`settings`: slime's arguments by their names in `args`, as `save_debug_rollout_data`."""
+    """`settings`: slime's arguments by their names in `args`, as `save_debug_rollout_data`; the others have its
+    defaults."""
     return [
         *_dumps(settings),
         *_templates(settings),
@@ -137,27 +138,35 @@ def _other_log_function(settings: Settings) -> list[Finding]:
 
 
 def _loading(settings: Settings) -> list[Finding]:
-    findings = []
+    return [*_loaded(settings), *_forging(settings)]
+
+
+def _loaded(settings: Settings) -> list[Finding]:
+    """Slime's own replay of its dumps, for debugging: the training process alone."""
     loaded = settings.get("load_debug_rollout_data")
-    if loaded:
-        title = f"{flag('load_debug_rollout_data', loaded)}: nothing is generated"
-        lost = "Evals are skipped." if settings.get("eval_interval") else ""
-        findings.append(Finding(title, lost, (f"--rollout-function-path {FORGE}", _forged(loaded)) if lost else ()))
-    if loaded and "{rollout_id}" not in str(loaded) and settings.get("num_rollout", 1) != 1:
-        findings.append(
-            Finding(f"{flag('load_debug_rollout_data', loaded)} has no {{rollout_id}}: one file every time")
-        )
-    if loaded and _logs(settings):
+    if not loaded:
+        return []
+    given = flag("load_debug_rollout_data", loaded)
+    lost = "Evals are skipped." if settings.get("eval_interval") else ""
+    other = (f"--rollout-function-path {FORGE}", _forged(loaded))
+    findings = [Finding(f"{given}: nothing is generated", lost, other if lost else ())]
+    if "{rollout_id}" not in str(loaded) and settings.get("num_rollout", 1) != 1:
+        findings.append(Finding(f"{given} has no {{rollout_id}}: one file every time"))
+    if _logs(settings):
         findings.append(
             Finding("log_rollout is called for loaded rollouts as well: this run shows their samples again")
         )
-    forged = settings.get("load_forge_rollout_data")
-    if forged and settings.get("rollout_function_path") != FORGE:
-        lost = "Nothing is loaded, and nothing says so: only that rollout function reads it."
-        findings.append(
-            Finding(f"{_forged(forged)} without its rollout function", lost, (f"--rollout-function-path {FORGE}",))
-        )
     return findings
+
+
+def _forging(settings: Settings) -> list[Finding]:
+    forged = settings.get("load_forge_rollout_data")
+    if not forged:
+        return []
+    if settings.get("rollout_function_path") == FORGE:
+        return [Finding(f"{_forged(forged)}: a rollout without a file of its own is that of rollout 0, again")]
+    lost = "Nothing is loaded, and nothing says so: only that rollout function reads it."
+    return [Finding(f"{_forged(forged)} without its rollout function", lost, (f"--rollout-function-path {FORGE}",))]
 
 
 def _forged(template: object) -> str:

@@ -19,6 +19,7 @@ from rolloutdeck.trainers.cure import OUTPUTS
 from rolloutdeck.trainers.cure_step import APART, KNOWN, ROLE, TOGETHER
 
 MODEL, TRAINED, STEPS, SEPARATE = "pretrained_model", "optimized_model_name", "total_steps", "separate_training"
+DATA = "optimization/temp_data"
 DATASETS = ("dataset", "train_dataset")  # as reward.py's argument and the config call it
 
 Settings = Mapping[str, Any]
@@ -79,7 +80,8 @@ class Asking:
         for step in steps:
             model = self.model if step == self.first else f"ckpt/{self.optimized}"
             files = f"{shlex.quote(f'{root}/{self.step_folder(step)}')}/*.json"
-            lines.append(f"cp -f {files} optimization/temp_data/")
+            # What was pulled is read-only, and CURE's next stages write over their files.
+            lines.append(f"mkdir -p {DATA} && install -m 644 {files} {DATA}/")
             lines.append(f"(cd optimization && python -m train --pretrain {shlex.quote(model)})")
         return lines
 

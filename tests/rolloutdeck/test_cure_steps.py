@@ -122,9 +122,9 @@ def test_a_run_asks_for_files_named_for_its_model_and_data_set() -> None:
 
 def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_saved() -> None:
     assert asking(pretrained_model="My Model").flags("/in to", [0, 2]) == [
-        "cp -f '/in to/step_0'/*.json optimization/temp_data/",
+        "mkdir -p optimization/temp_data && install -m 644 '/in to/step_0'/*.json optimization/temp_data/",
         "(cd optimization && python -m train --pretrain 'My Model')",
-        "cp -f '/in to/step_2'/*.json optimization/temp_data/",
+        "mkdir -p optimization/temp_data && install -m 644 '/in to/step_2'/*.json optimization/temp_data/",
         "(cd optimization && python -m train --pretrain ckpt/optimized)",
     ]
 

@@ -73,6 +73,7 @@ def replayed(deck: Ask, owner: User, into: Path, capsys: pytest.CaptureFixture[s
     assert train == f"(cd optimization && python -m train --pretrain {NEXT[0]})"
     cure = Cure(into)
     subprocess.run(copy, shell=True, check=True, cwd=into)
+    assert {oct(path.stat().st_mode & 0o777) for path in cure.data.iterdir()} == {"0o644"}
     return cure
 
 

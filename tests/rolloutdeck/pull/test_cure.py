@@ -53,7 +53,7 @@ def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
     }
     told = capsys.readouterr()
     assert told.out.splitlines() == [
-        f"cp -f {tmp_path / 'into'}/step_0/*.json optimization/temp_data/",
+        f"mkdir -p optimization/temp_data && install -m 644 {tmp_path / 'into'}/step_0/*.json optimization/temp_data/",
         "(cd optimization && python -m train --pretrain /models/next)",
     ]
     assert "without a sandbox" in told.err

@@ -186,6 +186,8 @@ def board(
     final = list(rows.filter(final=True).order_by("dump", "ordinal"))
     if not final or not group:
         return None
+    for one in final:
+        one.step = step
     if every and len(final) <= FOLD_ABOVE:
         whole = ("",)
     wanted = Wanted((*whole, best_of(final[:MOST]).pk), MOST_TEXT) if compared else Wanted(whole)

@@ -37,8 +37,10 @@ def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse
         request,
         "group/page.html",
         PANELS,
-        lambda: context(request, run, step, clean(name)) | {"status": status},
-        *(run.version, status, role, seen.reader(run, request.user.pk)),
+        lambda: (
+            context(request, run, step, clean(name)) | {"status": status, "may_flag": opened.may(role, "annotator")}
+        ),
+        *(run.version, status, role, run.project.reasons, seen.reader(run, request.user.pk)),
     )
 
 
@@ -50,6 +52,7 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
     if row is None:
         raise Http404(_("A group is of one step: a number, or latest."))
     row = groups.home(run, row, name, attempt)
+    row.run = run
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
     wanted = "all" if diff else request.GET.get("whole", "")
     begun = tuple(part for part in wanted.split(",") if len(part) >= BEGINNING)[:MOST_WHOLE]
@@ -65,7 +68,7 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
         "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
         "tab": "samples", "strip": strip.of(run, split, attempt), "board": shown, "columns": columns(shown, dim),
         "folds": folds(shown, dim), "chips": chips(found, only, way["here"]), "diff": diff,
-        "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
+        "reasons": run.project.reasons, "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
         "best": groups.best_of(one.sample for one in shown.responses).pk[:BEGINNING] if shown.responses else "",
         "matrices": tested.matrices(shown.responses), "words": words, **way,
         "here": way["here"] + (f"only={only}&" if shown is not found else ""),

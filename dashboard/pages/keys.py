@@ -28,6 +28,8 @@ ONE = ("step", "sample")
 REVIEW = ("review",)
 READ = ("step", "sample", "review")
 BOARD = ("group",)
+FLAGGED = (*READ, "group")
+TOLD = (*READ, "group", "prompt")
 HISTORY = ("prompt",)
 FEED = ("live",)
 COMPARE = ("compare",)
@@ -56,12 +58,12 @@ FOLLOWS = ("step", "group", "compare")
 KEYS = (
     Key("j k", N_("next, previous sample in this list"), STEP, foot=N_("sample")),
     Key("w", N_("worst sample of the latest step"), RUN, foot=N_("worst")),
-    Key("f", N_("flag, then 1–6 for the reason or Enter for a text"), READ, foot=N_("flag")),
+    Key("f", N_("flag, then 1–6 for the reason or Enter for a text"), FLAGGED, foot=N_("flag")),
     Key("j k", N_("next, previous sample of the queue"), REVIEW, foot=N_("sample")),
     Key("1–9", N_("flag for this reason, and on to the next"), REVIEW, foot=N_("flag")),
     Key("a", N_("nothing wrong with it; on to the next"), READ, foot=N_("fine")),
     Key("n", N_("next batch of the queue, when this one is done"), REVIEW),
-    Key("u", N_("undo your last flags, or your last “fine”, in this run"), READ),
+    Key("u", N_("undo your last flags, or your last “fine”, in this run"), FLAGGED),
     Key(
         "x",
         N_("select this row; then f flags all that are selected (shift-click selects a run of rows)"),
@@ -69,9 +71,9 @@ KEYS = (
         foot=N_("select"),
     ),
     Key("X", N_("select all rows from the last selected one to this one"), STEP),
-    Key("q", N_("add this to a finding, with the selected text as its quote"), READ, foot=N_("finding")),
-    Key("Q", N_("copy run, step, score, the selected text and the link for a chat"), READ),
-    Key("q", N_("add charts to a finding"), ("run",), foot=N_("finding")),
+    Key("q", N_("add this to a finding, with the selected text as its quote"), TOLD, foot=N_("finding")),
+    Key("Q", N_("copy run, step, score, the selected text and the link for a chat"), TOLD),
+    Key("q", N_("add charts to a finding"), ("run",)),
     Key("Q", N_("copy the finding for a chat"), FINDING),
     Key("e", N_("the finding as one HTML file"), FINDING),
     Key("p", N_("pin this step, or see its pin"), ONE, foot=N_("pin")),
@@ -152,6 +154,8 @@ GO = N_("Go to")
 TITLES = {
     STEP: N_("Samples of a step"),
     READ: N_("A sample"),
+    FLAGGED: N_("A sample"),
+    TOLD: N_("A sample"),
     ONE: N_("A sample"),
     REVIEW: N_("Review"),
     BOARD: N_("Group board"),

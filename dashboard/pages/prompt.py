@@ -79,7 +79,7 @@ def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponse:
         request,
         "prompt/page.html",
         PANELS,
-        lambda: context(request, run, clean(key)) | {"status": status},
+        lambda: context(request, run, clean(key)) | {"status": status, "may_flag": opened.may(role, "annotator")},
         *(list(seen), status, role),
     )
 

@@ -13,8 +13,10 @@ export const onEscape = (step) => steps.push(step);
 // A drawer that is closed is hidden by style alone; its buttons keep their keys.
 export const pressable = (selector) => [...document.querySelectorAll(selector)].filter((one) => one.checkVisibility() && !one.disabled);
 
+// Of several, the one in the sample that has the focus.
 function press(selector) {
-  const [found] = pressable(selector);
+  const all = pressable(selector);
+  const found = all.find((one) => one.closest("[data-id]:focus-within")) ?? all[0];
   if (!found) return false;
   if (found.matches(TYPING)) {
     found.focus();

@@ -25,9 +25,11 @@ export async function ask(panel, url, { signal, quiet = false } = {}) {
   }
 }
 
-// Morphs, so that focus, scroll, half-typed text and open boxes stay.
+// Morphs, so that focus, scroll, half-typed text and open boxes stay. What is spared is all that is in the element that
+// has the focus, so only where somebody may type into it.
 export function place(panel, html) {
-  window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: keep, beforeNodeMorphed: (node) => !begun(node) } });
+  const ignoreActiveValue = document.activeElement?.matches("input, textarea, select");
+  window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue, callbacks: { beforeAttributeUpdated: keep, beforeNodeMorphed: (node) => !begun(node) } });
   window.htmx?.process(panel);
   settled(panel);
 }

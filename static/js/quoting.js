@@ -3,6 +3,7 @@ import { copy, say } from "./frame.js";
 import { gettext } from "./i18n.js";
 
 const NONE = { text: "", near: 0 };
+const TAIL = 200; // characters
 
 // As it was written: what is folded away belongs to it, the line that says so does not.
 function written(range) {
@@ -21,15 +22,18 @@ function quoted({ whole, selected }) {
   return text.trim() ? { text, near: written(until).length } : NONE;
 }
 
-function block({ chat, tail, to }, said) {
-  const lines = (said || tail).trim();
+// The end of the text that a button stands over, where the button does not say it.
+const end = (button) => button.closest("article")?.querySelector("pre")?.textContent.slice(-TAIL) ?? "";
+
+function block({ chat, to }, text) {
+  const lines = text.trim();
   const quote = lines ? lines.split("\n").map((line) => `> ${line}`) : [];
   return [chat, ...quote, new URL(to, location.href).href].join("\n");
 }
 
 export async function copied(button, passage) {
   const quote = quoted(passage);
-  await copy(block(button.dataset, quote.text));
+  await copy(block(button.dataset, quote.text || (button.dataset.tail ?? end(button))));
   say(quote.text ? gettext("Copied with the quote") : gettext("Copied"));
 }
 

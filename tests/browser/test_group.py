@@ -55,6 +55,26 @@ def test_a_click_on_the_tables_group_opens_it(visit: Visit, training: Training) 
     expect(page.locator(".board-column").nth(1)).to_be_focused()
 
 
+def test_a_response_is_flagged_told_and_kept_where_it_stands(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3, group("a", [0.0, 0.5, 1.0]))
+    page = visit.go(f"/runs/{training.uid}/groups/1/a/")
+    second = page.locator(".board-column").nth(1)
+    page.keyboard.press("2")
+    expect(second).to_be_focused()
+    page.keyboard.press("f")
+    expect(page.locator("#board-flag")).to_be_visible()
+    page.keyboard.press("1")
+    expect(second.locator(".tag.flag")).to_be_visible()
+    expect(page.locator(".tag.flag")).to_have_count(1)
+    expect(second).to_be_focused()
+    page.keyboard.press("q")
+    chosen = page.locator("#adding input[name=sample]")
+    expect(chosen).to_have_value(second.get_attribute("data-id") or "")
+    page.keyboard.press("Escape")
+    page.keyboard.press("u")
+    expect(page.locator(".tag.flag")).to_have_count(0)
+
+
 def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, training: Training) -> None:
     training.pushed(1, 12, group("a", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 3 + [""] * 2))
     page = visit.go(f"/runs/{training.uid}/groups/1/a/")

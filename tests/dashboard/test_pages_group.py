@@ -7,12 +7,14 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.boards import ODD
 from rollouts import groups
-from rollouts.models import Run, Sample, Step
+from rollouts.models import Project, Run, Sample, Step
+from tests import make
 from tests.rollouts.pushing import indexed, lines
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -214,3 +216,18 @@ def test_a_diff_of_folded_responses_shows_as_many_whole_as_there_is_room_for_the
     assert shown.count("long xxx") == 3 and shown.count('class="text cut"') == 9
     best = Sample.objects.get(score=1.0).pk[:8]
     assert f'data-best="c-{best}"' in shown and "long xxx" in shown[shown.index(f'id="c-{best}"') :]
+
+
+def test_a_response_is_flagged_and_passed_on_where_it_stands_by_who_may(
+    run: Run, client: Client, mate: User, project: Project
+) -> None:
+    push(run, *group("7", [0.0, 1.0]))
+    lowest = Sample.objects.get(score=0.0).pk
+    client.force_login(mate)
+    board = page(client, f"/runs/{run.uid}/groups/1/7/")
+    assert link(board, "f") == f"/samples/{lowest}/#flag-box" and link(board, "q") == f"/findings/add/?sample={lowest}"
+    assert board.count('data-key="Q"') == 2 and 'id="board-flag"' in board and 'data-key="u"' in board
+    client.force_login(make.member(project, "vera", "viewer"))
+    read = page(client, f"/runs/{run.uid}/groups/1/7/")
+    assert read.count('data-key="Q"') == 2
+    assert not any(f'data-key="{key}"' in read for key in "fqu") and "board-flag" not in read

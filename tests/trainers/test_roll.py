@@ -52,8 +52,8 @@ def ran(script: Path, folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
-    """Steps 0 and 1 as ROLL dumped them have arrived."""
-    roll("dump", tmp_path / "out", 0, 1)
+    """Steps 0 and 1 as ROLL dumped them have arrived, and 7, of agents."""
+    roll("dump", tmp_path / "out", 0, 1, 7)
     ask = asker(site, make.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll")
     arrived(ask, tmp_path / "out")
     return ask
@@ -62,12 +62,12 @@ def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
 def test_roll_loads_what_it_dumped_at_the_steps_that_the_plan_says_and_ends_behind_them(
     deck: Ask, owner: User, tmp_path: Path
 ) -> None:
-    before = roll("load", tmp_path / "out", 0, 1)
-    plan(owner, (pinned(1, owner), 0), (pinned(0, owner), 1))
+    before = roll("load", tmp_path / "out", 0, 1, 7)
+    plan(owner, (pinned(1, owner), 0), (pinned(0, owner), 1), (pinned(7, owner), 2))
     assert deck("pull", *SHAPE) == 0
-    after = roll("load", tmp_path / "into", 0, 1, 2)
-    assert (after["0"], after["1"]) == (before["1"], before["0"])
-    assert after["2"]["error"].startswith("FileNotFoundError: [RolloutMock] Mock file not found")
+    after = roll("load", tmp_path / "into", 0, 1, 2, 3)
+    assert (after["0"], after["1"], after["2"]) == (before["1"], before["0"], before["7"])
+    assert after["3"]["error"].startswith("FileNotFoundError: [RolloutMock] Mock file not found")
 
 
 def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(deck: Ask, owner: User, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """ROLL's own RolloutMockMixin, in a process of ROLL's: it dumps steps, and loads them again.
 
-    python steps.py dump DIR STEP...    batches of training as RLVR has them
+    python steps.py dump DIR STEP...    batches of training as RLVR has them; from step 5 on as agents have them
     python steps.py load DIR STEP...    prints a JSON object: step -> what ROLL holds, or the error it ends with
 
 `final` is, by row, how many tokens ROLL's get_sample_level_mask leaves to train on.
@@ -23,6 +23,7 @@ from roll.distributed.scheduler.rollout_mock_mixin import RolloutMockMixin
 from roll.utils.functionals import get_sample_level_mask
 
 ROWS, PROMPT, RESPONSE = 8, 6, 500
+OF_AGENTS = 5
 NO_FILTER = SimpleNamespace(max_len_mask=False, difficulty_mask=False, error_max_len_clip=False)
 
 
@@ -58,11 +59,31 @@ def batch(step: int) -> DataProto:
     return DataProto.from_dict(tensors, columns, meta_info=meta)
 
 
+def turns(step: int) -> DataProto:
+    """Trajectories, as roll/pipeline/agentic/env_manager/traj_env_manager.py puts them together."""
+    made = batch(step)
+    tensors = {name: made.batch[name] for name in ("input_ids", "attention_mask", "response_mask", "prompt_mask")}
+    scores = torch.zeros(ROWS, PROMPT + RESPONSE)
+    scores[:, -1] = made.batch["scores"].float()
+    columns = {
+        "env_ids": np.array(range(ROWS), dtype=object),
+        "group_ids": np.array([row // 4 for row in range(ROWS)], dtype=object),
+        "tags": np.array(["FrozenLake"] * ROWS, dtype=object),
+        "episode_scores": np.array(list(np.linspace(0, 1, ROWS)), dtype=object),
+    }
+    meta = {"global_step": step, "metrics": {"env/FrozenLake/success": [0.5], "env/response_length": np.float64(3)}}
+    found = DataProto.from_dict({**tensors, "scores": scores}, columns, meta_info=meta)
+    found.non_tensor_batch.update({"step_scores": np.array([[0.0, 0.5]] * ROWS, dtype=object)})
+    return found
+
+
 def held(found: DataProto) -> dict[str, Any]:
     tensors = {name: hashlib.sha256(one.numpy().tobytes()).hexdigest() for name, one in sorted(found.batch.items())}
     columns = {name: list(map(str, one)) for name, one in sorted(found.non_tensor_batch.items())}
-    left, _ = get_sample_level_mask(found, NO_FILTER)
-    final = left.batch["final_response_mask"].sum(-1).int().tolist()
+    final = []
+    if "responses" in found.batch:
+        left, _ = get_sample_level_mask(found, NO_FILTER)
+        final = left.batch["final_response_mask"].sum(-1).int().tolist()
     return {"rows": len(found), "tensors": tensors, "columns": columns, "meta": str(found.meta_info), "final": final}
 
 
@@ -70,7 +91,7 @@ async def main(action: str, folder: str, steps: list[int]) -> None:
     scheduler, told = Scheduler({"dump": "dump", "load": "mock"}[action], folder), {}
     for step in steps:
         if action == "dump":
-            await scheduler._maybe_dump_batch(batch(step), step)
+            await scheduler._maybe_dump_batch(turns(step) if step >= OF_AGENTS else batch(step), step)
             continue
         try:
             told[step] = held(await scheduler._load_mock_batch(step))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli import main
+from rolloutdeck.replay_folder import MANIFEST
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.trainers.test_verl_replay import ask, events, planned, reason, run_of
@@ -86,30 +87,25 @@ def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_ca
     product: Product, source: Training, tmp_path: Path
 ) -> None:
     planned(product, "laid", run_of(product, "source"), {1: 1, 2: 2, 3: 2})
-    told = [
-        "--url",
-        product.url,
-        "--token",
-        product.token,
-        "--project",
-        "default",
-        "--plan",
-        "laid",
-        "--trainer",
-        "trl",
-    ]
-    assert main(["pull", "--run", "offline", "--into", str(tmp_path / "into"), *told]) == 0
+    server = ["--url", product.url, "--token", product.token, "--project", "default", "--plan", "laid"]
+    assert main(["pull", "--run", "offline", "--into", str(tmp_path / "into"), "--trainer", "trl", *server]) == 0
     changed = tmp_path / "into/step_000002/rollout-0.json"
     whole = changed.read_bytes()
     changed.unlink()  # another name of the same file is step 3's
     changed.write_bytes(whole + b" ")
-    found = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, FOLDER=str(tmp_path / "into"))
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / MANIFEST).write_text('{"rolloutdeck": "pull", "complete": false}')
+    told = {"FOLDER": str(tmp_path / "into"), "NO_STEPS": f"{tmp_path / 'none'} {tmp_path / 'torn'}"}
+    found = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, **told)
+    said = found.done.stderr
+    assert f"{tmp_path / 'none'} holds no step of TRL; `rolloutdeck pull --trainer trl --into` puts them there." in said
+    assert f"{tmp_path / 'torn'} is not whole: a `rolloutdeck pull` into it did not end; repeat it." in said
     assert repr(generation(found, 1)) == repr(generation(source, 1))
     assert outcome(found, 1) == outcome(source, 1)
     for step in (2, 3):
         assert generation(found, step)["ids"] != generation(source, step)["ids"]
-    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` laid out" in found.done.stderr
-    assert "Step 3 is not replayed: the prompts of 8 of 8 rows are not those that were answered" in found.done.stderr
+    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` laid out" in said
+    assert "Step 3 is not replayed: the prompts of 8 of 8 rows are not those that were answered" in said
     assert found.deck.dumps == [] and found.outcomes() == []
 
 

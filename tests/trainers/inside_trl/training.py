@@ -93,6 +93,11 @@ def main() -> None:
         from rolloutdeck.trainers.trl import replay_rollout_func
 
         more["rollout_func"] = replay_rollout_func(folder=os.environ.get("FOLDER", ""))
+        for other in os.environ.get("NO_STEPS", "").split():
+            try:
+                replay_rollout_func(folder=other)
+            except ValueError as error:
+                print(error, file=sys.stderr)
     trainer = watched(base)(
         model=make_model(tokenizer), args=args, processing_class=tokenizer, reward_funcs=[letters, short],
         train_dataset=data, eval_dataset=data.select(range(3)), **more,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 
+from dashboard.pages import usage
 from rolloutdeck.safe.batch import open_rollout
 from rollouts import plans
 from rollouts.models import Artifact, Project, Run, Sample
@@ -102,6 +104,18 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
     told = capsys.readouterr()
     assert "max_steps: 1" in told.out.splitlines()
     assert "max_steps is 1, as step 1 has none, and what lies behind it is not reached" in told.err
+
+
+def test_the_command_on_the_plans_page_lays_it_out(
+    roll: Ask, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(owner, (pinned(1, owner), 0))
+    (shown,) = usage.commands(project, "default", plans.current(project), 1)
+    _, command, *words = shlex.split(shown.lines)
+    monkeypatch.chdir(tmp_path)
+    assert words[words.index("--trainer") + 1] == "roll"
+    assert roll(command, *words[2:]) == 0
+    assert found(tmp_path / "replay") == {"train/step_000000.pkl": sha256(STEP)}
 
 
 def test_validation_is_no_step_to_pin(roll: Ask, owner: User) -> None:

@@ -20,7 +20,7 @@ from rolloutdeck.trainers.cure import LATER, OUTPUTS, step_of
 FORMAT, ROLE, END = "cure", "rollout", "<|im_end|>"
 APART, TOGETHER = ("rl_code_data.json", "rl_case_data.json"), ("rl_data.json",)
 ANSWERS = {"code_generation_prompt": "full_code_generation", "case_generation_prompt": "full_case_generation"}
-KNOWN = {"role": ROLE, "format": FORMAT}
+KNOWN = {"role": ROLE, "format": FORMAT, "serialisation": "json", "parameter_sync_step": 1}
 
 NOT_WHOLE = "steps to replay, as these files of CURE belong to several steps"
 NOT_RUN = "steps to replay, as CURE has not run their programs yet"

@@ -60,7 +60,9 @@ def read(path: Path) -> Any:
 
 def test_rewards_and_the_answers_that_they_are_of_are_a_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
-    facts = {"role": "rollout", "format": "cure", "model": "Qwen.Qwen2.5-7B-Instruct"}
+    facts = {"role": "rollout", "format": "cure", "serialisation": "json", "parameter_sync_step": 1}
+    facts["model"] = "Qwen.Qwen2.5-7B-Instruct"
+    assert asking().facts == facts
     found = SkipFolder(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
     assert told(tmp_path) == found
     assert spot_in(tmp_path).dumps and spot_in(tmp_path).fleeting

@@ -15,6 +15,8 @@ NOTHING: Final = ("", "[INVALID]", "None")  # `[INVALID]` is what math_dapo logs
 MOST: Final = 200
 BOXED: Final = "\\boxed{"
 AFTER_WORD = re.compile(r"answer[ \t]*[:：][ \t]*([^\n]{0,400})", re.IGNORECASE)
+# Tokens that end a turn, as some trainers print them.
+ENDINGS = re.compile(r"(?:\s*(?:<\|[^|<>\s]{1,40}\|>|</s>|<eos>))+\s*\Z")
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
@@ -52,8 +54,9 @@ def after_marker(response: str) -> str:
 
 
 def comparable(answer: str) -> str:
-    """Without what does not change an answer: outer space, `$`, a full stop, commas between thousands."""
-    bare = " ".join(answer.replace("\\$", "").strip(" \t\r\n$*`").rstrip(".").strip(" $*`").split())
+    """Without what does not change an answer: what ends the turn, outer space, `$`, a full stop, commas between
+    thousands."""
+    bare = " ".join(ENDINGS.sub("", answer).replace("\\$", "").strip(" \t\r\n$*`").rstrip(".").strip(" $*`").split())
     if THOUSANDS.fullmatch(bare):
         bare = bare.replace(",", "")
     return "" if bare in NOTHING else bare[:MOST]

@@ -102,7 +102,7 @@ def drawn(steps: Sequence[Past], uid: str) -> SafeString:
     of the page. A template takes four times as long for them."""
     samples = reverse("sample", args=["ID"]).removesuffix("ID/")
     there = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
-    said = _("step %(step)s: mean %(mean)s of %(count)s")
+    said = _("step {step}: mean {mean} of {count}")
     wide = 100 / (len(steps) or 1)
     bars = "".join(bar(one, at * wide, wide, samples, there, said) for at, one in enumerate(steps))
     base = '<rect class="base" y="26" height="2" width="100%"/>'
@@ -111,7 +111,7 @@ def drawn(steps: Sequence[Past], uid: str) -> SafeString:
 
 def bar(one: Past, x: float, wide: float, samples: str, there: str, said: str) -> str:
     """`x` and `wide` in per cent of the row."""
-    title = escape(said % {"step": one.step, "mean": num(one.score) or "–", "count": one.count})
+    title = escape(said.format(step=one.step, mean=num(one.score) or "–", count=one.count))
     current, here = (' aria-current="true"', " here") if one.here else ("", "")
     link = f'data-past="{one.pk}" data-step="{there}{one.step}/" href="{samples}{one.pk}/"{current}'
     place = f'x="{x:.2f}%"'

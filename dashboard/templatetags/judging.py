@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import template
 
 from rollouts import judging
+from rollouts.answers import answer_of
+
+ENDING = 4000  # characters of a response in which its answer is looked for
 
 register = template.Library()
 
 register.filter("rule", judging.rule_of)
+
+
+@register.filter
+def got(body: Any) -> str:
+    """The answer that a response ends in; empty where none is found."""
+    return answer_of(body.response[-ENDING:], {**body.rewards, **body.extras})

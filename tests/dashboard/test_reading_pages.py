@@ -186,3 +186,12 @@ def test_the_page_of_all_keys_shows_the_beginning_of_long_ones(tokens: Sample, c
     page = page_of(client, tokens, "?view=json")
     assert "8,960 more values in the download" in page
     assert len(page) < 60_000
+
+
+def test_a_sample_says_what_it_answered_beside_what_was_expected(run: Run, reader: Client) -> None:
+    indexed(run, lines(row(3, 0, 0.0, ground_truth="2", group="b")), 3, format="native")
+    head = page_of(reader, sample_at(run, 3, 0)).split('class="expected">')[1].split("</span>")[0]
+    assert head == 'got <b class="mono">0</b> expected <b class="mono">2</b>'
+    silent = {**row(4, 0, 0.0, ground_truth="2", group="b"), "response": "I do not know"}
+    indexed(run, lines(silent), 4, format="native")
+    assert '"expected">expected <b' in page_of(reader, sample_at(run, 4, 0))

@@ -24,6 +24,9 @@ from rollouts.answers import answer_of
         ("####", ""),
         ("", ""),
         (r"\boxed{(1, 234)}", "(1, 234)"),
+        ("Answer: 40<|im_end|>", "40"),
+        ("#### 40 </s><|endoftext|>\n", "40"),
+        ("Answer: a <|x b|>", "a <|x b|>"),
     ],
 )
 def test_an_answer_is_read_from_the_last_marker_that_rewards_look_for(response: str, answer: str) -> None:

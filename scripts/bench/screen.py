@@ -112,8 +112,8 @@ def spent(server: Product) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def key_to_paint(page: Page, server: Product, uid: str, pause: int, keys: int = 40) -> float:
-    """p95 in ms of `j`, each pressed `pause` ms after the one before is painted; somebody looked at the page before."""
+def key_to_paint(page: Page, server: Product, uid: str, pause: int, keys: int = 40) -> list[float]:
+    """ms of each `j`, pressed `pause` ms after the one before is painted; somebody looked at the page before."""
     page.goto(f"{server.url}/runs/{uid}/steps/latest/")
     page.locator("#sample article").wait_for()
     page.wait_for_load_state("networkidle")
@@ -122,7 +122,11 @@ def key_to_paint(page: Page, server: Product, uid: str, pause: int, keys: int = 
         page.keyboard.press("j")
         page.wait_for_function("(done) => window.spans.length >= done", arg=done)
         page.wait_for_timeout(pause)
-    return statistics.quantiles(page.evaluate("window.spans"), n=20)[-1]
+    return list(page.evaluate("window.spans"))
+
+
+def p95(spans: list[float]) -> float:
+    return statistics.quantiles(spans, n=20)[-1]
 
 
 def opened(page: Page, addresses: list[str], times: int = 7) -> list[float]:
@@ -184,18 +188,20 @@ def measured(server: Product, file: Path, steps: int) -> Iterator[tuple[str, str
     few = logged(server, "screen-few", in_turn(rows))
     many = logged(server, "screen-many", in_turn(rows[80:]))
     seed.lengthen(server, many, steps)
-    long = logged(server, "screen-2mb", {1: [longest(rows[160])]})
+    long = logged(server, "screen-2mb", {1: [longest(row) for row in rows[160:168]]})
     drawn = [logged_metrics(server, number) for number in range(3)]
     quiet(server)
     with chromium(server) as page:
         for what, uid, budget in (("56", small, "<= 50 ms"), ("1,024 x 8,000 tokens", large, "<= 150 ms")):
-            yield f"key to paint, p95, step of {what}", f"{key_to_paint(page, server, uid, 150):.0f} ms", budget
-            yield "  the key held down", f"{key_to_paint(page, server, uid, 0):.0f} ms", budget
+            yield f"key to paint, p95, step of {what}", f"{p95(key_to_paint(page, server, uid, 150)):.0f} ms", budget
+            yield "  the key held down", f"{p95(key_to_paint(page, server, uid, 0)):.0f} ms", budget
         for what, path in (("overview", ""), ("step", "steps/latest/")):
             short, most = opened(page, [f"{server.url}/runs/{uid}/{path}" for uid in (few, many)])
             yield f"open {what} of {steps:,} steps", f"{most:.0f} ms, {most / short:.2f} x of 10 steps", "<= 1.3 x"
+        spans = key_to_paint(page, server, long, 500, keys=7)
+        yield "open a sample of 2 MB from the table", f"{statistics.median(spans):.0f} ms", "<= 200 ms"
         (span,) = opened(page, [f"{server.url}/runs/{long}/steps/1/"])
-        yield "open a sample of 2 MB beside its table", f"{span:.0f} ms", "<= 200 ms"
+        yield "  with the page of its step", f"{span:.0f} ms", "<= 200 ms"
         seen, every = charts(page, server, drawn)
         yield "48 charts of 3 runs x 10,000 steps, in sight", f"{seen:.0f} ms", "<= 300 ms"
         yield "  all of them", f"{every:.0f} ms", ""

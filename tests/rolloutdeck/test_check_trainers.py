@@ -106,7 +106,7 @@ def test_each_silent_loss_is_found_and_its_lines_mend_it(
 HINTS: list[Case] = [
     (slime_check, {"dump_details": None}, "no rollout can be pinned"),
     (slime_check, {"save_debug_rollout_data": "/other/{rollout_id}.pt"}, "takes the place of"),
-    (slime_check, {**DUMP, "save_debug_train_data": "/d/t_{rollout_id}.pt"}, "no {rank}"),
+    (slime_check, {**DUMP, "save_debug_train_data": "/d/t_{rollout_id}.pt"}, "t_{rollout_id}.pt' has no {rank}"),
     (slime_check, {**PLAIN, "save_debug_rollout_data": "d/{rollout_id}.pt"}, "relative path"),
     (slime_check, OTHER_LOG, "where it returns True"),
     (slime_check, {"load_debug_rollout_data": "/{rollout_id}.pt", "eval_interval": None}, "shows their samples again"),

@@ -145,13 +145,17 @@ CONTRACTS = {
     "test_plugin_path_loading_contracts.py": (
         "--rollout-all-samples-process-path", "rolloutdeck.trainers.slime.all_samples",
     ),
+    "test_plugin_rollout_contracts.py": (
+        "--rollout-function-path", "rolloutdeck.trainers.slime.generate_rollout", "-p", "generating",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("contract", list(CONTRACTS))
 def test_slimes_own_contract_tests_hold_for_our_functions(tmp_path: Path, contract: str) -> None:
     checkout = Path(slime())
-    told = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT)]), "HOME": str(tmp_path)}
+    inside = Path(__file__).with_name("inside_slime")
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (checkout, ROOT, inside))), "HOME": str(tmp_path)}
     words = [*CONTRACTS[contract], "-p", "no:django", "-p", "no:cacheprovider", "--capture=sys"]
     command = [python(), str(checkout / "tests/plugin_contracts" / contract), *words]
     done = subprocess.run(command, cwd=checkout, env=told, capture_output=True, text=True, timeout=250)

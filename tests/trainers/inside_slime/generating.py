@@ -1,0 +1,7 @@
+"""Where slime's own function would need SGLang, its contract tests' reference generates what is not replayed."""
+
+from __future__ import annotations
+
+from rolloutdeck.trainers.slime_plugin import replaying
+
+replaying.DEFAULT = "plugin_contracts.test_plugin_rollout_contracts.valid_rollout_function"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Cast
@@ -80,8 +81,8 @@ def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int
     steps = steps.filter(attempt=attempt_id) if attempt_id else steps
     steps = steps if attempt_id else steps.filter(superseded=False)
     hits = Replay.objects.filter(outcome="hit", run=run_id)
-    told = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
-    span = next(iter(steps.order_by().values("run").annotate(**told)), None)
+    told: dict[str, Any] = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
+    span: Any = next(iter(steps.order_by().values("run").annotate(**told)), None)
     if span is None:
         return Strip(split, (), 0, None, splits)
     place = Cast((F("step") - Value(span["low"])) * BARS / Value(span["high"] - span["low"] + 1), IntegerField())

@@ -147,6 +147,13 @@ def first_steps(ids: Collection[int]) -> dict[int, int]:
     return {pin: trainers.first_step(form) for pin, form in formats if isinstance(form, str)}
 
 
+def masks(ids: Collection[int]) -> bool:
+    """Whether the trainers that would load these pins take flagged rows along, without weight."""
+    formats = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
+    known = [form for form in formats if isinstance(form, str)]
+    return bool(known) and all(map(trainers.masks, known))
+
+
 def trainer_of(revision: Revision | None) -> str:
     """The trainer that would load the plan's pins; "" where nothing tells."""
     ids = list(revision.entries.values_list("pin", flat=True)) if revision else []

@@ -128,7 +128,8 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     found = judged(page, asking)
     refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
     steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
-    first = min(plans.first_steps(known).values(), default=1)
+    drafted = [line.pin for line in draft.lines if line.pin in known] or list(known)
+    first = min(plans.first_steps(drafted).values(), default=1)
     result = outcome.outcome(draft, first, steps, names, refused)
     problems = draft.problems[: drafts.MOST_LINES]
     lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
@@ -148,6 +149,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "asking": asking,
         "runs": offered(page, asking),
         "first": first,
+        "masks": plans.masks(drafted),
         "steps": steps,
         "outcome": result.track,
         "strip_said": result.said,

@@ -71,6 +71,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     told(run, 7, facts={**FACTS, "format": "slime-rollout"}, files={"7.pt": {"sha256": "7" * 64, "bytes": 9}})
     first = pins.pin(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
+    assert "nothing is learned from them" in page and "a prompt goes with all its answers" not in page
     assert "does at steps 0 to" in page and (drawn(page, "hit"), drawn(page, "none")) == (1, 3)
     assert "step 0: replays grpo step 7" in page
     added = signed.get(f"/pins/?base=0&action=cache&add={first.pk}").headers["Location"]
@@ -83,6 +84,8 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     assert strip == [[0, 0], [1, None], [2, None]]
     told(run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
     later = pins.pin(run, 8, keeper)[0]
+    page = body(signed, f"/pins/?base=1&action=cache&pin={later.pk}&target=1")
+    assert "does at steps 1 to" in page and "a prompt goes with all its answers" in page
     page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
     assert page.count("needs the number of a step") == 1
 

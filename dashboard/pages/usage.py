@@ -47,7 +47,9 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
 def pull(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:
     words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT, "--into", "replay"]
     words += ["--trainer", trainer, "--steps", str(steps)]
-    return shlex.join([*words, *([] if plan == DEFAULT else ["--plan", ref])])
+    words += [] if plan == DEFAULT else ["--plan", ref]
+    asked = getattr(trainers.load(trainer), "ASKED", ())
+    return shlex.join([*words, *(["--set", *asked] if asked else [])])
 
 
 def environment(project: Project, ref: str, trainer: str) -> str:

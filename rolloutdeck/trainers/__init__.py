@@ -137,6 +137,7 @@ class Trainer(Files, Protocol):
     LOADS: Sequence[str]  # the `format` facts of the steps that it can load again
     MASKS: bool  # whether a flagged row stays in a step that it loads, without weight; else its prompt is left out
     INSIDE: object  # what runs inside of it: it fetches pinned steps by itself; not there where nothing does
+    ASKED: Sequence[str]  # settings without which `pull` lays nothing out, as a person types them
     WAYS: Mapping[str, Mapping[str, Any]]  # `pull --way`: the ways in which it loads, as settings
     TREE: str  # where the recommended settings put a run, as `watch --tree` takes it; "" where there is no such place
     WHERE: str  # a sentence: where a person puts the recommended settings

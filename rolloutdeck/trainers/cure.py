@@ -94,6 +94,7 @@ def _is_list(name: str, head: Head) -> bool:
 
 FIRST = 0
 LOADS = ("cure",)
+ASKED = ("pretrained_model=MODEL", "dataset=NAME")
 MASKS = True  # a flagged answer goes without the others to its prompt
 KINDS = (
     FileKind(

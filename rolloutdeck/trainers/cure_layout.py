@@ -15,7 +15,7 @@ from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.placing import File, Placement
-from rolloutdeck.trainers.cure import OUTPUTS
+from rolloutdeck.trainers.cure import ASKED, OUTPUTS
 from rolloutdeck.trainers.cure_step import APART, KNOWN, ROLE, TOGETHER
 
 MODEL, TRAINED, STEPS, SEPARATE = "pretrained_model", "optimized_model_name", "total_steps", "separate_training"
@@ -107,8 +107,8 @@ def asking(settings: Settings) -> Asking:
     model, dataset = settings.get(MODEL), next((settings[name] for name in DATASETS if settings.get(name)), None)
     if not isinstance(model, str) or not isinstance(dataset, str) or not model or "\0" in model:
         raise BadInput(
-            f"CURE names its files by the model and the data set: --set {MODEL}=MODEL --set dataset=NAME, those of the "
-            "run that replays."
+            f"CURE names its files by the model and the data set: --set {' '.join(ASKED)}, those of the run that "
+            "replays."
         )
     if not dataset or not {"/", "\0"}.isdisjoint(dataset):
         raise BadInput(f"dataset={dataset[:200]!r} is no name of a data set; CURE reads data/NAME.json.")

@@ -146,7 +146,7 @@ def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], s
 
 @pytest.mark.parametrize("config", [{}, {"pretrained_model": "m"}, {"train_dataset": "D"}, {"max_steps": 3}])
 def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="--set pretrained_model=MODEL --set dataset=NAME"):
+    with pytest.raises(BadInput, match="--set pretrained_model=MODEL dataset=NAME"):
         cure.asking(config)
 
 

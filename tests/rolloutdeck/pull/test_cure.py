@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from dashboard.pages import usage
+from rollouts import plans
 from rollouts.models import Artifact, Project, Run, Sample
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
@@ -83,10 +85,16 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
         assert sum(row["response"].startswith(answer) for row in after) == count - 1
 
 
+def test_the_command_on_the_plans_page_asks_for_model_and_data_set(asked: Ask, owner: User, project: Project) -> None:
+    steps(owner)
+    (shown,) = usage.commands(project, "default", plans.current(project), 1)
+    assert shown.lines.endswith("--trainer cure --steps 1 --set pretrained_model=MODEL dataset=NAME")
+
+
 def test_a_run_that_does_not_name_model_and_data_set_is_asked_for_them(
     asked: Ask, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps(owner)
     capsys.readouterr()
     assert asked("pull") == 2
-    assert "--set pretrained_model=MODEL --set dataset=NAME" in capsys.readouterr().err
+    assert "--set pretrained_model=MODEL dataset=NAME" in capsys.readouterr().err

@@ -92,7 +92,7 @@ def told() -> dict[str, str]:
 
 
 def bar(one: Bar, link: str, here: bool, said: dict[str, str]) -> str:
-    """Everything in pixels of the strip's height: an `<svg>` of its own for each bar takes the browser three times as
+    """Everything in pixels of the strip's height: with an `<svg>` of its own for each bar the browser takes twice as
     long."""
     parts = [
         said["step" if one.first == one.last else "steps"].format(step=one.last, first=one.first, last=one.last),

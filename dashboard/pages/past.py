@@ -98,8 +98,8 @@ def past(number: int, found: list[tuple[float | None, str]], here: bool) -> Past
 
 
 def drawn(steps: Sequence[Past], uid: str) -> SafeString:
-    """A bar a step, each a link to the prompt's sample there: one picture, as a hundred would cost the browser a third
-    of the page. A template takes four times as long for them."""
+    """A bar a step, each a link to the prompt's sample there, in one picture: a hundred of them would take the browser
+    half as long again. A template takes four times as long."""
     samples = reverse("sample", args=["ID"]).removesuffix("ID/")
     there = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
     said = _("step {step}: mean {mean} of {count}")

@@ -6,8 +6,15 @@
 const MOST_WORDS = 2000;
 const PATIENCE = 3000; // ms for a pair of texts; after that what is left is shown as whole lines
 
-// Chinese and Japanese have no spaces: each character counts, as it does in the comparison.
-export const words = (text) => (text.match(/[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu) ?? []).length;
+// Scripts that are written without spaces: each character counts, as it does in the comparison.
+const UNSPACED = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}";
+const WORDS = new RegExp(`[${UNSPACED}]|[^\\s${UNSPACED}]+`, "gu");
+export const words = (text) => (text.match(WORDS) ?? []).length;
+
+// What a diff may part: such a character, a word of the others, what lies between. The library's own words know Latin
+// letters only, and would part Arabic or Russian letter by letter.
+const PIECES = new RegExp(`\\r?\\n|[^\\S\\r\\n]+|[${UNSPACED}]\\p{M}*|(?:(?![${UNSPACED}])[\\p{L}\\p{M}\\p{N}_\\u00ad])+|[^]`, "gu");
+const pieces = (text) => text.match(PIECES) ?? [];
 
 let vendored;
 const library = async () => {
@@ -26,11 +33,11 @@ export async function compute(there, here) {
 
 const whole = (there, here) => [{ text: there, side: "there" }, { text: here, side: "here" }].filter((part) => part.text);
 
-const told = (parts) => parts.map(({ value, added, removed }) => ({ text: value, side: added ? "here" : removed ? "there" : "both" }));
+const told = (parts) => parts.map(({ value, added, removed }) => ({ text: typeof value === "string" ? value : value.join(""), side: added ? "here" : removed ? "there" : "both" }));
 
 function byWords(diff, there, here, deadline) {
   const timeout = Math.max(1, deadline - performance.now());
-  const found = diff.diffWordsWithSpace(there, here, { timeout });
+  const found = diff.diffArrays(pieces(there), pieces(here), { timeout });
   return found && told(found);
 }
 

@@ -36,14 +36,15 @@ def texts(all_of: Locator) -> str:
 def rows() -> list[dict[str, Any]]:
     tools = (
         'I ask.\n<tool_call>\n{"name": "python", "arguments": {"code": "print(4)"}}\n</tool_call>\nuser\n'
-        "<tool_response>\n4\n</tool_response>\nassistant\nIt is 4.\n#### 4"
+        "<tool_response>\n4\n</tool_response>\nassistant\nIt is 4. هذا صحيح. 一共有三个\n#### 4"
     )
+    other = tools.replace("It is 4", "It was 5").replace("صحيح", "خطأ").replace("三", "四")
     common = {"prompt": "user\nWhat is 2+2?\nassistant\n", "group": "a"}
     logprobs = [-0.1] * COUNT
     logprobs[100] = logprobs[4500] = -7.0
     return [
         {**common, "index": 0, "score": 1.0, "response": tools},
-        {**common, "index": 1, "score": 0.5, "response": tools.replace("It is 4", "It was 5")},
+        {**common, "index": 1, "score": 0.5, "response": other},
         {
             **common, "index": 2, "score": 0.25, "response": f"Once.\n{LOOP}It ends <b>here</b>.\n" + "x y z " * 40,
             "response_ids": list(range(COUNT)), "logprobs": logprobs,
@@ -65,8 +66,8 @@ def test_a_response_is_compared_read_as_turns_and_linked(visit: Visit, training:
     page.keyboard.press("d")
     changes = page.locator("[data-diff-out]")
     expect(changes).to_be_visible()
-    assert texts(changes.locator("del")) == "is|4"
-    assert texts(changes.locator("ins")) == "was|5"
+    assert texts(changes.locator("del")) == "is|4|صحيح|三"
+    assert texts(changes.locator("ins")) == "was|5|خطأ|四"
     page.keyboard.press(".")
     expect(changes.locator(".reached")).to_have_text("is")
     page.keyboard.press("v")

@@ -85,6 +85,7 @@ def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, traini
     ]
     training.pushed(1, 12, told)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
+    page.evaluate("document.fonts.ready.then(() => true)")
     for width in (1440, 1280, 1200, 1120):
         page.set_viewport_size({"width": width, "height": 800})
         cut = ".top, .figures, .tiles, .bars, .bin, .scatter, .sources"

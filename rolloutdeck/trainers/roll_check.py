@@ -21,13 +21,14 @@ NO_MOCK = ("rollout_mock:", "  enable: false")
 # The only environment managers that say which columns to write (COLUMMNS_CONFIG, as ROLL spells it).
 WRITING = ("ProxyEnvManager", "AgentNativeStepEnvManager")
 EVAL_STEPS = 10  # ROLL's default
+TRACKER = "rolloutdeck"  # see roll_tracker
 
 
 def check(settings: Settings, *, complete: bool) -> list[Finding]:
     """`settings`: dotted name -> value of ROLL's YAML."""
     agentic = _is_agentic(settings)
     findings = [*_nowhere(settings), *_relative(settings), *_mock(settings), *_domains(settings), *_board(settings)]
-    return [*findings, *(_agentic(settings) if agentic else _validation(settings))]
+    return [*findings, *(_agentic(settings) if agentic else _validation(settings)), *_metrics(settings)]
 
 
 def _is_agentic(settings: Settings) -> bool:
@@ -131,6 +132,19 @@ def _agentic(settings: Settings) -> list[Finding]:
         return []
     lost = "Validation and training write the same rollout_dump_data.step_N.jsonl; whichever is later is kept."
     return [Finding(f"eval_steps: {settings.get('eval_steps', EVAL_STEPS)} of agents", lost, MOCK)]
+
+
+def _metrics(settings: Settings) -> list[Finding]:
+    tracker = settings.get("track_with", "tensorboard")
+    if tracker != TRACKER:
+        title = (
+            f"track_with: {tracker or 'null'} keeps no metrics beside the samples; {TRACKER} does, after roll.track()"
+        )
+        also = ("tracker_kwargs:", f"  also: {tracker}") if tracker else ()
+        return [Finding(title, paste=(f"track_with: {TRACKER}", *also))]
+    if settings.get("rollout_dump_dir") or settings.get("tracker_kwargs.folder"):
+        return []
+    return [Finding(f"track_with: {TRACKER} without a folder", "Metrics are written nowhere.", (DUMP,))]
 
 
 def _managers(settings: Settings) -> set[str]:

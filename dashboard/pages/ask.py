@@ -39,7 +39,7 @@ class Address:
         """`?…` of this state with some of it changed; empty when all is default."""
         state = replace(self, **changes)
         told = [(field.name, getattr(state, field.name), field.default) for field in fields(state)]
-        pairs = [f"{name}={quote_plus(word, safe=':<>=*|/')}" for name, word, default in told if word != default]
+        pairs = [f"{name}={quote_plus(word, safe=':<>=*|/,')}" for name, word, default in told if word != default]
         return "?" * bool(pairs) + "&".join(pairs)
 
 

@@ -30,7 +30,7 @@ test-postgres: .stamps/dev  ## the tests on a throw-away PostgreSQL cluster
 	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
 
 test-browser: .stamps/dev  ## the tests that drive a real Chromium
-	if [ -d tests/browser ]; then $(BIN)/python -m pytest -m browser $(TEST_PATHS); fi
+	if [ -d tests/browser ]; then $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m browser $(TEST_PATHS); fi
 
 test-trainers: .stamps/dev  ## real trainers write, our formats read; needs network for its own environment
 	scripts/trainers.sh $(TRAINERS) $(PYTHON) $(TORCH)

@@ -20,7 +20,7 @@ from dashboard.pages.ask import whole
 from rollouts import decoding
 from rollouts.models import Run
 
-WINDOW = 4096
+WINDOW = 2048
 BARS = 240
 UNLIKELY = math.log(0.1)  # nats; what `.` stops at
 ENTROPY = ("entropy", "entropys", "entropies", "token_entropy")

@@ -104,7 +104,7 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     expect(page.locator("form[data-find]")).to_be_hidden()
     page.keyboard.press("t")
     tokens = page.locator("[data-tokens] > b")
-    expect(tokens).to_have_count(4096)
+    expect(tokens).to_have_count(2048)
     expect(page.locator("[data-tokens][data-done]")).to_be_visible()
     page.keyboard.press(".")
     expect(page.locator("[data-token-said]")).to_contain_text("#100 · id 100 · log-prob -7")

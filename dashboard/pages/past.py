@@ -16,10 +16,9 @@ from django.utils.translation import gettext as _
 from dashboard.pages.text import num
 from rollouts.models import Sample
 
-MOST_STEPS = 120
-NEAR = (
-    3 * MOST_STEPS
-)  # to each side; looked through first, since a prompt of an evaluation is in every step of thousands
+MOST_STEPS = 60
+# To each side; looked through first, since a prompt of an evaluation is in every step of thousands.
+NEAR = 6 * MOST_STEPS
 WIDEST = 48  # pixels of a bar
 NARROW = 8  # per cent of the row: below that a number is wider than its bar
 TALLEST, BASE = 28, 26  # pixels

@@ -120,11 +120,11 @@ def tokens(project: Project) -> Sample:
 def test_tokens_come_in_windows_under_a_chart_of_all_of_them(tokens: Sample, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = page_of(client, tokens, "?view=tokens")
-    assert "Tokens 0 to 4,095 of 9,000" in page
+    assert "Tokens 0 to 2,047 of 9,000" in page
     assert 'data-token-chart="9000"' in page
     assert 'data-low-after="8000"' in page
     last = page_of(client, tokens, "?view=tokens&at=8000")
-    assert "Tokens 4,096 to 8,191 of 9,000" in last
+    assert "Tokens 6,144 to 8,191 of 9,000" in last
     assert '<b class="h4 low" aria-current="true">8000</b>' in last
 
 

@@ -16,6 +16,13 @@ from tests.dashboard.serve import Site, served
 DATA = Path(__file__).parent / "data"
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Why a test that passed the second time had failed the first."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first run of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext[-4000:])
+
+
 @pytest.fixture(autouse=True)
 def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
     """Every test writes its bytes to a folder of its own."""

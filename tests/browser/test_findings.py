@@ -18,7 +18,8 @@ SELECT = """() => {
 
 
 def select(page: Page) -> str:
-    """Selects the first characters of the response; gives them."""
+    """Selects the first characters of the response, once nothing comes that would draw it anew; gives them."""
+    page.wait_for_load_state("networkidle")
     page.evaluate(SELECT)
     return str(page.evaluate("getSelection().toString()"))
 

@@ -84,6 +84,7 @@ def test_words_that_are_being_typed_are_refused_when_a_mate_saved_others_meanwhi
     expect(page.get_by_role("alert")).to_contain_text("Somebody else has changed these words")
     expect(page.get_by_label("Words")).to_have_value("half an hour of work")
     expect(page.locator(".words")).to_have_text("the mate's")
+    page.close()
     visit.forgive()  # the refusal
 
 

@@ -96,18 +96,22 @@ def objects(path: Path) -> list[dict[str, Any]]:
 def belong(rows: Sequence[Task], tasks: Iterable[Task]) -> bool:
     """Whether each row that is trained on is an answer in these tasks."""
     known = set(answers(tasks))
+    pairs = [(row.get("prompt"), row.get("response")) for row in rows]
     return all(
-        isinstance(row.get("response"), str)
-        and {(row.get("prompt"), row["response"]), (row.get("prompt"), row["response"].removesuffix(END))} & known
-        for row in rows
+        isinstance(prompt, str)
+        and isinstance(response, str)
+        and {(prompt, response), (prompt, response.removesuffix(END))} & known
+        for prompt, response in pairs
     )
 
 
-def answers(tasks: Iterable[Task]) -> Iterator[tuple[Any, str]]:
+def answers(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
+    """(prompt, answer) of all answers; what is no text is none."""
     for task in tasks:
-        for prompt, responses in ANSWERS.items():
-            found = task.get(responses)
-            yield from ((task.get(prompt), one) for one in (found if isinstance(found, list) else ()))
+        for name, responses in ANSWERS.items():
+            prompt, found = task.get(name), task.get(responses)
+            if isinstance(prompt, str) and isinstance(found, list):
+                yield from ((prompt, one) for one in found if isinstance(one, str))
 
 
 def model_of(run: str) -> dict[str, str]:

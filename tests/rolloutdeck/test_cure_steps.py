@@ -96,6 +96,17 @@ def test_rewards_of_other_answers_are_not_paired_with_these_whatever_the_clock_s
     assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
 
 
+@pytest.mark.parametrize(("file", "key"), [(CODE, "prompt"), (CODE, "response"), (BASE, "code_generation_prompt")])
+def test_what_should_be_text_and_is_not_makes_no_step(tmp_path: Path, file: str, key: str) -> None:
+    folder = put(tmp_path)
+    rows, at = read(folder / file), (folder / file).stat().st_mtime
+    rows[0][key] = [{"role": "user"}]
+    (folder / file).write_text(json.dumps(rows))
+    age(folder / file, at)
+    assert not spot_in(tmp_path).reason
+    assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
+
+
 def test_programs_that_were_not_run_yet_are_no_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
     shutil.copy(DATA / f"step0/before_execute/{BASE}", folder / BASE)

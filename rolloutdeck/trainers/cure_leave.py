@@ -31,7 +31,7 @@ def leave(name: str, source: Path, target: Path, flagged: Collection[int]) -> st
         found = objects(source)
         made, said = (outputs if OUTPUTS.match(name) else rows)(found, set(flagged))
         target.write_text(json.dumps(made, indent=2, ensure_ascii=False), encoding="utf-8")
-    except ValueError as error:
+    except (ValueError, LookupError, TypeError) as error:  # a task without one of CURE's lists, or with another value
         raise Unfit(f"{name} can't be written without its flagged answers: {error}") from error
     return f"is replayed without {said}. The file is written by Rolloutdeck."
 

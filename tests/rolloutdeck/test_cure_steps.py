@@ -204,3 +204,18 @@ def test_nothing_is_written_where_nothing_would_be_left_or_a_row_is_not_there(
     with pytest.raises(Unfit, match="can't be written without its flagged answers"):
         leave(name, DATA / f"step0/temp_data/{name}", tmp_path / "made", flagged)
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("change", [{"full_case_generation": None}, {"num_ground_truth_test": "2"}, {"case_input": 3}])
+def test_a_task_that_is_not_as_cure_writes_it_is_refused_or_written_without_a_crash(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    tasks = read(DATA / f"step0/temp_data/{BASE}")
+    tasks[0] |= change
+    (tmp_path / BASE).write_text(json.dumps(tasks))
+    if change == {"case_input": 3}:
+        leave(BASE, tmp_path / BASE, tmp_path / "made", [6])
+        assert read(tmp_path / "made")[0]["case_input"] == 3
+        return
+    with pytest.raises(Unfit, match="can't be written without its flagged answers"):
+        leave(BASE, tmp_path / BASE, tmp_path / "made", [6])

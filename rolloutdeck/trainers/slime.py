@@ -39,6 +39,7 @@ def __getattr__(name: str) -> Any:
 _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")
 _EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
+_VERSION = re.compile(rb"[^.]format_version")
 START = 1024  # bytes, in which a file says what it is
 
 
@@ -47,23 +48,25 @@ def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _is_ours(head: Head, trained: bool) -> bool:
-    start = head.start[:START]
-    if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start:
+def begins(start: bytes, *, trained: bool) -> bool:
+    """Whether a file begins as slime's dumps of rollouts do, or as those of what was `trained`. torch calls an entry of
+    the archive `.format_version`, which is no key of the dump."""
+    if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start[:START]:
         return False
-    return (b"format_version" in start) == trained
+    return bool(_VERSION.search(start[:START])) == trained
 
 
 FIRST = 0
 LOADS = ("slime-rollout",)
 MASKS = True
+
 KINDS = (
     FileKind(
         "slime-rollout",
         "samples of a rollout",
         "*.pt",
         "whole",
-        lambda name, head: _is_ours(head, trained=False),
+        lambda name, head: begins(head.start, trained=False),
         step=lambda path: _step_in(_ROLLOUT, path),
         split=lambda path: "eval" if _EVAL.search(path.name) else "train",
         stepless=True,
@@ -74,7 +77,7 @@ KINDS = (
         "what a rollout was trained with",
         "*.pt",
         "whole",
-        lambda name, head: _is_ours(head, trained=True),
+        lambda name, head: begins(head.start, trained=True),
         step=lambda path: _step_in(_TRAIN, path),
         split=lambda path: "train",
         stepless=True,

@@ -18,10 +18,10 @@ from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.trainers import SkipFolder, Spot
 from rolloutdeck.trainers.pulled import is_pulled
+from rolloutdeck.trainers.slime import START, begins
 from rolloutdeck.trainers.slime_plugin.shape import FORMAT
 
 KIND = "rollout_id"
-START = 1024  # bytes, in which a file says what it is
 FROM_PULL = "rollouts of slime that `rolloutdeck pull` put there"
 UNREAD = "rollouts of slime that can't be read"
 UNNAMED = "rollouts of slime in a file that is not named for them: the next one is written over it"
@@ -61,8 +61,7 @@ def _may_be(path: Path) -> bool:
 def _begins(path: Path, size: int, changed: int) -> bool:
     """Whether the file begins as slime's dumps of rollouts do; read once as long as it stays as it is."""
     with path.open("rb") as file:
-        start = file.read(START)
-    return start.startswith(b"PK\x03\x04") and b"rollout_id" in start and b"format_version" not in start
+        return begins(file.read(START), trained=False)
 
 
 def described(spot: Spot) -> SkipFolder | str:
@@ -89,7 +88,7 @@ def facts_of(samples: Iterable[Any]) -> dict[str, Any]:
         group, whole = row.get("group_index"), row.get("rollout_id")
         if type(group) is not int:
             return {**facts, "parameter_sync_step": 1}
-        groups.setdefault(group, set()).add(place if whole is None else ("of", whole))  # fragments of one answer
+        groups.setdefault(group, set()).add(("of", whole) if type(whole) is int else place)  # fragments of one answer
     answers = {len(own) for own in groups.values()}
     return {
         **facts,

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.trainers.slime import START, begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.at_hand import pickled
@@ -37,7 +38,6 @@ from rollouts.records import Problem, Record
 
 name = "slime-rollout"
 
-ZIP = b"PK\x03\x04"
 EVAL = re.compile(r"(?<![a-z])eval_\d[^/]*\Z", re.IGNORECASE)
 SCORES = ("score", "reward")  # of a reward dict
 SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
@@ -51,8 +51,7 @@ Row = dict[Any, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    start = head[:1024]
-    return start.startswith(ZIP) and b"rollout_id" in start and b"samples" in start and b"format_version" not in start
+    return begins(head, trained=False) and b"samples" in head[:START]
 
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:

@@ -21,12 +21,13 @@ from statistics import fmean
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.trainers.slime import begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number
-from rollouts.formats.slime_rollout import ZIP, Row, Threads, samples_of
+from rollouts.formats.slime_rollout import Row, Threads, samples_of
 from rollouts.formats.values import brief, plain
 from rollouts.records import Problem, Record
 
@@ -45,8 +46,7 @@ TOLD = frozenset(
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    start = head[:1024]
-    return start.startswith(ZIP) and b"format_version" in start and b"rollout_id" in start
+    return begins(head, trained=True)
 
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:

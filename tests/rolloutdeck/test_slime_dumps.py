@@ -103,3 +103,16 @@ def test_a_dump_of_another_trainer_is_no_rollout() -> None:
 def test_the_spot_of_a_file_is_that_file() -> None:
     path = DATA / "rollout_data/1.pt"
     assert spots(path) == [Spot("slime", path, "rollout", ("1.pt",), dumps=True)]
+
+
+@pytest.mark.parametrize("odd", [[1], {"a": 1}, float("nan"), "x"])
+def test_a_sample_whose_rollout_id_is_no_number_is_an_answer_of_its_own(odd: Any) -> None:
+    found = facts_of([{"group_index": 0, "rollout_id": odd}, {"group_index": 0, "rollout_id": odd}])
+    assert (found["prompts"], found["samples_per_prompt"]) == (1, 2)
+
+
+def test_a_dump_of_few_bytes_is_told_from_what_was_trained_by_its_keys_not_by_torchs_own_entries() -> None:
+    entries = b"PK\x03\x04 0/data.pkl X\x0a\x00\x00\x00rollout_id PK\x03\x04 0/.format_version"
+    assert slime.begins(entries, trained=False) and not slime.begins(entries, trained=True)
+    key = b"PK\x03\x04 0/data.pkl X\x0e\x00\x00\x00format_version X\x0a\x00\x00\x00rollout_id"
+    assert slime.begins(key, trained=True) and not slime.begins(key, trained=False)

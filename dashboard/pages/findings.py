@@ -7,10 +7,10 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import access
 from dashboard.pages import opened, panels, said, shown_finding
@@ -89,9 +89,12 @@ def context(request: HttpRequest, row: Finding) -> dict[str, Any]:
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Title and note; what somebody else saved meanwhile is not overwritten, and what was typed is shown again."""
+    """Title and note; what somebody else saved meanwhile is not overwritten, and what was typed is shown again: on a
+    page at this address, so whoever comes back to it, with no form, is led to the finding."""
+    if request.method != "POST":
+        return redirect("finding", pk)
     row = finding_of(request, pk, "annotator")
     told = {name: request.POST.get(name, "") for name in ("title", "note")}
     try:
@@ -117,13 +120,15 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it, as `edit` does."""
     rows = Exhibit.objects.filter(finding__in=visible(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(_("There is no such exhibit that you may see."))
+    if request.method != "POST":
+        return redirect("finding", row.finding_id)
     access.require_role(request, row.finding.project, "annotator")
     wanted = request.POST.get("do")
     try:

@@ -173,6 +173,23 @@ def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, findin
     assert 'name="began" value="first"' in text, "the next save knows what stands there"
 
 
+def test_a_page_of_refused_words_asks_the_finding_for_what_is_new_and_its_address_leads_back_there(
+    run: Run, reader: Client, finding: Finding, mate: User
+) -> None:
+    exhibit = findings.show_sample(finding, sample(run), mate, words="somebody else's")
+    forms = {
+        f"/findings/exhibits/{exhibit.pk}/": {"do": "words", "began": "", "words": "mine"},
+        f"/findings/{finding.pk}/edit/": {"title": "Loops", "note": "mine", "version": "0"},
+    }
+    for there, form in forms.items():
+        answer = reader.post(there, form)
+        assert answer.status_code == 400
+        assert f'id="finding" data-live data-url="/findings/{finding.pk}/"' in answer.content.decode()
+        again = reader.get(there)  # the language or the colours were switched, the link was copied
+        assert (again.status_code, again.headers["Location"]) == (302, f"/findings/{finding.pk}/")
+    assert reader.get("/findings/exhibits/999/").status_code == 404
+
+
 def test_a_removed_finding_leaves_the_list_and_can_be_restored(reader: Client, finding: Finding) -> None:
     remove = f"/findings/{finding.pk}/remove/"
     reader.post(remove)

@@ -3,43 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 
-AT_ONCE = 64  # rows in memory
+AT_ONCE = 64  # rows in memory,
+LARGE = 64 << 20  # or one, where they have more bytes than that
 MOST_ROWS = 1 << 22
+TEXTS = ("NONE", "STRING", "JSON", "ENUM")  # what bytes may be meant as; others are numbers
 
 Row = dict[str, Any]
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """The file, a text that it keeps once held once. Raises UnreadableDump, also for what is read of it in the block
+    and can't be."""
+    try:
+        with pq.ParquetFile(path) as file:
+            texts = [name for name, kind, meant in leaves(file) if kind == "BYTE_ARRAY" and meant in TEXTS]
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError) as error:
+        said = str(error).partition("\n")[0].rstrip(".")[:200] or type(error).__name__
+        raise UnreadableDump(f"It is no Parquet file that can be read: {said}.") from error
+
+
+def leaves(file: pq.ParquetFile) -> Iterator[tuple[str, str, str]]:
+    """(name, how it lies there, what it means) of what columns are made of."""
+    for at in range(len(file.schema)):
+        leaf = file.schema.column(at)
+        yield leaf.path, leaf.physical_type, leaf.logical_type.type
+
+
 def rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[Row]:
-    """Raises UnreadableDump where a few bytes unfold to more than a dump may have."""
+    """Raises UnreadableDump where a few bytes unfold to more than a dump, or one of its rows, may have."""
     if (count := file.metadata.num_rows) > MOST_ROWS:
         raise UnreadableDump(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
     unfolded = 0
     for batch in file.iter_batches(batch_size=AT_ONCE, columns=columns):
-        unfolded += sum(map(size, batch.columns))
+        held = bytes_of(batch)
+        unfolded += held
         if unfolded > wire.MAX_DUMP_BYTES:
             raise UnreadableDump(f"The Parquet file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
-        columns_of = {field.name: values(column) for field, column in zip(batch.schema, batch.columns, strict=True)}
-        yield from (dict(zip(columns_of, row, strict=True)) for row in zip(*columns_of.values(), strict=True))
+        if held <= LARGE:
+            yield from rows_of(batch)
+            continue
+        for at in range(len(batch)):
+            row = batch.slice(at, 1)
+            if bytes_of(row) > wire.MAX_LINE_BYTES:
+                raise UnreadableDump(f"A row of the Parquet file unfolds to more than {wire.MAX_LINE_BYTES >> 20} MiB.")
+            yield from rows_of(row)
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    columns = {field.name: values(column) for field, column in zip(batch.schema, batch.columns, strict=True)}
+    yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    return sum(map(size, batch.columns))
 
 
 def size(column: pa.Array) -> int:
     """Bytes, where a value that is kept once and named often counts each time."""
-    if pa.types.is_dictionary(column.type):
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return unfolded_size(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return len(column) + size(column.flatten())
+    if pa.types.is_map(kind):
+        start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        return len(column) + sum(size(part.slice(start, end - start)) for part in (column.keys, column.items))
+    if pa.types.is_struct(kind):
+        return len(column) + sum(map(size, column.flatten()))
+    return int(column.nbytes)
+
+
+def unfolded_size(column: pa.DictionaryArray) -> int:
+    if not pa.types.is_string(column.dictionary.type) and not pa.types.is_binary(column.dictionary.type):
         return int(column.dictionary_decode().nbytes)
-    return len(repr(values(column))) if "dictionary<" in str(column.type) else int(column.nbytes)
+    lengths = pc.cast(pc.binary_length(column.dictionary), pa.int64())
+    return len(column) + (pc.sum(lengths.take(column.indices)).as_py() or 0)
 
 
 def values(column: pa.Array) -> list[Any]:
     """As Python values; text that is not UTF-8 with U+FFFD, and as text what Python cannot hold: nanoseconds, dates
     that no calendar has."""
+    if pa.types.is_dictionary(column.type):
+        used = column.indices.drop_null().unique()
+        known = dict(zip(used.to_pylist(), values(column.dictionary.take(used)), strict=True))
+        return [known.get(at) for at in column.indices.to_pylist()]
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException):

@@ -17,9 +17,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from rolloutdeck import wire
 from rolloutdeck.columns import PRESETS, REWARDS, looks_generated
 from rollouts.errors import UnreadableDump
@@ -28,6 +25,7 @@ from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import HEAD_BYTES, Told
 from rollouts.formats.columns import mapping
 from rollouts.formats.columns import told as told_columns
+from rollouts.formats.parquet_rows import opened as parquet_file
 from rollouts.formats.parquet_rows import rows as parquet_file_rows
 from rollouts.formats.values import plain
 from rollouts.records import LeftOut, Problem, Record
@@ -206,13 +204,9 @@ def text_lines(stream: BinaryIO) -> Iterator[str]:
 
 
 def parquet_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
-    with at_hand(stream, told) as path:
-        try:
-            with pq.ParquetFile(path) as file:
-                for number, row in enumerate(parquet_file_rows(file), 1):
-                    yield number, {key: plain(value) for key, value in row.items()}
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise UnreadableDump(f"It is no Parquet file that can be read: {str(error)[:200]}.") from error
+    with at_hand(stream, told) as path, parquet_file(path) as file:
+        for number, row in enumerate(parquet_file_rows(file), 1):
+            yield number, {key: plain(value) for key, value in row.items()}
 
 
 def listed_rows(stream: BinaryIO) -> Iterator[Numbered]:

@@ -29,7 +29,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
-from rollouts.formats.parquet_rows import rows
+from rollouts.formats.parquet_rows import opened, rows
 from rollouts.formats.values import answer_of, plain
 from rollouts.records import Problem, Record
 
@@ -49,16 +49,8 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
     """Records in the order of the rows. Raises UnreadableDump when it is no Parquet file of completions."""
-    with at_hand(stream, told) as path:
-        try:
-            with pq.ParquetFile(path) as file:
-                yield from records(file, told)
-        except (pa.ArrowException, OSError) as error:
-            raise UnreadableDump(f"It is no Parquet file that can be read: {first_line(error)}.") from error
-
-
-def first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")[:200] or type(error).__name__
+    with at_hand(stream, told) as path, opened(path) as file:
+        yield from records(file, told)
 
 
 def records(file: pq.ParquetFile, told: Told) -> Iterator[Record | Problem]:

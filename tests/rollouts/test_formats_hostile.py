@@ -8,6 +8,7 @@ import pickle
 from datetime import date
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +81,39 @@ def test_what_a_small_parquet_file_unfolds_to_is_bounded(
         read(form, body)
     monkeypatch.setattr(parquet_rows, "MOST_ROWS", 999)
     with pytest.raises(UnreadableDump, match="1,000 rows"):
+        read(form, body)
+
+
+SHAPES: dict[str, Any] = {
+    "text": ["x" * 10_000] * 64,
+    "messages": [[{"role": "assistant", "content": "x" * 10_000}]] * 64,
+    "map": pa.array([[("key", "x" * 10_000)]] * 64, pa.map_(pa.string(), pa.string())),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(parquet(prompt=["2+2?"] * 64, completion=["4"] * 64, beside=SHAPES[shape]))
+    with parquet_rows.opened(path) as file:
+        (batch,) = file.iter_batches()
+        assert batch.nbytes < 30_000  # it is held once, however many rows name it
+        assert 640_000 < parquet_rows.bytes_of(batch) < 650_000
+        assert 10_000 < parquet_rows.bytes_of(batch.slice(3, 1)) < 10_100
+        several = [str(row) for row in parquet_rows.rows(file)]
+        monkeypatch.setattr(parquet_rows, "LARGE", 1000)
+        assert [str(row) for row in parquet_rows.rows(file)] == several  # one by one
+        monkeypatch.setattr(wire, "MAX_LINE_BYTES", 10_000)
+        with pytest.raises(UnreadableDump, match="A row"):
+            list(parquet_rows.rows(file))
+
+
+@pytest.mark.parametrize("form", PARQUETS)
+def test_a_parquet_file_whose_columns_have_no_readable_names_is_refused(form: str) -> None:
+    body = parquet(**{"some_name": ["x"]}).replace(b"some_name", b"some\xec\xffame")
+    with pytest.raises(UnreadableDump, match="no Parquet file that can be read"):
         read(form, body)
 
 

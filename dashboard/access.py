@@ -120,7 +120,8 @@ def run_or_404(who: Who, uid: str, *, scope: str = "read") -> Run:
     run = visible_runs(who).select_related("project").by_uid(uid) if wire.UID.match(uid) else None
     if run is None:
         raise Http404(_("There is no run {name} that you may see.").format(name=repr(uid[:64])))
-    require_role(who, run.project, ROLE_FOR[scope])
+    if scope != "read":  # who sees it may read it
+        require_role(who, run.project, ROLE_FOR[scope])
     return run
 
 
@@ -138,7 +139,8 @@ def project_or_404(who: Who, slug: str, *, scope: str = "read") -> Project:
     project: Project | None = visible_projects(who).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
         raise Http404(_("There is no project {name} that you may see.").format(name=repr(slug[:80])))
-    require_role(who, project, ROLE_FOR[scope])
+    if scope != "read":
+        require_role(who, project, ROLE_FOR[scope])
     return project
 
 

@@ -1,4 +1,5 @@
-"""What stands around samples on their pages: their bodies, their groups, their prompts over steps, their flags."""
+"""What stands around samples on their pages: their bodies, their groups, their prompts over steps, their flags, and
+where they came from."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from operator import or_
 
 from django.db.models import Q
 
+from dashboard.pages import replayed
 from dashboard.pages.past import Past, history, passed, place_of
+from dashboard.pages.replayed import Replayed
 from rollouts import bodies
 from rollouts.bodies import Body
 from rollouts.models import Flag, Sample
@@ -26,6 +29,7 @@ class Around:
     flags: list[Flag]
     siblings: list[Sample]
     past: list[Past]
+    replayed: Replayed | None
 
 
 def of(samples: Sequence[Sample]) -> dict[str, Around]:
@@ -33,13 +37,16 @@ def of(samples: Sequence[Sample]) -> dict[str, Around]:
     Raises StorageUnavailable."""
     told, flags = bodies.read(samples), flags_of(samples)
     groups, prompts = siblings(samples), history(samples)
+    origins = replayed.of({one.step_id: one.step for one in samples}.values())
     found: dict[str, Around] = {}
     for one in samples:
         if one.pk not in told:
             continue
         one.dump = told[one.pk].seen_in[0]
         past = passed(prompts[place_of(one)], one.step.step)
-        found[one.pk] = Around(told[one.pk], flags[one.pk], groups[one.step_id, one.group], past)
+        found[one.pk] = Around(
+            told[one.pk], flags[one.pk], groups[one.step_id, one.group], past, origins.get(one.step_id)
+        )
     return found
 
 

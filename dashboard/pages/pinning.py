@@ -12,11 +12,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import access
-from dashboard.pages import opened, panels, pinned
+from dashboard.pages import opened, panels, pinned, replayed
 from dashboard.pages.back import back, seen_other
 from rollouts import pins
 from rollouts.errors import BadInput, RolloutError
-from rollouts.models import Pin, Replay, Run, Step
+from rollouts.models import Pin, Run, Step
 
 
 def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
@@ -32,29 +32,13 @@ def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]
         "pinnable": row,
         "may_pin": may_pin,
         "said": said,
-        "replay": replay_of(row),
+        "replay": replayed.of([row]).get(row.pk),
         **(standing(pin) if pin else {"pin": None, "nothing": nothing(run, row) if may_pin else ""}),
     }
 
 
 def standing(pin: Pin) -> dict[str, Any]:
     return {"pin": pin, "pin_state": pinned.state_of(pin, pins.standing(pin))}
-
-
-def replay_of(row: Step) -> dict[str, str] | None:
-    """What the run's plan did at this step, where that is anything but to generate it."""
-    told = Replay.objects.filter(run=row.run_id, attempt=row.attempt_id, step_kind=row.step_kind, step=row.step)
-    found = told.exclude(outcome="miss").select_related("pin__run", "pin__attempt").first()
-    if found is None or row.split != "train":
-        return None
-    hit = found.outcome == "hit"
-    source = pinned.name(found.pin) if found.pin else _("a pin that is gone")
-    return {
-        "said": (_("↺ replayed: {source}") if hit else _("replay refused: {source}")).format(source=source),
-        "word": found.outcome,
-        "link": pinned.link(found.pin, None) if found.pin else "",
-        "why": found.reason,
-    }
 
 
 def nothing(run: Run, row: Step) -> str:

@@ -39,6 +39,7 @@ def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role
     return {
         "sample": sample,
         "head": Row(sample),
+        "replayed": beside.replayed,
         "body": body,
         "siblings": group,
         "board_link": Boards(sample.step.run, ask).link(sample),

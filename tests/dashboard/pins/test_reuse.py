@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from django.test import Client
 
 from rollouts import plans, replays, series
-from rollouts.models import Pin, Project, Run
+from rollouts.models import Pin, Project, Run, Sample
 from rollouts.records import Point
 from tests import make
 from tests.dashboard.pins.asked import panel
@@ -34,6 +36,19 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
     assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
     assert "replay" not in second.partition("<details")[0]
     assert "replay refused: grpo step 2" in third and "rows differ" in third
+
+
+def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin: Pin, project: Project) -> None:
+    later = make.run(project, "later", uid="later")
+    for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
+        indexed(later, lines(generation(step=step)), step)
+        replays.report(later, "files", step, outcome, pin=pin.pk)
+    of = [Sample.objects.get(step__run=later, step__step=step).pk for step in (1, 2, 3)]
+    first, second, third = (panel(signed, f"/samples/{pk}/", "sample") for pk in of)
+    assert re.search(r'<a class="tag reused clip" href="/runs/grpo/steps/2/"[^>]*>↺ grpo step 2</a>', first)
+    assert "tag reused" not in second and "tag reused" not in third
+    ahead = signed.get("/samples/", {"of": ",".join(of)}).json()
+    assert ["tag reused" in ahead[pk] for pk in of] == [True, False, False]
 
 
 def test_a_run_that_no_plan_speaks_of_has_no_reuse_strip(signed: Client, run: Run) -> None:

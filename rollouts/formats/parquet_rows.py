@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 
-AT_ONCE = 64  # rows in memory,
-LARGE = 64 << 20  # or one, where they have more bytes than that
+AT_ONCE = 256  # rows in memory,
+LARGE = 64 << 20  # or one, where they unfold to more bytes than that
 MOST_ROWS = 1 << 22
 TEXTS = ("NONE", "STRING", "JSON", "ENUM")  # what bytes may be meant as; others are numbers
 
@@ -98,9 +98,7 @@ def values(column: pa.Array) -> list[Any]:
     """As Python values; text that is not UTF-8 with U+FFFD, and as text what Python cannot hold: nanoseconds, dates
     that no calendar has."""
     if pa.types.is_dictionary(column.type):
-        used = column.indices.drop_null().unique()
-        known = dict(zip(used.to_pylist(), values(column.dictionary.take(used)), strict=True))
-        return [known.get(at) for at in column.indices.to_pylist()]
+        return values(column.dictionary_decode())
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException):

@@ -1,0 +1,46 @@
+"""The receiver with a replay plan: one pin of one file, replayed at one step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from http.server import ThreadingHTTPServer
+
+from tests.rolloutdeck.receiver import Handler, Receiver
+
+
+class Planning(Receiver):
+    """`content` is the bytes of the pin's file `name`, replayed at step `target`."""
+
+    def __init__(self, content: bytes, target: int, name: str = "0.pt") -> None:
+        self.content, self.target, self.name = content, target, name
+        super().__init__()
+
+    def up(self) -> None:
+        handler = type("Bound", (PlanningHandler,), {"receiver": self})
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def plan(self) -> dict[str, object]:
+        file = {"sha256": hashlib.sha256(self.content).hexdigest(), "bytes": len(self.content)}
+        pinned = {"id": "a", "role": "rollout", "step": 0, "files": {self.name: file}}
+        entry = {"target_step": self.target, "pin": 5, "source": {"run": "old"}, "artifacts": [pinned]}
+        told = {"plan": "default", "revision": 1, "action": "cache", "on_mismatch": "generate"}
+        return {**told, "exclude_flagged": False, "entries": [entry]}
+
+
+class PlanningHandler(Handler):
+    receiver: Planning
+
+    def do_GET(self) -> None:
+        self.body()
+        self.raw(200, self.receiver.content, ours=True)
+
+    def do_POST(self) -> None:
+        if not self.path.endswith("/replay-plan/"):
+            return super().do_POST()
+        self.receiver.posts.append((self.path, json.loads(self.body())))
+        self.answer(200, self.receiver.plan())

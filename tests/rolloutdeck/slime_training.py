@@ -1,0 +1,79 @@
+"""Two rollouts and an eval through all five of slime's hooks, in a process of its own. Arguments: the folder, and what
+goes wrong: "", `raise`, `full` (no file can grow), `kill` (somebody ends the server before the bytes of a pin are
+fetched: `asked` and `gone` in the folder), or `without` our functions. Prints what slime goes on with."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rolloutdeck import fetch
+from rolloutdeck.trainers import slime
+from rolloutdeck.trainers.slime_plugin import recording, replaying, session
+from tests.rolloutdeck import slimes
+
+FOLDER, WRONG = Path(sys.argv[1]), sys.argv[2]
+ARGS = slimes.arguments(
+    rollout_batch_size=8,
+    rolloutdeck_rollout_function_path="tests.rolloutdeck.slimes.generate",
+    save_debug_rollout_data=str(slimes.DATA / "{rollout_id}.pt"),
+)
+
+
+def ours(name: str) -> Callable[..., Any]:
+    """A hook; where we are left out, what slime does without it."""
+    if WRONG != "without":
+        return getattr(slime, name)  # type: ignore[no-any-return]
+    return slimes.generate if name == "generate_rollout" else lambda *_, **__: None
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a mistake of ours")
+
+
+def awaited(original: Callable[..., Any]) -> Callable[..., Any]:
+    def fetched(*told: Any, **named: Any) -> Any:
+        (FOLDER / "asked").touch()
+        end = time.monotonic() + 100
+        while not (FOLDER / "gone").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        return original(*told, **named)
+
+    return fetched
+
+
+def rollout(step: int, source: slimes.Prompts) -> dict[str, Any]:
+    found = ours("generate_rollout")(ARGS, step, source, evaluation=False).samples
+    samples = [one for group in found for one in (group if isinstance(group, list) else [group])]
+    for sample in samples:
+        ours("sample_hook")(ARGS, sample, rollout_id=step, evaluation=False)
+    ours("all_samples")(ARGS, found, source)
+    told = ours("log_rollout")(step, ARGS, samples[:6], {"rollout/x": 1.0}, 2.0)
+    return {"samples": [one.to_dict() for one in samples], "prompts": source.count, "suppressed": bool(told)}
+
+
+def main() -> None:
+    source = slimes.Prompts()
+    made: dict[str, Any] = {str(step): rollout(step, source) for step in range(2)}
+    info = {"rewards": [0.0], "truncated": [False], "samples": slimes.held("0.pt")[:1]}
+    made["eval"] = bool(ours("log_eval")(1, ARGS, {"aime": info}, None))
+    print(json.dumps(made))
+
+
+sys.modules.update(slimes.modules())
+fetch.FIRST_PAUSE = 0.05
+if WRONG == "raise":
+    for module, name in ((recording, "session_of"), (recording, "frozen"), (replaying, "session_of")):
+        setattr(module, name, fail)
+if WRONG == "kill":
+    vars(replaying.pinned)["fetch"], session.EXIT_SECONDS = awaited(fetch.fetch), 1.0
+if WRONG == "full":
+    tempfile.gettempdir()  # is looked for by writing
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+main()

@@ -1,0 +1,89 @@
+"""slime's samples where slime is not: as its own dumps hold them, with the methods of its `Sample` (slime 624b824a,
+`utils/types.py`). Inside slime's own code our functions are tried by `tests/trainers/test_slime*.py`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from rolloutdeck.safe.saved import Rows, open_saved
+
+DATA = Path(__file__).parents[1] / "data/slime/rollout_data"
+Status = enum.Enum(
+    "Status", {name.upper(): name for name in ("pending", "completed", "truncated", "aborted", "failed")}
+)
+DEFAULTS = {
+    "group_index": None, "index": None, "rollout_id": None, "prompt": "", "tokens": [], "response": "",
+    "response_length": 0, "label": None, "reward": None, "loss_mask": None, "rollout_log_probs": None,
+    "weight_versions": [], "remove_sample": False, "metadata": {}, "status": "completed",
+}  # fmt: skip
+
+
+class Sample:
+    """Attributes only, as a dataclass of slime's has them; a generate function may add others."""
+
+    def __init__(self, **told: Any) -> None:
+        vars(self).update({**DEFAULTS, **told})
+        self.status = Status(self.status)
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Sample:
+        return cls(**told)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "status": self.status.value}
+
+
+class RolloutFnTrainOutput:
+    def __init__(self, samples: list[Any], metrics: Any = None) -> None:
+        self.samples, self.metrics = samples, metrics
+
+
+def dumped(name: str) -> list[dict[str, Any]]:
+    """The samples of one of slime's own files, as `Sample.to_dict` made them."""
+    rows = Rows()
+    with open_saved(DATA / name) as saved:
+        return [rows.plain(sample) for sample in saved["samples"]]
+
+
+def held(name: str) -> list[Sample]:
+    return [Sample.from_dict(row) for row in dumped(name)]
+
+
+def arguments(**told: Any) -> SimpleNamespace:
+    """slime's, as far as they are asked for."""
+    return SimpleNamespace(
+        **{"rollout_batch_size": 8, "n_samples_per_prompt": 4, "reward_key": None, "hf_checkpoint": None, **told}
+    )
+
+
+def modules() -> dict[str, ModuleType]:
+    """What our functions import of slime, by name, for `sys.modules`."""
+    names = ("slime", "slime.utils", "slime.utils.types", "slime.rollout", "slime.rollout.base_types")
+    made = {name: ModuleType(name) for name in names}
+    vars(made["slime.utils.types"])["Sample"] = Sample
+    vars(made["slime.rollout.base_types"])["RolloutFnTrainOutput"] = RolloutFnTrainOutput
+    return made
+
+
+class Prompts:
+    """A data source: groups of samples without answers, counted on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def get_samples(self, groups: int) -> list[list[Sample]]:
+        first, self.count = self.count, self.count + groups
+        return [[Sample(group_index=number, prompt=f"prompt {number}")] for number in range(first, self.count)]
+
+
+def generate(args: Any, rollout_id: int, data_source: Prompts, evaluation: bool = False) -> Any:
+    """What a run of these tests generates where it replays nothing."""
+    if evaluation:
+        return "an eval"
+    for group in (made := data_source.get_samples(args.rollout_batch_size)):
+        group[0].response = f"{group[0].prompt} in {rollout_id}"
+    return RolloutFnTrainOutput(made)

@@ -1,0 +1,202 @@
+"""What slime's four hooks hand over, with the samples of slime's own dumps."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck import opening
+from rolloutdeck.trainers import hooks, slime
+from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.slime_plugin import recording, rows, session
+from rollouts.formats import native, slime_rollout
+from rollouts.formats.base import Told
+from rollouts.records import Record
+from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.slimes import DATA, Sample, arguments, held
+
+
+@pytest.fixture
+def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """A receiver to which slime's functions record all tokens, at once."""
+    monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
+    monkeypatch.setattr(recording, "waiting", recording.Waiting())
+    monkeypatch.setattr(recording, "LIVE_SECONDS", 0.0)
+    monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    session._sessions.clear()
+    yield at_receiver
+    for one in session._sessions.values():
+        one.run.finish(timeout=0)
+    session._sessions.clear()
+    opening._runs.clear()
+
+
+def told(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
+    """(step, rows) of each delivery, once all have arrived."""
+    (one,) = session._sessions.values()
+    one.flush(60)
+    one.run.finish(timeout=60)
+    found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
+    return [(step, [json.loads(line) for line in body.splitlines()]) for step, body in found]
+
+
+def read(form: Any, stream: Any, name: str) -> list[Record]:
+    return [one for one in form.read(stream, Told(filename=name, step=int(name[0]))) if isinstance(one, Record)]
+
+
+@pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
+def test_the_server_reads_the_rows_as_it_reads_slimes_own_dump(name: str) -> None:
+    samples = held(name)
+    made = rows.rows_of(samples)
+    rows.put_tokens(made, samples, Selection(None), "train", 0)
+    told = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in made)), name)
+    with (DATA / name).open("rb") as file:
+        dumped = read(slime_rollout, file, name)
+    assert [one.extras.pop("response_length") for one in told] == [sample.response_length for sample in samples]
+    for record in dumped:  # records that hold nothing are not told
+        record.extras = {key: value for key, value in record.extras.items() if any_in(value)}
+    assert told == dumped and len(told) == 32
+
+
+def any_in(value: Any) -> bool:
+    return any(value.values()) if isinstance(value, dict) else bool(value)
+
+
+def test_a_rollout_is_told_once_with_the_groups_that_a_filter_dropped(deck: Receiver) -> None:
+    args, samples = arguments(), held("0.pt")
+    groups = [samples[at : at + 4] for at in range(0, 32, 4)]
+    slime.all_samples(args, groups, None)
+    assert args.processed_group_count == 8
+    assert slime.log_rollout(7, args, samples[:24], {"rollout/x": 1.0}, 2.5) is False
+    for sample in samples:  # as slime goes on with them
+        sample.response, sample.reward = "another", 0.0
+    ((step, found),) = told(deck, "train")
+    assert (step, [row.get("filtered", False) for row in found]) == (7, [False] * 24 + [True] * 8)
+    assert [row["response"] for row in found] == [sample.response for sample in held("0.pt")]
+    (values,) = [point for point in deck.points() if point["step"] == 7]
+    assert values["values"]["rollout/x"] == 1.0 and values["values"]["perf/rollout_time"] == 2.5
+    assert values["step_kind"] == "rollout_id" and args.logged_rollout_id == 7
+
+
+def test_the_next_rollout_has_none_of_the_groups_before(deck: Receiver) -> None:
+    args, samples = arguments(), held("0.pt")
+    for step in (0, 1):
+        slime.all_samples(args, [samples[:4], samples[4:8]], None)
+        slime.log_rollout(step, args, samples[:4], None, 1.0)
+    slime.log_rollout(2, args, samples[:4], None, 1.0)
+    assert [(step, len(found)) for step, found in told(deck, "train")] == [(0, 8), (1, 8), (2, 4)]
+
+
+def test_groups_of_a_rollout_that_was_never_logged_are_counted_as_lost(
+    deck: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    samples = held("0.pt")
+    slime.all_samples(arguments(), [samples[:4]], None)
+    slime.all_samples(arguments(), [samples[4:8]], None)
+    slime.log_rollout(1, arguments(), samples[4:8], None, 1.0)
+    assert [len(found) for _, found in told(deck, "train")] == [4]
+    assert "leaves out groups of rollouts that were not logged" in caplog.text
+
+
+def test_a_sample_is_told_when_it_is_generated_and_not_what_is_still_generated(deck: Receiver) -> None:
+    first, second = held("0.pt")[:2]
+    first.reward = second.reward = None
+    for state in ("pending", "aborted"):
+        slime.sample_hook(arguments(), Sample(prompt="half", response="ans", status=state), rollout_id=3)
+    slime.sample_hook(arguments(), second, rollout_id=None)
+    assert slime.sample_hook(arguments(), first, rollout_id=3) is None
+    slime.sample_hook(arguments(), second, rollout_id=3, evaluation=True)
+    ((step, (row,)),) = told(deck, "train")
+    assert step == 3 and row["response"] == first.response and "score" not in row
+    assert [(step, len(found)) for step, found in told(deck, "eval")] == [(3, 1)]
+
+
+def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
+    deck: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "LIVE_SECONDS", 1e6)
+    monkeypatch.setattr(recording.waiting, "told_at", recording.time.monotonic())
+    samples = held("0.pt")
+    for sample in samples:
+        slime.sample_hook(arguments(), sample, rollout_id=3)
+    slime.log_rollout(3, arguments(), samples, None, 1.0)
+    assert recording.waiting.live == {}
+    assert [len(found) for _, found in told(deck, "train")] == [32]
+
+
+def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "LIVE_SECONDS", 1e6)
+    monkeypatch.setattr(recording, "MOST_LIVE", 5)
+    monkeypatch.setattr(recording.waiting, "told_at", recording.time.monotonic())
+    for sample in held("0.pt"):
+        slime.sample_hook(arguments(), sample, rollout_id=3)
+    assert {at: len(own) for at, own in recording.waiting.live.items()} == {(3, "train"): 5}
+
+
+def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with(deck: Receiver) -> None:
+    samples = held("0.pt")[:4]
+    sets: dict[str, Any] = {
+        "aime": {"samples": samples, "rewards": [0.25] * 4, "truncated": [False, True, False, False]},
+        "gsm": {"samples": samples, "rewards": [1.0], "truncated": []},  # of another length: not told row by row
+    }
+    assert slime.log_eval(5, arguments(eval_reward_key=None), sets, {"eval/x": 3.0}) is False
+    found = told(deck, "eval")
+    assert [(step, {(row["data_source"], row["group"]) for row in rows}) for step, rows in found] == [
+        (5, {(name, f"{name}:{samples[0].group_index}")}) for name in ("aime", "gsm")
+    ]
+    assert [(row["score"], row["truncated"]) for row in found[0][1]] == [
+        (0.25, False), (0.25, True), (0.25, False), (0.25, False),
+    ]  # fmt: skip
+    assert [row["score"] for row in found[1][1]] == [sample.reward for sample in samples]
+    (values,) = [point["values"] for point in deck.points()]
+    assert values == {"eval/aime": 0.25, "eval/aime-truncated_ratio": 0.25, "eval/gsm": 1.0, "eval/x": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("reward", "key", "score", "parts"),
+    [
+        ({"acc": 1.0, "format": 0.5}, "acc", 1.0, {"format": 0.5}),
+        ({"acc": 1.0, "format": 0.5}, "", None, {"acc": 1.0, "format": 0.5}),
+        ({"score": 0.25, "why": "no"}, "", 0.25, None),
+        ({"only": 2}, "gone", 2, None),
+        (None, "", None, None),
+        (0.0, "acc", 0.0, None),
+    ],
+)
+def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any, parts: Any) -> None:
+    row = rows.row_of(vars(Sample(reward=reward)), key)
+    assert (row.get("score"), row.get("rewards")) == (score, parts)
+    assert row.get("why") == ("no" if isinstance(reward, dict) and "why" in reward else None)
+
+
+def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded(
+    deck: Receiver, tmp_path: Path
+) -> None:
+    for step in (0, 1):
+        (tmp_path / f"{step}.pt").write_bytes(b"x")
+    template = str(tmp_path / "{rollout_id}.pt")
+    for step, more in (
+        (0, {"save_debug_rollout_data": template}),
+        (1, {"save_debug_rollout_data": template, "load_debug_rollout_data": "/old/{rollout_id}.pt"}),
+        (1, {"save_debug_rollout_data": str(tmp_path / "1.pt")}),
+        (2, {"save_debug_rollout_data": template}),
+        (1, {}),
+    ):
+        slime.log_rollout(step, arguments(**more), held("0.pt")[:4], None, 1.0)
+    assert len(told(deck, "train")) == 5
+    artifacts = [body for path, body in deck.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], body["step_kind"], list(body["files"]), body["facts"]["rows"]) for body in artifacts] == [
+        (0, "rollout_id", ["0.pt"], 4)
+    ]
+
+
+def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
+    whole = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
+    assert rows.tokens_of(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
+    assert rows.tokens_of(Sample(tokens=[1], response_length=2)) == {}
+    assert rows.tokens_of(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}

@@ -1,0 +1,201 @@
+"""`generate_rollout` with pins of slime's own dumps, against the real server."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck import courier, fetch, opening
+from rolloutdeck.errors import Unfit
+from rolloutdeck.replay import Entry, Source
+from rolloutdeck.safe.mask import save
+from rolloutdeck.trainers import hooks, slime
+from rolloutdeck.trainers.slime_plugin import replaying, session
+from rollouts.models import Project, Replay, Run, Sample
+from tests.dashboard.serve import Site
+from tests.rolloutdeck import slimes
+from tests.rolloutdeck.pull.imported import arrived, asker, flag, pinned
+from tests.rolloutdeck.pull.plans import plan
+from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.slimes import Prompts, arguments, dumped
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Roll = Callable[..., Any]
+
+
+@pytest.fixture
+def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Roll]:
+    """Rollout `step` of a run that follows the default plan: the samples that slime would train on, or an eval's."""
+    (node / "dumps").mkdir()
+    for name in ("0.pt", "2.pt"):
+        shutil.copy(slimes.DATA / name, node / "dumps")
+    arrived(asker(site, secret, node, "slime"), node / "dumps")
+    for name, module in slimes.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("ROLLOUTDECK_PLAN", "default")
+    for owner, name in (
+        (fetch, "FIRST_PAUSE"),
+        (courier, "FIRST_PAUSE"),
+        (courier, "LAST_PAUSE"),
+        (courier, "KEPT_PAUSE"),
+    ):
+        monkeypatch.setattr(owner, name, 0.05)
+    session._sessions.clear()
+    replaying._plans.clear()
+    source = Prompts()
+
+    def ask(step: int, evaluation: bool = False, **told: Any) -> Any:
+        args = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.slimes.generate", **told)
+        found = slime.generate_rollout(args, step, source, evaluation=evaluation)
+        return found if evaluation else [one.to_dict() for one in found.samples] if replays(found) else source.count
+
+    yield ask
+    for one in session._sessions.values():
+        one.run.finish(timeout=0)
+    session._sessions.clear()
+    opening._runs.clear()
+
+
+def replays(found: Any) -> bool:
+    """What is replayed is flat, as slime's own loader of rollouts gives it."""
+    return isinstance(found.samples[0], slimes.Sample)
+
+
+def outcomes() -> list[tuple[int, str]]:
+    rows = Replay.objects.filter(run__name="grpo").order_by("step")
+    assert {(row.step_kind, row.pin_id is None) for row in rows} <= {("rollout_id", False)}
+    return [(row.step, row.outcome) for row in rows]
+
+
+def reason(step: int) -> str:
+    until(lambda: Replay.objects.filter(run__name="grpo", step=step))
+    return Replay.objects.get(run__name="grpo", step=step).reason
+
+
+def pin(step: int, by: User) -> Any:
+    return pinned(step, by, step_kind="rollout_id")
+
+
+def test_a_pinned_rollout_is_served_and_takes_the_prompts_that_it_would_have_used(roll: Roll, owner: User) -> None:
+    plan(owner, (pin(2, owner), 1))
+    assert roll(0) == 8
+    assert roll(1) == dumped("2.pt")
+    assert roll(2) == 24  # the third eight prompts
+    assert roll(1, evaluation=True) == "an eval"
+    until(outcomes)
+    assert outcomes() == [(1, "hit")]
+
+
+def test_without_a_plan_that_was_asked_for_no_server_is(
+    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(owner, (pin(0, owner), 0))
+    monkeypatch.delenv("ROLLOUTDECK_PLAN")
+    assert roll(0) == 8 and not session._sessions and not Run.objects.filter(name="grpo").exists()
+
+
+def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: User) -> None:
+    plan(owner, (pin(0, owner), 0), exclude_flagged=True)
+    own = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
+    flag(owner, *own)
+    found, pinned_rows = roll(0), dumped("0.pt")
+    for place in (3, 17):
+        pinned_rows[place]["remove_sample"] = True
+    assert found == pinned_rows
+    assert reason(0) == "2 flagged samples have no weight (remove_sample)"
+
+
+def test_flagged_samples_train_where_the_plan_does_not_leave_them_out(roll: Roll, owner: User) -> None:
+    plan(owner, (pin(0, owner), 0))
+    flag(owner, Sample.objects.filter(step__run__name="old", step__step=0, visible=True)[0])
+    assert roll(0) == dumped("0.pt")
+
+
+def test_a_rollout_of_another_shape_is_refused_and_generated(roll: Roll, owner: User) -> None:
+    plan(owner, (pin(0, owner), 0))
+    assert roll(0, n_samples_per_prompt=2) == 8
+    assert "rows: 32 pinned, 16 asked for" in reason(0) and outcomes() == [(0, "refused")]
+
+
+def test_a_plan_that_says_stop_is_the_only_thing_that_raises(roll: Roll, owner: User) -> None:
+    plan(owner, (pin(0, owner), 0), on_mismatch="stop")
+    with pytest.raises(hooks.Stop, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):
+        roll(0, n_samples_per_prompt=2, rollout_batch_size=16)
+
+
+def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
+    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(owner, (pin(0, owner), 0), (pin(2, owner), 1), (pin(2, owner), 2))
+    assert roll(0) == dumped("0.pt")
+    address = session.Settings.read().url
+    monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
+    assert roll(1) == 16
+    monkeypatch.setenv("ROLLOUTDECK_URL", address)
+    assert roll(2) == dumped("2.pt")
+    until(lambda: len(outcomes()) == 3)
+    assert outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
+
+
+def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:
+    files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
+    whole, flagged = bool(told.pop("whole", False)), told.pop("found", {})
+    return Entry(0, 1, told, (Source("a", "rollout", 0, files, whole=whole, flagged=flagged),))
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"flagged": 2, "unplaced": 1}, "1 of its flagged samples can't be found"),
+        ({"flagged": 2}, "2 of its flagged samples can't be found"),
+        ({"flagged": 2, "unplaced": 0, "whole": True}, "all its samples are flagged"),
+        ({"names": ("0.pt", "1.pt")}, "the pin has 2 rollout files of slime"),
+        ({"names": ("gen_batch.dp",)}, "the pin has 0 rollout files of slime"),
+    ],
+)
+def test_what_is_flagged_and_not_all_known_is_not_replayed(told: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unfit, match=why):
+        replaying.flagged_in(entry(**told))
+    assert replaying.flagged_in(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("sample", "why"),
+    [
+        ([1], "its sample 1 is none"),
+        ({"tokens": [1], "response_length": 1, "status": "completed", "reward": None}, "its sample 1 has no reward"),
+        ({"response_length": 1, "status": "completed", "reward": 0.0}, "its sample 1 has no tokens"),
+        ({"multimodal_inputs": {"images": [1]}}, "its samples have multimodal_inputs, which are not built here"),
+    ],
+)
+def test_a_sample_that_would_be_another_than_was_pinned_is_not_replayed(tmp_path: Path, sample: Any, why: str) -> None:
+    good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
+    with (tmp_path / "0.pt").open("wb") as file:
+        save({"samples": [good, {**good, **sample} if "multimodal_inputs" in sample else sample]}, file)
+    with pytest.raises(Unfit, match=why):
+        replaying.read(tmp_path / "0.pt")
+
+
+def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
+    torch.save({"samples": [{**good, "metadata": {"deep": [{"path": Path("x")}]}}]}, tmp_path / "0.pt")
+    with pytest.raises(Unfit, match=r"its sample 0 holds .*Path.*, which is not built here"):
+        replaying.read(tmp_path / "0.pt")
+    torch.save({"samples": []}, tmp_path / "1.pt")
+    with pytest.raises(Unfit, match="its file holds no samples"):
+        replaying.read(tmp_path / "1.pt")
+
+
+def test_the_function_that_generates_is_slimes_own_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "DEFAULT", "tests.rolloutdeck.slimes.generate")
+    assert replaying.generating(arguments()) is slimes.generate
+    named = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.slimes.arguments")
+    assert replaying.generating(named) is slimes.arguments

@@ -1,0 +1,222 @@
+"""What is taken of a TRL trainer's generations where several processes, or several generations, make a step. A real
+trainer of one process: `tests/trainers/test_trl*.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.trl_plugin import kept
+from rolloutdeck.trainers.trl_plugin.rows import Held
+from rolloutdeck.trainers.trl_plugin.taking import Taking
+
+torch = pytest.importorskip("torch")
+
+PROMPTS = ["1+1?", "1+1?", "2+2?", "2+2?"]
+NAN = float("nan")
+
+
+class Trainer:
+    """One of `world` processes, with the methods that are wrapped and the attributes that are read (TRL 1.16.0,
+    `trainer/grpo_trainer.py`). Each generation answers `PROMPTS`; rewards are gathered of all processes."""
+
+    def __init__(self, rank: int = 0, world: int = 1, **told: Any) -> None:
+        self.accelerator = SimpleNamespace(process_index=rank, num_processes=world)
+        self.state, self.model = SimpleNamespace(global_step=0), SimpleNamespace(training=True)
+        self.num_generations, self.reward_func_names = 2, ["letters", "short"]
+        self.reward_weights = torch.tensor([1.0, 0.5])
+        self.processing_class = SimpleNamespace(eos_token_id=2, pad_token_id=0)
+        self._pending_extra_logs: dict[str, list[Any]] = {}
+        self.fails = False
+        vars(self).update(told)
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        self._pending_extra_logs = {"first": [text[:1] for text in completions]}
+        return torch.tensor([[float(place), NAN] for place in range(len(PROMPTS) * self.accelerator.num_processes)])
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        if self.fails:
+            return {"advantages": torch.zeros(1)}  # nothing was scored
+        ids = [[7, 8, 2], [7], [7, 0], []]
+        texts = ["abc", "a", "ab", ""]
+        self._calculate_rewards(inputs, PROMPTS, texts, completion_ids_list=ids)
+        self._pending_extra_logs = {}
+        return {
+            "prompt_ids": torch.tensor([[0, 5], [0, 5], [6, 5], [6, 5]]),
+            "prompt_mask": torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
+            "advantages": torch.tensor([0.5, -0.5, 1.0, -1.0]),
+            "old_per_token_logps": torch.full((4, 3), -0.25),
+            "tool_mask": torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]]),
+        }
+
+    def step(self, *, training: bool = True, at: int | None = None) -> None:
+        self.model.training = training
+        if at is not None:
+            self.state.global_step = at
+        self._generate_and_score_completions([{"prompt": text, "answer": 3, "image": b"x"} for text in PROMPTS])
+
+
+def taken(trainer: Trainer) -> list[Held]:
+    found: list[Held] = []
+    Taking(trainer, found.append)
+    return found
+
+
+def test_each_process_tells_its_own_rows_with_their_places_among_all() -> None:
+    for rank in (0, 1):
+        trainer = Trainer(rank, world=2)
+        found = taken(trainer)
+        trainer.step()
+        rows = found[0].rows(Selection(None))
+        assert [(row["group"], row["index"]) for row in rows] == [
+            (str((rank * 4 + place) // 2), place % 2) for place in range(4)
+        ]
+        assert [row["rewards"]["letters"] for row in rows] == [rank * 4.0 + place for place in range(4)]
+
+
+def test_the_generations_of_one_step_follow_each_other_and_the_next_step_begins_anew() -> None:
+    trainer = Trainer(world=2)
+    found = taken(trainer)
+    trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
+    assert [(one.split, one.step, one.first) for one in found] == [
+        ("train", 1, 0), ("train", 1, 8), ("eval", 0, 0), ("train", 2, 0),
+    ]  # fmt: skip
+
+
+def test_an_eval_may_have_another_number_of_answers() -> None:
+    trainer = Trainer(num_generations_eval=4)
+    found = taken(trainer)
+    trainer.step(), trainer.step(training=False)
+    assert [[row["group"] for row in one.rows(Selection(0))] for one in found] == [
+        ["0", "0", "1", "1"],
+        ["0", "0", "0", "0"],
+    ]
+
+
+def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
+    trainer = Trainer()
+    found = taken(trainer)
+    trainer.step()
+    rows = found[0].rows(Selection(None))
+    assert [row["truncated"] for row in rows] == [False, True, False, True]  # the pad ends one too; nothing was said
+    assert [row["response_length"] for row in rows] == [3, 1, 2, 0]
+    assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
+    assert [row["logprobs"] for row in rows] == [[-0.25] * 3, [-0.25], [-0.25] * 2, []]
+    assert [row["response_mask"] for row in rows] == [[1, 0, 1], [1], [1, 1], []]
+    assert [row["advantages"] for row in rows] == [0.5, -0.5, 1.0, -1.0]
+    assert [row["first"] for row in rows] == ["a", "a", "a", ""]
+    assert {(row["answer"], row["ground_truth"], "image" in row) for row in rows} == {(3, "3", False)}
+
+
+def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
+    trainer = Trainer(eos_token_ids=[8], processing_class=SimpleNamespace(eos_token_id=2, pad_token_id=None))
+    found = taken(trainer)
+    trainer.step()
+    assert found[0].ends == {8}
+
+
+def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_score() -> None:
+    trainer = Trainer()
+    found = taken(trainer)
+    trainer.step()
+    held = found[0]
+    assert [row["score"] for row in held.rows(Selection(0))] == [0.0, 1.0, 2.0, 3.0]
+    held.rewards = torch.full((4, 2), NAN)
+    rows = held.rows(Selection(0))
+    assert [row["score"] for row in rows] == [None] * 4
+    assert rows[0]["rewards"] == {"letters": None, "short": None}
+    held.rewards = torch.tensor([[1.0, 3.0]] * 4)
+    assert [row["score"] for row in held.rows(Selection(0))] == [2.5] * 4
+
+
+def test_without_weights_every_function_weighs_the_same() -> None:
+    trainer = Trainer(reward_weights=None)
+    found = taken(trainer)
+    trainer.step()
+    assert found[0].weights == [1.0, 1.0]
+
+
+def test_a_generation_that_was_not_scored_does_not_tell_the_rows_before() -> None:
+    trainer = Trainer()
+    found = taken(trainer)
+    trainer.step()
+    trainer.fails = True
+    trainer.step()
+    assert len(found) == 1
+
+
+def test_what_a_trainer_goes_on_to_change_was_taken_before() -> None:
+    trainer = Trainer()
+    found = taken(trainer)
+    trainer.step()
+    trainer._pending_extra_logs["first"] = []
+    assert found[0].extras == {"first": ["a", "a", "a", ""]}
+
+
+def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    for _ in range(2):
+        older = SimpleNamespace(_calculate_rewards=len)
+        Taking(older, lambda held: None)
+        assert older._calculate_rewards is len
+    assert caplog.text.count("has no _generate_and_score_completions: Rolloutdeck keeps its metrics only") == 1
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Iterator[Path]:
+    """A generation that was kept."""
+    trainer = Trainer()
+    found = taken(trainer)
+    trainer.step(at=6)
+    yield kept.write(tmp_path, found[0], 1)
+
+
+def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> None:
+    assert step.name == "step_000007" and [path.name for path in step.iterdir()] == ["rollout-1.json"]
+    rows = json.loads((step / "rollout-1.json").read_text())["rows"]
+    assert [row["completion_ids"] for row in rows] == [[7, 8, 2], [7], [7, 0], []]
+    assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
+    assert [row["env_mask"] for row in rows] == [[1, 0, 1], [1], [1, 1], []]
+    assert list(kept.texts(rows)) == PROMPTS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"[]", b"{}", b'{"format": "trl-rollout", "rows": []}', b'{"format": "other", "rows": [{}]}', b"[" * 9999,
+        b'{"format": "trl-rollout", "rows": [{"prompt_ids": [], "completion_ids": [1]}]}',
+        b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": []}]}',
+        b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": [true]}]}',
+        b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": "12"}]}',
+        b'{"format": "trl-rollout", "rows": [5]}',
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_generation_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "rollout-0.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"rollout-0.json is no generation that Rolloutdeck kept of TRL"):
+        kept.read(tmp_path / "rollout-0.json")
+
+
+def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
+    told = [{"role": "user", "content": "1+1?"}]
+    assert kept.text_of(told) == kept.text_of([{"content": "1+1?", "role": "user"}])
+    assert kept.text_of(told) != kept.text_of([{"role": "user", "content": "1+2?"}])
+
+
+@pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
+def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_generation: int, rows: int) -> None:
+    told = {"gradient_accumulation_steps": accumulated, "steps_per_generation": per_generation}
+    args = SimpleNamespace(generation_batch_size=8, max_completion_length=12, **told)
+    model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
+    facts = kept.facts_of(SimpleNamespace(args=args, num_generations=4, model=model), "abc")
+    assert (facts["rows"], facts["prompts"], facts["samples_per_prompt"]) == (rows, rows // 4, 4)
+    assert (facts["tokenizer"], facts["model"], facts["max_response_length"]) == ("abc", None, 12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rolloutdeck.errors import BadInput
@@ -13,6 +13,7 @@ from rolloutdeck.errors import BadInput
 _OVERRIDE = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?\Z", re.S)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.S)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_LONGEST = 1 << 16  # characters of a word of a script with its variables put in; a longer one stays as it stands
 _ENDS = ("(", ")", ";", "&&", "||", "|", "&", "--")  # of a shell's list of words
 
 
@@ -73,7 +74,7 @@ def script(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     sentence: list[str] = []
     for raw in words(text):
-        word = _VARIABLE.sub(lambda name: known.get(name.group(1) or name.group(2), name.group(0)), raw)
+        word = _put_in(raw, known)
         match = _key(word)
         if match and not word.startswith("--"):
             known[match.group(2)] = match.group(3) or ""
@@ -85,13 +86,24 @@ def script(text: str) -> dict[str, Any]:
     return found | overrides(sentence, strict=False)
 
 
+def _put_in(word: str, known: Mapping[str, str]) -> str:
+    """A word with the variables that are known, none of which may make a few lines fill the memory."""
+
+    def value(name: re.Match[str]) -> str:
+        return known.get(name.group(1) or name.group(2), name.group(0))
+
+    length = sum(len(value(name)) for name in _VARIABLE.finditer(word))
+    return word if length > _LONGEST else _VARIABLE.sub(value, word)
+
+
 def scalar(text: str) -> Any:
     """A value as YAML and Hydra write it: null, a truth value, a number, a list of such in brackets, else text."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
     if text[:1] == "[" and text[-1:] == "]":
-        return [scalar(item) for item in re.findall(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""", text[1:-1]) if item.strip()]
+        items = re.findall(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""", text[1:-1])
+        return [item if item.strip()[:1] == "[" else scalar(item) for item in items if item.strip()]
     if text.lower() in ("null", "~", ""):
         return None
     if text.lower() in ("true", "false"):

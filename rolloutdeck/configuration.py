@@ -24,7 +24,13 @@ def read(path: Path) -> tuple[dict[str, Any], bool]:
 
     Raises BadInput when the file can't be read or understood.
     """
-    text = _text(path)
+    try:
+        return _read(path, _text(path))
+    except RecursionError:
+        raise BadInput(f"{path} is nested too deeply for a configuration.") from None
+
+
+def _read(path: Path, text: str) -> tuple[dict[str, Any], bool]:
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return _tree(path, _json(path, text))
     if path.suffix in (".yaml", ".yml"):
@@ -64,16 +70,23 @@ def _with_defaults(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
     for entry in named if isinstance(named, list) else []:
         name, _, package = entry.partition("@") if isinstance(entry, str) else ("", "", "")
         file = path.parent / f"{name}.yaml"
-        if name and name != "_self_" and package in ("", "_here_", "_global_") and file.is_file():
+        if name and name != "_self_" and package in ("", "_here_", "_global_") and _is_there(file):
             found = _yaml(file, _text(file))
             below |= found if isinstance(found, dict) else {}
     return {**below, **tree}
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for one
+        return False
+
+
 def _json(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BadInput(f"{path} is no JSON: {error}.") from error
 
 
@@ -116,7 +129,7 @@ def _yaml(path: Path, text: str) -> Any:
         return plain_yaml(path, text)
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise BadInput(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
 
 

@@ -15,8 +15,8 @@ NOTHING: Final = ("", "[INVALID]", "None")  # `[INVALID]` is what math_dapo logs
 MOST: Final = 200
 BOXED: Final = "\\boxed{"
 AFTER_WORD = re.compile(r"answer[ \t]*[:：][ \t]*([^\n]{0,400})", re.IGNORECASE)
-# Tokens that end a turn, as some trainers print them.
-ENDINGS = re.compile(r"(?:\s*(?:<\|[^|<>\s]{1,40}\|>|</s>|<eos>))+\s*\Z")
+ENDING = re.compile(r"(?:<\|[^|<>\s]{1,40}\|>|</s>|<eos>)\Z")  # a token that ends a turn, as some trainers print it
+LONGEST: Final = 44  # characters of such a token
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
@@ -56,7 +56,16 @@ def after_marker(response: str) -> str:
 def comparable(answer: str) -> str:
     """Without what does not change an answer: what ends the turn, outer space, `$`, a full stop, commas between
     thousands."""
-    bare = " ".join(ENDINGS.sub("", answer).replace("\\$", "").strip(" \t\r\n$*`").rstrip(".").strip(" $*`").split())
+    bare = unended(answer.lstrip()[: 4 * MOST]).replace("\\$", "").strip(" \t\r\n$*`").rstrip(".").strip(" $*`")
+    bare = " ".join(bare.split())
     if THOUSANDS.fullmatch(bare):
         bare = bare.replace(",", "")
     return "" if bare in NOTHING else bare[:MOST]
+
+
+def unended(answer: str) -> str:
+    """Without the tokens that end the turn, one after the other: a reward function may log a whole response."""
+    bare = answer.rstrip()
+    while found := ENDING.search(bare, max(0, len(bare) - LONGEST)):
+        bare = bare[: found.start()].rstrip()
+    return bare

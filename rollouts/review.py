@@ -167,7 +167,7 @@ def beginnings(samples: Iterable[Sample]) -> tuple[str, ...]:
 
 def named_by(run: Run, only: Sequence[str]) -> list[Sample]:
     """The samples of the run whose ids begin so, in this order, at most a batch of them."""
-    begun = [one for one in only[:BATCH] if len(one) == BEGINNING and one.isascii() and one.isalnum()]
+    begun = [one.lower() for one in only[:BATCH] if len(one) == BEGINNING and one.isascii() and one.isalnum()]
     if not begun:
         return []
     which = Q(*(Q(pk__startswith=one) for one in begun), _connector=Q.OR)

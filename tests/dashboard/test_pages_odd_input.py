@@ -36,6 +36,7 @@ NAMES = {
     "/go/": ("q", "run"),
     "/review/?run=u1": ("queue", "split", "upto", "seed", "batch", "sel", "q", "view"),
     "/review/?run=u1&queue=random&upto=2&batch=1": ("seed", "upto", "batch", "sel"),
+    "/review/?run=u1&queue=query&q=is:unseen&upto=2&batch=1": ("ids", "sel"),
     "/review/": ("run", "queue"),
     "/live/": ("split", "project", "name", "before"),
     "/pins/": ("project", "plan", "steps", "run", "base", "add", "remove"),

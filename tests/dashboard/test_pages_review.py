@@ -350,6 +350,12 @@ def test_ids_that_name_nothing_are_an_empty_queue(run: Run, reader: Client, ids:
     assert listed(html) == [] and "Nothing is in this queue." in html
 
 
+def test_ids_in_capitals_name_the_same_samples(run: Run, reader: Client) -> None:
+    one, other = samples(run)[:2]
+    html = page(reader, f"/review/?run={run.uid}&q=is:unseen&upto=7&batch=1&ids={other[:10].upper()},{one[:10]}")
+    assert listed(html) == [other, one]
+
+
 def test_where_a_query_finds_nothing_the_queue_says_so(run: Run, reader: Client) -> None:
     assert "Nothing is in this queue." in open_(reader, run, "&q=is:flagged")
 

@@ -113,6 +113,10 @@ def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) ->
         ("train.py", "\0", "train.py is no Python"),
         ("run.sh", "echo 'open", "run.sh is no shell script"),
         ("words", "log_completions", "is no setting"),
+        ("deep.yaml", f"a: {'[' * 3000}{']' * 3000}", "deep.yaml is nested too deeply"),
+        ("deep.json", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', "deep.json is nested too deeply"),
+        ("self.yaml", "a: &a\n  b: *a\n", "self.yaml is nested too deeply"),
+        ("long.json", f'{{"a": {"9" * 5000}}}', "long.json is no JSON"),
     ],
 )
 def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:
@@ -123,6 +127,13 @@ def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str
 def test_a_deep_python_file_is_refused_too(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is no Python"):
         read(tmp_path, "deep.py", "(" * 5000 + ")" * 5000)
+
+
+def test_brackets_and_variables_of_any_number_are_read_at_once(tmp_path: Path) -> None:
+    assert read(tmp_path, "words", f"a={'[' * 3000}{']' * 3000} b=[1,[2]]")["b"] == [1, "[2]"]
+    doubled = "#!/bin/sh\n" + "a=x$a$a$a$a\n" * 100
+    assert len(read(tmp_path, "run.sh", doubled)["a"]) < 1 << 17
+    assert read(tmp_path, "far.yaml", f"defaults:\n  - {'x' * 5000}\nsteps: 7\n")["steps"] == 7
 
 
 def test_a_checkpoints_state_is_settings(tmp_path: Path) -> None:

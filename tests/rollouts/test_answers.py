@@ -55,6 +55,10 @@ def test_text_made_to_be_slow_is_read_at_once() -> None:
         "answer" + " " * 1_000_000,
         "#" * 1_000_000,
         "{" * 1_000_000,
+        "</s> " * 20_000 + "x",
+        "<|a|>" * 20_000 + "x",
+        " " * 100_000 + "x",
     ):
         assert len(answer_of(text, {})) <= 200
+        assert len(answer_of("", {"pred": text})) <= 200
     assert time.perf_counter() - before < 2

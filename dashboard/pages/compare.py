@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import compared, paired, panels
+from dashboard.pages import compared, opened, paired, panels
 from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
 from rolloutdeck import wire
@@ -60,7 +60,7 @@ class Asked:
 
 @login_required
 @require_safe
-def compare(request: HttpRequest) -> HttpResponse:
+def compare(request: HttpRequest) -> HttpResponseBase:
     """`?of=run@step,run@step&split=&only=`; `run=` and `step=`, as the picker sends them, become `of`."""
     asked = Asked.by(request)
     if "run" in request.GET:
@@ -74,13 +74,20 @@ def compare(request: HttpRequest) -> HttpResponse:
     except BadInput as problem:
         said, result = str(problem), None
     state = [(cell.run.version, cell.run.project.correct, cell.step.pk) for cell in found]
-    keep = (state, said) if result else ()
+    writable = writable_by(request, found) if asked.sel else set()
+    keep = (state, said, sorted(writable)) if result else ()
 
     def context() -> dict[str, Any]:
-        frame = {"asked": asked, "cells": found, "said": said, **picker(request, found, asked)}
+        frame = {"asked": asked, "cells": found, "said": said, "writable": writable, **picker(request, found, asked)}
         return frame | (shown(asked, found, result) if result else {})
 
     return panels.answer(request, "compare/page.html", PANELS, context, *keep)
+
+
+def writable_by(request: HttpRequest, found: Sequence[Cell]) -> set[int]:
+    """The projects, by id, whose findings the person may add an open answer to."""
+    projects = {cell.run.project_id: cell.run.project for cell in found}
+    return {pk for pk, one in projects.items() if opened.may(one.role_of(request.user), "annotator")}
 
 
 def picked(request: HttpRequest) -> str:
@@ -178,10 +185,10 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
 def texts(asked: Asked, only: str, rows: Sequence[comparing.Row], at: int, found: Sequence[Cell]) -> dict[str, Any]:
     """The open prompt; its links keep which list it is of, and whether it is shown as a diff."""
     diff = "1" if asked.diff else ""
-    opened = paired.opened(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
-    turned = asked.link(only=only, sel=opened.key, nth=asked.nth, diff="" if diff else "1")
+    shown = paired.opened(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
+    turned = asked.link(only=only, sel=shown.key, nth=asked.nth, diff="" if diff else "1")
     return {
-        "opened": opened,
+        "opened": shown,
         "diff": asked.diff,
         "diff_link": turned,
         "closed": asked.link(only=only, start=at // ROWS * ROWS),

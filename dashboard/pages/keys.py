@@ -7,7 +7,10 @@ presses the link with the same `data-go`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_noop as N_
 
 
@@ -28,8 +31,8 @@ ONE = ("step", "sample")
 REVIEW = ("review",)
 READ = ("step", "sample", "review")
 BOARD = ("group",)
-FLAGGED = (*READ, "group")
-TOLD = (*READ, "group", "prompt")
+FLAGGED = (*READ, "group", "prompt")
+TOLD = (*READ, "group", "prompt", "compare")
 HISTORY = ("prompt",)
 FEED = ("live",)
 COMPARE = ("compare",)
@@ -196,3 +199,10 @@ def elsewhere(page: str | None) -> list[Section]:
             title = GO if key.then else TITLES.get(key.pages) or PAGES[key.pages[0]]
             found.setdefault(title, []).append(key)
     return [Section(title, keys) for title, keys in found.items()]
+
+
+@lru_cache(maxsize=256)
+def help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
+    """Drawn once for each page and language: every page has it, and nothing in it changes."""
+    told = {"here": here(page), "elsewhere": elsewhere(page), "single_keys": single_keys}
+    return render_to_string("parts/help.html", told)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
@@ -59,18 +59,18 @@ class Look(Address):
 class Side:
     """One of the two answers; `why` says which it is among those of its step."""
 
-    sample: Sample
+    head: listing.Row
     body: Body
     why: str
 
     @property
-    def head(self) -> listing.Row:
-        return listing.Row(self.sample)
+    def sample(self) -> Sample:
+        return self.head.sample
 
 
 @login_required
 @require_safe
-def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponse:
+def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
     """`?at=` a step of this run, by default the last that has the prompt; `sel` and `vs` name two answers."""
     run = access.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
@@ -80,7 +80,7 @@ def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponse:
         "prompt/page.html",
         PANELS,
         lambda: context(request, run, clean(key)) | {"status": status, "may_flag": opened.may(role, "annotator")},
-        *(list(seen), status, role),
+        *(list(seen), status, role, run.project.reasons),
     )
 
 
@@ -154,13 +154,14 @@ def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, sp
     found = prompts.answers(line, key, split, here.step)
     read = answer_of(request, look.sel, key) if look.sel else prompts.best(found) or found[0]
     beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
-    texts = bodies.read([one for one in (read, beside) if one is not None])
+    both = [one for one in (read, beside) if one is not None]
+    texts, heads = bodies.read(both), listing.rows(both)
     at = line.steps.index(here)
     return {
         "rows": listing.rows(found),
         "more": here.answers - len(found),
-        "read": Side(read, texts[read.pk], "" if look.sel else _("best of its step")),
-        "beside": Side(beside, texts[beside.pk], why) if beside else None,
+        "read": Side(heads[0], texts[read.pk], "" if look.sel else _("best of its step")),
+        "beside": Side(heads[1], texts[beside.pk], why) if beside else None,
         "earlier": line.steps[at - 1] if at else None,
         "later": line.steps[at + 1] if at + 1 < len(line.steps) else None,
         "view": look.view if beside else "both",

@@ -13,6 +13,7 @@ if (document.getElementById("q-choices")) import("./query.js");
 if (document.querySelector("[data-history]")) import("./history.js");
 if (document.querySelector("[data-feed-cards]")) import("./feed.js");
 if (document.getElementById("board")) import("./board.js");
+if (document.getElementById("flag-here")) import("./flag_here.js");
 if (document.getElementById("sample")) import("./seen.js");
 if (document.querySelector("[data-grid]")) import("./grid.js");
 if (document.querySelector("[data-verdict]")) import("./review.js");

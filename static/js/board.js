@@ -38,27 +38,12 @@ async function compared() {
 
 if (board) {
   document.addEventListener("click", (event) => {
-    const flag = event.target.closest("[data-board-flag]");
-    if (flag && plain(event)) {
-      event.preventDefault();
-      import("./board_flag.js").then((boards) => boards.open(flag.closest("[data-id]").dataset.id, () => swap(location.href)));
-    }
     const link = event.target.closest("[data-whole], #board [data-swap]");
     if (!link || !plain(event)) return;
     event.preventDefault();
     swap(link.dataset.whole ? address({ whole: toggled(link.dataset.whole) }) : link.getAttribute("href"));
   });
-  document.addEventListener("submit", async (event) => {
-    if (!event.target.matches("[data-undo]")) return;
-    event.preventDefault();
-    const { post } = await import("./post.js");
-    try {
-      say((await post(event.target)).said);
-      swap(location.href);
-    } catch (error) {
-      say(error.message);
-    }
-  });
+  document.addEventListener("deck:flagged", () => swap(location.href));
   document.addEventListener("deck:settled", compared);
   board.addEventListener("toggle", compared, true);
   compared();

@@ -46,5 +46,6 @@ page.addEventListener("click", (event) => {
   load();
 });
 addEventListener("popstate", load);
+document.addEventListener("deck:flagged", load);
 
 compare();

@@ -314,3 +314,19 @@ def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
 @pytest.mark.parametrize("change, shown", [(0.2, "0"), (-0.2, "0"), (0.6, "+1"), (-12.4, "−12")])
 def test_a_change_that_rounds_to_nothing_has_no_sign(change: float, shown: str) -> None:
     assert compared.value("length", Figure(8.0, change, (change, change))).change == shown
+
+
+def test_an_open_answer_goes_into_a_finding_or_a_chat(run: Run, project: Project, client: Client, mate: User) -> None:
+    cells = f"of={run.uid}@1,{run.uid}@2"
+    client.force_login(mate)
+    sel = re.findall(r"sel=(\w+)", page(client, cells))[0]
+    opened = page(client, f"{cells}&sel={sel}")
+    of = re.findall(r'<article class="board-column" id="answer-[AB]" data-id="(\w+)"', opened)
+    assert re.findall(r'/findings/add/\?sample=(\w+)" data-key="q"', opened) == of and len(of) == 2
+    assert [chat.split(" · ")[1] for chat in re.findall(r'data-key="Q" data-chat="([^"]*)"', opened)] == [
+        "eval step 1",
+        "eval step 2",
+    ]
+    client.force_login(make.member(project, "vera", "viewer"))
+    watched = page(client, f"{cells}&sel={sel}")
+    assert 'data-key="q"' not in watched and watched.count('data-key="Q"') == 2

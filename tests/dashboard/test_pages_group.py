@@ -226,8 +226,8 @@ def test_a_response_is_flagged_and_passed_on_where_it_stands_by_who_may(
     client.force_login(mate)
     board = page(client, f"/runs/{run.uid}/groups/1/7/")
     assert link(board, "f") == f"/samples/{lowest}/#flag-box" and link(board, "q") == f"/findings/add/?sample={lowest}"
-    assert board.count('data-key="Q"') == 2 and 'id="board-flag"' in board and 'data-key="u"' in board
+    assert board.count('data-key="Q"') == 2 and 'id="flag-here"' in board and 'data-key="u"' in board
     client.force_login(make.member(project, "vera", "viewer"))
     read = page(client, f"/runs/{run.uid}/groups/1/7/")
     assert read.count('data-key="Q"') == 2
-    assert not any(f'data-key="{key}"' in read for key in "fqu") and "board-flag" not in read
+    assert not any(f'data-key="{key}"' in read for key in "fqu") and "flag-here" not in read

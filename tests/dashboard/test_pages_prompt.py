@@ -64,6 +64,22 @@ def test_two_answers_that_a_person_chose_stay_in_the_address(reader: Client, run
     assert f'href="?at=2&amp;vs={sample(1, 0).pk}"' in shown
 
 
+def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
+    reader: Client, run: Run, project: Project
+) -> None:
+    read = sample(3, 0)
+    reader.post(f"/runs/{run.uid}/flags/", {"samples": read.pk, "text": "a guess"})
+    shown = body(reader, run, f"?sel={read.pk}")
+    marked = r'data-id="%s".*?tag flag.*?</header>.*?data-key="f" data-flag-here="/runs/%s/flags/"'
+    assert re.search(marked % (read.pk, run.uid), shown, re.S)
+    assert shown.count('data-key="f"') == shown.count('data-key="u"') == shown.count('id="flag-here"') == 1
+    project.reasons = [{"key": "odd", "name": "odd one"}]
+    project.save()
+    assert "odd one" in body(reader, run, f"?sel={read.pk}")
+    reader.force_login(make.member(project, "vera", "viewer"))
+    assert "flag-here" not in body(reader, run, f"?sel={read.pk}")
+
+
 def test_an_answer_alone_opens_its_own_step(reader: Client, run: Run) -> None:
     assert "Answers at step 2" in body(reader, run, f"?sel={sample(2, 1).pk}")
 

@@ -1,0 +1,51 @@
+// Flagging a response where it stands: a digit gives the reason, Enter goes to the text, Esc leaves. And undoing it.
+import { say } from "./frame.js";
+import { plain } from "./panel.js";
+import { post } from "./post.js";
+
+const box = document.getElementById("flag-here");
+const form = box.querySelector("form");
+
+function open(link) {
+  form.reset();
+  form.action = link.dataset.flagHere;
+  form.elements.samples.value = link.closest("[data-id]").dataset.id;
+  box.showModal();
+  form.focus(); // else Enter would press the first button
+}
+
+// The page shows its answers again on `deck:flagged`.
+async function send(sent, submitter) {
+  try {
+    const told = await post(sent, {}, submitter);
+    box.close();
+    say(told.said);
+    document.dispatchEvent(new CustomEvent("deck:flagged"));
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-flag-here]");
+  if (!link || !plain(event)) return;
+  event.preventDefault();
+  open(link);
+});
+
+document.addEventListener("submit", (event) => {
+  if (event.target !== form && !event.target.matches("[data-undo]")) return;
+  event.preventDefault();
+  send(event.target, event.submitter);
+});
+
+box.addEventListener("click", (event) => event.target.closest("[data-flag-close]") && box.close());
+
+box.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+  const reason = box.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
+  if (reason) reason.click();
+  else if (event.key === "Enter" && !event.target.closest("button")) form.elements.text.focus();
+  else return;
+  event.preventDefault();
+});

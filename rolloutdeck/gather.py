@@ -135,7 +135,10 @@ class Gatherer:
 
     def _told(self, spot: Spot, stamps: Stamps, found: SkipFolder) -> bool:
         try:
-            self.add(self.keeping.of_folder(found), self.keeping.mode == "now" or spot.fleeting)
+            made = self.keeping.of_folder(found)
+            if made.stamps != stamps:  # else files of two steps, or what was said of other bytes, would be one step
+                raise Unsteady(f"{spot.path} changed while it was looked at")
+            self.add(made, self.keeping.mode == "now" or spot.fleeting)
         except (Unsteady, OSError):  # the next look sees it
             self.waiting += 1
             return False

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
+from rolloutdeck import trainers
 from rolloutdeck.commands.watch import Follow
 from rolloutdeck.gather import Keeping
 from rolloutdeck.http import Server
@@ -86,6 +87,24 @@ def test_each_step_is_sent_at_once_and_stays_when_the_next_is_written_over_it(
     assert bytes_of(Artifact.objects.get(step=0)) == before
     pin, _ = pins.pin(Run.objects.get(), 0, owner, step_kind="iteration")
     assert set(pin.artifacts.get().files) == {BASE, *REWARDS}
+
+
+def test_a_step_that_is_written_over_while_it_is_looked_at_is_none(
+    node: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(node, 0)
+    write(node, 0, BASE, *REWARDS)
+    looked_at = trainers.described
+
+    def meanwhile(spot: trainers.Spot) -> trainers.SkipFolder | str:
+        found = looked_at(spot)
+        monkeypatch.setattr(trainers, "described", looked_at)
+        write(node, 1, CODE)
+        return found
+
+    monkeypatch.setattr(trainers, "described", meanwhile)
+    watch()
+    assert trainers.described is looked_at and not Artifact.objects.exists()
 
 
 def test_its_samples_come_as_they_would_without_it(node: Path, watch: Watch) -> None:

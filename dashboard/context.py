@@ -27,8 +27,6 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "page_name": page,
         "page_title": title(page),
         "keys": keys.keys_for(page),
-        "help_here": keys.here(page),
-        "help_elsewhere": keys.elsewhere(page),
         "single_keys": request.COOKIES.get("keys", "") != "off",
         "linked": page in keys.LINKED,
         "follows": page in keys.FOLLOWS,

@@ -8,11 +8,10 @@ from contextlib import suppress
 import orjson
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import around, panels, reading
+from dashboard.pages import around, late, panels, reading
 from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask, clean
 from rollouts.errors import StorageUnavailable
@@ -66,5 +65,5 @@ def drawn(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, str]:
         if project not in roles:
             roles[project] = project.role_of(request.user)
         shown = reading.dressed(request, one, known[one.pk], ask, roles[project])
-        panes[one.pk] = render_to_string("sample/pane.html", shown, request)
+        panes[one.pk] = late.drawn("sample/pane.html", shown, request)
     return panes

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
@@ -29,7 +29,7 @@ FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; f
 
 @login_required
 @require_safe
-def listed(request: HttpRequest) -> HttpResponse:
+def listed(request: HttpRequest) -> HttpResponseBase:
     """`?project=` narrows to one, `?name=` to titles that hold it, `?removed=1` shows those that were removed."""
     return panels.answer(request, "findings/page.html", PANELS, lambda: listing(request))
 
@@ -69,7 +69,7 @@ def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
 
 @login_required
 @require_safe
-def finding(request: HttpRequest, pk: int) -> HttpResponse:
+def finding(request: HttpRequest, pk: int) -> HttpResponseBase:
     row = finding_of(request, pk)
     shown = row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at")
     state = (row.updated_at, row.removed_at, row.project.role_of(request.user), list(shown))

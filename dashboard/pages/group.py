@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -26,7 +26,7 @@ MOST_WHOLE = 64
 
 @login_required
 @require_safe
-def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse:
+def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponseBase:
     """`step` is a number or `latest`. `whole=all`, or beginnings of ids, names the responses to show whole; `only` is
     `right` or `wrong`; `diff=1` shows what each says differently than the best; `name` is the group where it cannot be
     a part of an address."""

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Max, QuerySet, Sum
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -26,7 +26,7 @@ GRADES = tuple(grade for _, grade, *_ in REWARDS)
 
 @login_required
 @require_safe
-def live(request: HttpRequest) -> HttpResponse:
+def live(request: HttpRequest) -> HttpResponseBase:
     """`?split=`, `?project=` and `?name=` narrow; `?before=` a step's id goes on to older ones."""
     seen = access.visible_runs(request)
     state = seen.aggregate(Max("seen_at"), Sum("version"), Count("pk"))

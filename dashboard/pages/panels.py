@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.messages import get_messages
-from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
-from django.shortcuts import render
+from django.http import HttpRequest, HttpResponseBase, HttpResponseNotModified
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import get_language
 
 from dashboard import assets
+from dashboard.pages import late
 
 Context = Callable[[], dict[str, Any]]
+Answer = TypeVar("Answer", bound=HttpResponseBase)
 
 
 def target(request: HttpRequest) -> str:
@@ -25,7 +26,7 @@ def target(request: HttpRequest) -> str:
 
 def answer(
     request: HttpRequest, template: str, panels: Mapping[str, str], context: Context, *state: object
-) -> HttpResponse:
+) -> HttpResponseBase:
     """Renders `template`, or `panels[target]` for the panel that asks; what follows a `-` in its id is its own affair.
 
     `state` is all that the answer depends on besides address and person; while it stays the same a page that asks
@@ -38,8 +39,9 @@ def answer(
     if etag and request.headers.get("If-None-Match", "") == etag:
         return finished(HttpResponseNotModified(), etag)
     shown = context()
-    response = render(request, shown.pop("template", panels.get(panel.partition("-")[0], template)), shown)
-    for name, value in shown.pop("headers", {}).items():
+    headers = shown.pop("headers", {})
+    response = late.answer(shown.pop("template", panels.get(panel.partition("-")[0], template)), shown, request)
+    for name, value in headers.items():
         response[name] = value
     return finished(response, "" if "unread" in shown else etag)
 
@@ -50,7 +52,7 @@ def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
     return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
 
 
-def finished(response: HttpResponse, etag: str) -> HttpResponse:
+def finished(response: Answer, etag: str) -> Answer:
     response["Cache-Control"] = "private, no-cache"
     if etag:
         response["ETag"] = etag

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Max, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -36,7 +36,7 @@ ACTIONS = (
 
 @login_required
 @require_safe
-def pins(request: HttpRequest) -> HttpResponse:
+def pins(request: HttpRequest) -> HttpResponseBase:
     """`?project=&plan=` choose, `run=` and `steps=` hold the plan against a run; the rest is a draft, see `Draft`."""
     project = chosen(request)
     if project is None:

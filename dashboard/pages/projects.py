@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import SetPasswordForm
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
@@ -55,7 +55,7 @@ def created(request: HttpRequest) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD"])
-def project(request: HttpRequest, slug: str) -> HttpResponse:
+def project(request: HttpRequest, slug: str) -> HttpResponseBase:
     one = access.project_or_404(request, slug)
     return panels.answer(request, "settings/project.html", PANELS, lambda: context(request, one))
 

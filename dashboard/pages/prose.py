@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from django.utils.safestring import SafeString, mark_safe
@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 
 from dashboard.pages import folding, landmarks, text
 from dashboard.pages.landmarks import Landmark
+from dashboard.pages.late import LONG, Late
 
-LONG = 200_000  # characters; above that the browser lays out only the blocks in sight
 MOST_MARKS = 1000
 
 
@@ -33,13 +33,21 @@ class Span:
         return f'<mark class="{self.kind}">{text.plain(inside)}</mark>'
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Prose:
     """`unmarked` says that there was more to mark than `MOST_MARKS`."""
 
-    html: SafeString
-    landmarks: list[Landmark] = field(default_factory=list)
-    unmarked: bool = False
+    page: Page
+    landmarks: list[Landmark]
+    unmarked: bool
+
+    @property
+    def html(self) -> SafeString:
+        return mark_safe("".join(self.page.whole()))
+
+    @property
+    def late(self) -> Late:
+        return Late(self.page.whole, len(self.page.written))
 
 
 def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> Prose:
@@ -49,8 +57,7 @@ def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name:
     shown = marks[:MOST_MARKS]
     found = landmarks.of(written, name) if answers else []
     anchors = [Span(one.at, one.at, "at", one.name) for one in found]
-    page = Page(written, sorted([*shown, *anchors]))
-    return Prose(mark_safe("".join(page.whole())), found, len(marks) > MOST_MARKS)
+    return Prose(Page(written, sorted([*shown, *anchors])), found, len(marks) > MOST_MARKS)
 
 
 def marks_of(written: str, words: Iterable[str], answers: bool) -> Iterator[Span]:
@@ -68,20 +75,21 @@ class Page:
     """One text and its spans, drawn from any place to any other."""
 
     def __init__(self, written: str, spans: list[Span]) -> None:
-        self.written, self.spans = written, spans
+        self.written, self.spans, self.show = written, spans, _("show")
         self.starts = [span.start for span in spans]
 
     def whole(self) -> Iterator[str]:
-        at, show = 0, _("show")
+        at = 0
         for fold in folding.folds(self.written):
             yield from self.blocks(at, fold.start)
-            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{show}</span></summary>'
+            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{self.show}</span></summary>'
             yield from self.blocks(fold.start, fold.end)
             yield "</details>"
             at = fold.end
         yield from self.blocks(at, len(self.written))
 
     def blocks(self, start: int, end: int) -> Iterator[str]:
+        """Of a long text the browser lays out only the blocks in sight."""
         if len(self.written) <= LONG:
             yield from self.drawn(start, end)
             return

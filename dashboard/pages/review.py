@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Exists, OuterRef
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -97,7 +97,7 @@ class Found:
 
 @login_required
 @require_safe
-def review(request: HttpRequest) -> HttpResponse:
+def review(request: HttpRequest) -> HttpResponseBase:
     """`?run=&split=&queue=&q=`; an address that leaves open which samples are meant is answered with one that does
     not."""
     look = Look.of(request.GET)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import orjson
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import get_language
@@ -43,7 +43,7 @@ kept: Kept[tuple[object, ...], bytes] = Kept(32_000_000, len)
 
 @login_required
 @require_safe
-def run(request: HttpRequest, uid: str) -> HttpResponse:
+def run(request: HttpRequest, uid: str) -> HttpResponseBase:
     """`?attempt=all` draws older attempts too, faint; an attempt's key draws that one alone. `runs=` lays others over.
 
     `show=table` gives the numbers of the charts, `show=prompts` the map of prompts over steps; `m smooth log x closed`

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -36,7 +36,7 @@ YEAR = 31_536_000
 
 @login_required
 @require_safe
-def runs(request: HttpRequest) -> HttpResponse:
+def runs(request: HttpRequest) -> HttpResponseBase:
     """`?name=` filters (words as in `run_list.terms`), `col=` once per column, `sort=`, `group=`, `show=archived|bin`.
 
     An address without columns takes those of the browser's last choice, and then says so.

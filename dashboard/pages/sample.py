@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import access
@@ -24,7 +24,7 @@ PANELS = {
 
 @login_required
 @require_safe
-def sample(request: HttpRequest, pk: str) -> HttpResponse:
+def sample(request: HttpRequest, pk: str) -> HttpResponseBase:
     one = access.sample_or_404(request, pk)
     run = one.step.run
     role, status = run.project.role_of(request.user), run.status
@@ -33,7 +33,7 @@ def sample(request: HttpRequest, pk: str) -> HttpResponse:
         "sample/page.html",
         PANELS,
         lambda: context(request, one, role) | {"status": status},
-        *(run.version, status, role),
+        *(run.version, status, role, run.project.reasons),
     )
 
 

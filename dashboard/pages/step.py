@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -31,7 +31,7 @@ PANELS = {
 
 @login_required
 @require_safe
-def step(request: HttpRequest, uid: str, step: str) -> HttpResponse:
+def step(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     """`step` is a number, `latest`, or `all`."""
     run = access.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
@@ -41,7 +41,7 @@ def step(request: HttpRequest, uid: str, step: str) -> HttpResponse:
         "step/page.html",
         PANELS,
         lambda: context(request, run, step, role, reader) | {"status": status},
-        *(run.version, status, role, reader),
+        *(run.version, status, role, run.project.reasons, reader),
     )
 
 

@@ -58,7 +58,7 @@ def raw(body: Any, asked: Reading) -> dict[str, Any]:
     if body.textless:
         return {"command": decoding.command_for(asked.sample.step.run)}
     response = prose.dressed(body.response, asked.words)
-    return {"response": response, "landmarks": response.landmarks}
+    return {"response": response, "late": response.late, "landmarks": response.landmarks}
 
 
 def math(body: Any, asked: Reading) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""A page with a very long text begins to arrive before the text is drawn, and is the same page."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.pages import folding, late
+from rollouts.models import Run, Sample
+from tests.dashboard.serve import Site
+from tests.rollouts.pushing import generation, indexed, lines
+
+LINES = "".join(f"{at}. so the number é{at} & <b>more</b>\n" for at in range(9000))
+LOOP = "Wait, let me check again.\n" * 40
+
+
+@pytest.fixture
+def sample(site: Site, run: Run) -> Sample:
+    indexed(run, lines(generation("What is it?", LINES + LOOP + LINES, 1.0)), format="verl-jsonl")
+    return Sample.objects.get(step__run=run)
+
+
+@contextmanager
+def asked(site: Site, client: Client, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+    """The answer to this client's session over real HTTP, of which nothing is read yet."""
+    cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+    link = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+    link.request("GET", path, headers={"Cookie": cookie, **headers})
+    try:
+        yield link.getresponse()
+    finally:
+        link.close()
+
+
+def text_of(page: str) -> str:
+    return page.partition('class="text response')[2].partition("</section>")[0]
+
+
+def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
+    site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.force_login(mate)
+    seen, waited, folds = threading.Event(), [], folding.folds
+
+    def when_seen(text: str) -> list[folding.Fold]:
+        if len(text) > late.LONG:
+            waited.append(seen.wait(20))
+        return folds(text)
+
+    monkeypatch.setattr(folding, "folds", when_seen)
+    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+        head = b""
+        while b'class="text response' not in head and (piece := answer.read1(65536)):
+            head += piece
+        seen.set()
+        page = (head + answer.read()).decode()
+    assert waited == [True]
+    assert page.endswith("</html>\n")
+    whole = client.get(f"/samples/{sample.pk}/").content.decode()
+    assert text_of(page) == text_of(whole)
+    assert f"{8999}. so the number é{8999} &amp; &lt;b&gt;more" in text_of(page)
+
+
+def test_a_pane_with_a_long_text_is_whole_and_in_the_readers_language(
+    site: Site, sample: Sample, client: Client, mate: User
+) -> None:
+    client.force_login(mate)
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
+    told: dict[str, Any] = {"HX-Request": "true", "HX-Target": "sample"}
+    with asked(site, client, f"/samples/{sample.pk}/", **told) as answer:
+        pane = answer.read().decode()
+    assert '<span class="show">展开</span>' in pane
+    assert text_of(pane).count("8999. so the number") == 2
+    assert late.MARK not in pane
+
+
+def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, sample: Sample, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+        mark = str(answer.headers["ETag"])
+    with asked(site, client, f"/samples/{sample.pk}/", **{"If-None-Match": mark}) as answer:
+        assert answer.status == 304

@@ -73,7 +73,7 @@ def described(spot: Spot) -> SkipFolder | str:
         return UNREAD
     if type(step) is not int or step < 0 or not isinstance(samples, list) or not samples:
         return UNREAD
-    if str(step) not in re.findall(r"\d+", spot.path.name):
+    if step not in map(int, re.findall(r"\d+", spot.path.name)):
         return UNNAMED
     return SkipFolder(spot.path.parent, "rollout", step, KIND, spot.files, spot.layout, facts_of(samples))
 

@@ -85,7 +85,8 @@ class Asking:
 
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
         """The arguments that load these rollouts, as a shell takes them."""
-        template = shlex.quote(f"{root}/{FOLDER}/{{rollout_id}}.pt")
+        plain = root.replace("{", "{{").replace("}", "}}")  # slime fills the template in with `str.format`
+        template = shlex.quote(f"{plain}/{FOLDER}/{{rollout_id}}.pt")
         lines = [f"--load-debug-rollout-data {template}"]
         if self.forge:
             lines = [f"--rollout-function-path {FORGE}", f"--load-forge-rollout-data {template}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def test_a_rollout_that_can_be_pinned_is_still_taken_as_samples() -> None:
 
 
 def test_a_name_that_does_not_say_the_rollout_is_written_over_so_it_is_left(tmp_path: Path) -> None:
-    assert isinstance(one(dump(tmp_path / "roll_0007.v2_7.pt", 7, {"reward": 1.0})), SkipFolder)
+    for name in ("roll_0007.v2_7.pt", "000007.pt"):  # as `{rollout_id:06d}` gives it
+        assert isinstance(one(dump(tmp_path / name, 7, {"reward": 1.0})), SkipFolder)
     assert one(dump(tmp_path / "v2.pt", 7, {"reward": 1.0})) == UNNAMED
 
 
@@ -91,6 +93,11 @@ def test_a_run_says_what_it_loads_by_its_arguments() -> None:
     assert (asking.first, asking.total_steps, asking.facts["rows"]) == (4, 5, 32)
     with pytest.raises(BadInput, match="do not say n_samples_per_prompt; give them with --set NAME=NUMBER"):
         slime.asking({"rollout_batch_size": 8})
+
+
+def test_a_folder_with_braces_is_no_part_of_the_template_that_slime_fills_in() -> None:
+    (words, *_) = slime.asking(SHAPE).flags("/data/{me}", [0])
+    assert shlex.split(words)[1].format(rollout_id=0) == "/data/{me}/rollout_data/0.pt"
 
 
 def test_a_dump_of_another_trainer_is_no_rollout() -> None:

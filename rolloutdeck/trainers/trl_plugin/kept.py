@@ -66,9 +66,12 @@ def read(path: Path) -> list[Row]:
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
-    return all(isinstance(row.get(key), list) and row[key] for key in ("prompt_ids", "completion_ids")) and all(
-        type(each) is int for key in ("prompt_ids", "completion_ids") for each in row[key]
-    )
+    """Whether TRL can train on it: token ids, and for each of the completion's what else is recorded of it."""
+    ids = [row.get(key) for key in ("prompt_ids", "completion_ids")]
+    if not all(isinstance(one, list) and one and all(type(each) is int for each in one) for one in ids):
+        return False
+    told = [row[key] for key in OF_ROW if row.get(key) is not None]
+    return all(isinstance(one, list) and len(one) == len(row["completion_ids"]) for one in told)
 
 
 def facts_of(trainer: Any, fingerprint: str) -> dict[str, Any]:

@@ -143,9 +143,10 @@ class ReplayFolder:
     def _check_own(self) -> None:
         """What a trainer wrote into one of our step folders would be lost when it is replaced; in a folder of all steps
         it would be taken for a step of the plan."""
+        known = self.files.keys() | self.coming
         for folder in self.folders | self.shared:
             for name in _below(self.path / folder):
-                if not {str(folder / name)} & (self.files.keys() | self.coming):
+                if str(folder / name) not in known:
                     raise BadInput(f"{self.path / folder / name} was not written by `pull`: another --into is needed.")
 
     def _by_folder(self) -> dict[PurePosixPath, list[str]]:

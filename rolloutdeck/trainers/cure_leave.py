@@ -49,6 +49,8 @@ def rows(found: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
 def outputs(found: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
     made, place, gone = [], 0, [0, 0]
     for task in found:
+        if not all(isinstance(task[name], list) for name in (PROGRAMS[0], TESTS[0])):
+            raise ValueError("a task's answers are no list")
         programs, tests = len(task[PROGRAMS[0]]), len(task[TESTS[0]])
         no_program = {at for at in range(programs) if place + at in flagged}
         no_test = {at for at in range(tests) if place + programs + at in flagged}

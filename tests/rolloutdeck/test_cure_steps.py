@@ -206,7 +206,15 @@ def test_nothing_is_written_where_nothing_would_be_left_or_a_row_is_not_there(
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("change", [{"full_case_generation": None}, {"num_ground_truth_test": "2"}, {"case_input": 3}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"full_case_generation": None},
+        {"full_case_generation": "abc"},
+        {"num_ground_truth_test": "2"},
+        {"case_input": 3},
+    ],
+)
 def test_a_task_that_is_not_as_cure_writes_it_is_refused_or_written_without_a_crash(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:

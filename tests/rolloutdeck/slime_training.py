@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck import fetch
+from rolloutdeck.trainers import session as shared
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.slime_plugin import recording, replaying, session
 from tests.rolloutdeck import slimes
@@ -67,7 +68,7 @@ def main() -> None:
 
 
 sys.modules.update(slimes.modules())
-fetch.FIRST_PAUSE = 0.05
+fetch.FIRST_PAUSE, shared.MOST_WAITING = 0.05, 100  # a rollout takes no time here
 if WRONG == "raise":
     for module, name in ((recording, "session_of"), (recording, "frozen"), (replaying, "session_of")):
         setattr(module, name, fail)

@@ -12,6 +12,7 @@ import pytest
 
 from rolloutdeck import opening
 from rolloutdeck.trainers import hooks, slime
+from rolloutdeck.trainers import session as shared
 from rolloutdeck.trainers.selection import Selection
 from rolloutdeck.trainers.slime_plugin import recording, rows, session
 from rollouts.formats import native, slime_rollout
@@ -28,6 +29,7 @@ def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     monkeypatch.setattr(recording, "waiting", recording.Waiting())
     monkeypatch.setattr(recording, "LIVE_SECONDS", 0.0)
     monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    monkeypatch.setattr(shared, "MOST_WAITING", 100)  # a rollout takes no time here
     session._sessions.clear()
     yield at_receiver
     for one in session._sessions.values():

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,48 +18,7 @@ from rolloutdeck.trainers.trl_plugin.taking import Taking
 
 torch = pytest.importorskip("torch")
 
-PROMPTS = ["1+1?", "1+1?", "2+2?", "2+2?"]
-NAN = float("nan")
-
-
-class Trainer:
-    """One of `world` processes, with the methods that are wrapped and the attributes that are read (TRL 1.16.0,
-    `trainer/grpo_trainer.py`). Each generation answers `PROMPTS`; rewards are gathered of all processes."""
-
-    def __init__(self, rank: int = 0, world: int = 1, **told: Any) -> None:
-        self.accelerator = SimpleNamespace(process_index=rank, num_processes=world)
-        self.state, self.model = SimpleNamespace(global_step=0), SimpleNamespace(training=True)
-        self.num_generations, self.reward_func_names = 2, ["letters", "short"]
-        self.reward_weights = torch.tensor([1.0, 0.5])
-        self.processing_class = SimpleNamespace(eos_token_id=2, pad_token_id=0)
-        self._pending_extra_logs: dict[str, list[Any]] = {}
-        self.fails = False
-        vars(self).update(told)
-
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        self._pending_extra_logs = {"first": [text[:1] for text in completions]}
-        return torch.tensor([[float(place), NAN] for place in range(len(PROMPTS) * self.accelerator.num_processes)])
-
-    def _generate_and_score_completions(self, inputs: Any) -> Any:
-        if self.fails:
-            return {"advantages": torch.zeros(1)}  # nothing was scored
-        ids = [[7, 8, 2], [7], [7, 0], []]
-        texts = ["abc", "a", "ab", ""]
-        self._calculate_rewards(inputs, PROMPTS, texts, completion_ids_list=ids)
-        self._pending_extra_logs = {}
-        return {
-            "prompt_ids": torch.tensor([[0, 5], [0, 5], [6, 5], [6, 5]]),
-            "prompt_mask": torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
-            "advantages": torch.tensor([0.5, -0.5, 1.0, -1.0]),
-            "old_per_token_logps": torch.full((4, 3), -0.25),
-            "tool_mask": torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]]),
-        }
-
-    def step(self, *, training: bool = True, at: int | None = None) -> None:
-        self.model.training = training
-        if at is not None:
-            self.state.global_step = at
-        self._generate_and_score_completions([{"prompt": text, "answer": 3, "image": b"x"} for text in PROMPTS])
+from tests.rolloutdeck.trls import NAN, PROMPTS, Trainer  # noqa: E402
 
 
 def taken(trainer: Trainer) -> list[Held]:
@@ -116,7 +74,7 @@ def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
 
 
 def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
-    trainer = Trainer(eos_token_ids=[8], processing_class=SimpleNamespace(eos_token_id=2, pad_token_id=None))
+    trainer = Trainer(eos_token_ids=[8], _tokenizer=SimpleNamespace(eos_token_id=2, pad_token_id=None))
     found = taken(trainer)
     trainer.step()
     assert found[0].ends == {8}
@@ -197,6 +155,8 @@ def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> Non
         b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": []}]}',
         b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": [true]}]}',
         b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": "12"}]}',
+        b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": [1, 2], "logprobs": [0.5]}]}',
+        b'{"format": "trl-rollout", "rows": [{"prompt_ids": [1], "completion_ids": [1], "env_mask": 1}]}',
         b'{"format": "trl-rollout", "rows": [5]}',
     ],
 )  # fmt: skip

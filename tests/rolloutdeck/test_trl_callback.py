@@ -1,0 +1,292 @@
+"""The callback and the replay of TRL where neither TRL nor transformers is: what several ranks, several generations a
+step, and what goes wrong make of it. In real trainers: `tests/trainers/test_trl*.py`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rolloutdeck import fetch, opening
+from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.trainers import hooks, session
+from tests.rolloutdeck.planning import Planning
+from tests.rolloutdeck.receiver import Receiver, until
+
+pytest.importorskip("torch")
+
+from tests.rolloutdeck.trls import IDS, PROMPTS, Trainer  # it needs torch
+
+NEEDS = tuple(f"rolloutdeck.trainers.trl_plugin.{name}" for name in ("callback", "replaying", "laid", "replay"))
+# Completions that the stand-in does not generate, row by row.
+PINNED = [[9, place, 2] for place in range(4)]
+
+
+def generation(prompts: list[str] | None = None) -> bytes:
+    rows = [
+        {"prompt": prompt, "prompt_ids": [5], "completion_ids": ids, "logprobs": [-0.5] * 3}
+        for prompt, ids in zip(prompts or PROMPTS, PINNED, strict=True)
+    ]
+    return json.dumps({"format": "trl-rollout", "step": 1, "rows": rows}).encode()
+
+
+@pytest.fixture
+def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Our two names, imported with a stand-in for the one name of transformers that they need."""
+    transformers = ModuleType("transformers")
+    vars(transformers)["TrainerCallback"] = object
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    monkeypatch.setattr(fetch, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(session, "MOST_WAITING", 100)  # these trainers take no time between two steps
+    monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
+    for name in NEEDS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    callback, _, _, replay = map(importlib.import_module, NEEDS)
+    yield SimpleNamespace(Callback=callback.RolloutdeckCallback, replaying=replay.replay_rollout_func, module=callback)
+    for run in list(opening._runs):
+        run.finish(timeout=0)
+    opening._runs.clear()
+    for name in NEEDS:
+        sys.modules.pop(name, None)
+
+
+def joined(trl: SimpleNamespace, trainer: Trainer, **told: Any) -> Any:
+    callback = trl.Callback("math", **told)
+    trainer.add_callback(callback)
+    return callback
+
+
+def ended(callback: Any) -> None:
+    """All that was told has arrived."""
+    callback.on_train_end(None, None, None)
+    callback.run.finish(timeout=60)
+
+
+def completions(deck: Receiver, split: str = "train") -> list[tuple[int, list[list[int]]]]:
+    """(step, the ids of each row) of each delivery."""
+    found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
+    return [(step, [json.loads(line)["response_ids"] for line in body.splitlines()]) for step, body in found]
+
+
+def test_only_the_first_rank_logs_metrics_and_each_its_rows(
+    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    trainer = Trainer(rank=1, world=2)
+    callback = joined(trl, trainer)
+    trainer.step(at=0)
+    trainer.log({"loss": 1.0}, first=False)
+    ended(callback)
+    assert at_receiver.points() == [] and completions(at_receiver) == [(1, IDS)]
+    assert {query["producer"] for _, query, _ in at_receiver.dumps} == {"rank1"}
+
+
+def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+    trainer = Trainer()
+    callback = joined(trl, trainer)
+    trainer.log({"loss": 1.0, "eval_reward": 0.5}), trainer.log({})
+    ended(callback)
+    (point,) = at_receiver.points()
+    assert point["values"] == {"train/loss": 1.0, "eval/reward": 0.5}
+    (opened,) = [body for path, body in at_receiver.posts if path.endswith("/runs/") and "config" in body]
+    assert opened["config"]["num_generations"] == 2 and opened["framework"] == "trl"
+    assert at_receiver.abouts[0][:2] == ("math", "tiny")
+
+
+def test_the_end_of_a_training_waits_for_the_rows_that_are_still_made(
+    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, at_work = Trainer(), trl.module.Held.rows
+    slowly = lambda held, selection: until(lambda: held.rewards is not None, 1) and at_work(held, selection)  # noqa: E731
+    monkeypatch.setattr(trl.module.Held, "rows", slowly)
+    callback = joined(trl, trainer)
+    for step in range(3):
+        trainer.step(at=step)
+    callback.on_train_end(None, None, None)
+    assert callback.session._jobs.unfinished_tasks == 0
+    ended(callback)
+    assert [step for step, _ in completions(at_receiver)] == [1, 2, 3]
+
+
+def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
+    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path
+) -> None:
+    trainer = Trainer()
+    callback = joined(trl, trainer, keep=tmp_path / "kept")
+    trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
+    ended(callback)
+    kept = sorted(path.relative_to(tmp_path / "kept").as_posix() for path in tmp_path.glob("kept/*/*"))
+    assert kept == ["step_000001/rollout-0.json", "step_000001/rollout-1.json", "step_000002/rollout-0.json"]
+    told = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in told] == [
+        (1, ["rollout-0.json", "rollout-1.json"], 8)
+    ]
+
+
+def test_of_several_processes_no_step_is_kept(trl: SimpleNamespace, tmp_path: Path) -> None:
+    trainer = Trainer(world=2)
+    callback = joined(trl, trainer, keep=tmp_path / "kept")
+    trainer.step(at=0)
+    ended(callback)
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("hook", ["on_init_end", "on_train_begin", "on_log", "on_train_end"])
+def test_a_mistake_in_a_hook_of_the_callback_does_not_reach_the_trainer(
+    trl: SimpleNamespace, caplog: pytest.LogCaptureFixture, hook: str
+) -> None:
+    callback = trl.Callback("math")
+    callback.session = SimpleNamespace()  # it has nothing of what is asked of it
+    callback._join = None
+    told = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
+    getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **told)
+    assert f"lost something in callback.{hook}" in caplog.text
+
+
+def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:
+    """Whether the step that is trained next had the pinned rows."""
+    before = trainer.generated
+    trainer.step(at=step - 1, training=training)
+    return trainer.generated == before
+
+
+def planning(content: bytes, monkeypatch: pytest.MonkeyPatch, target: int = 2) -> Planning:
+    deck = Planning(content, target, "rollout-0.json")
+    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    return deck
+
+
+def test_a_planned_step_is_replayed_and_told_and_others_and_evals_are_generated(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
+    assert not replayed(trainer, 2, training=False)
+    ended(callback)
+    deck.down()
+    assert [ids for _, ids in completions(deck)] == [IDS, PINNED, IDS]
+    assert [(body["step"], body["outcome"], body["rows"]) for body in deck.posted("/replays/")] == [(2, "hit", 4)]
+
+
+def test_a_second_generation_of_a_step_has_a_file_of_its_own_or_is_generated(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert [replayed(trainer, 2), replayed(trainer, 2)] == [True, False]
+    assert "the pin has no rollout-1.json" in caplog.text
+    deck.down()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (generation(["?", *PROMPTS[1:]]), "the prompts of 1 of 4 rows are not those that were answered"),
+        (
+            json.dumps({**json.loads(generation()), "rows": json.loads(generation())["rows"][:3]}).encode(),
+            "rows: 3 pinned, 4",
+        ),
+        (b"{}", "is no generation that Rolloutdeck kept of TRL"),
+    ],
+)
+def test_what_does_not_fit_is_generated_with_the_reason(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes, why: str
+) -> None:
+    deck = planning(content, monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert not replayed(trainer, 2) and why in caplog.text
+    deck.down()
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [({"tools": [len]}, "the trainer has tools"), ({"world": 2}, "the trainer has several processes")],
+)
+def test_a_trainer_that_calls_tools_or_has_ranks_replays_nothing(
+    trl: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    told: dict[str, Any],
+    why: str,
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying(), **told)
+    joined(trl, trainer)
+    assert not replayed(trainer, 2) and why in caplog.text
+    deck.down()
+
+
+def test_a_server_that_is_killed_after_the_plan_was_asked_for_costs_a_generation(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert not replayed(trainer, 1)
+    deck.down()
+    assert not replayed(trainer, 2) and "Step 2 is not replayed (miss)" in caplog.text
+
+
+def test_without_a_callback_a_plan_is_not_asked_for_and_that_is_said_once(
+    trl: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(rollout_func=trl.replaying())
+    assert not replayed(trainer, 1) and not replayed(trainer, 2)
+    assert caplog.text.count("Nothing is replayed: the trainer has no RolloutdeckCallback.") == 1
+
+
+@pytest.fixture
+def laid(tmp_path: Path) -> Path:
+    """What `pull` puts into a folder for step 2, and one that nobody told of for step 3."""
+    for step in (2, 3):
+        (tmp_path / f"into/step_00000{step}").mkdir(parents=True)
+        (tmp_path / f"into/step_00000{step}/rollout-0.json").write_bytes(generation())
+    files = {"step_000002/rollout-0.json": fetch.hash_of(tmp_path / "into/step_000002/rollout-0.json")}
+    told = {"rolloutdeck": "pull", "complete": True, "plan": "default@1", "files": files, "pins": {"2": 5, "3": 6}}
+    (tmp_path / "into" / MANIFEST).write_text(json.dumps(told))
+    return tmp_path / "into"
+
+
+def test_a_folder_is_replayed_where_pull_told_of_its_files_and_the_callbacks_run_hears_of_it(
+    trl: SimpleNamespace, at_receiver: Receiver, laid: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
+    assert not replayed(trainer, 2, training=False)
+    assert "Step 3 is not replayed: rollout-0.json is not the file that `pull` laid out" in caplog.text
+    ended(callback)
+    told = [(body["step"], body["outcome"], body["pin"]) for body in at_receiver.posted("/replays/")]
+    assert told == [(2, "hit", 5), (3, "refused", 6)]
+
+
+def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: SimpleNamespace, laid: Path) -> None:
+    told = json.loads((laid / MANIFEST).read_text())
+    (laid / MANIFEST).write_text(json.dumps({**told, "on_mismatch": "stop"}))
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    assert replayed(trainer, 2)
+    with pytest.raises(hooks.Stop, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"):
+        replayed(trainer, 3)
+
+
+def test_what_the_callback_kept_is_replayed_by_its_folder_alone(
+    trl: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (laid / MANIFEST).unlink()
+    caplog.set_level(logging.INFO)
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, True]
+    assert "Step 3 is replayed from" in caplog.text

@@ -1,0 +1,83 @@
+"""A trainer of TRL's where TRL is not: the methods that are wrapped or called and the attributes that are read, of TRL
+1.16.0, `trainer/grpo_trainer.py`. The real one is in `tests/trainers/test_trl*.py`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+PROMPTS = ["1+1?", "1+1?", "2+2?", "2+2?"]
+NAN = float("nan")
+IDS = [[7, 8, 2], [7], [7, 0], []]
+ARGS = {
+    "num_generations": 2, "generation_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 1,
+    "max_completion_length": 3, "run_name": "tiny", "output_dir": "out", "save_strategy": "no",
+}  # fmt: skip
+
+
+class Trainer:
+    """One of `world` processes. Each generation answers `PROMPTS`; rewards are gathered of all processes. What a
+    `rollout_func` gave is the completion ids; `callbacks` are called as transformers calls them."""
+
+    def __init__(self, rank: int = 0, world: int = 1, **told: Any) -> None:
+        self.accelerator = SimpleNamespace(process_index=rank, num_processes=world)
+        self.state, self.model = SimpleNamespace(global_step=0), SimpleNamespace(training=True)
+        self.num_generations = self.num_generations_eval = 2
+        self.reward_func_names = ["letters", "short"]
+        self.reward_weights = torch.tensor([1.0, 0.5])
+        self._pending_extra_logs: dict[str, list[Any]] = {}
+        self.fails, self.rollout_func, self.generated = False, None, 0
+        self._tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 0}, eos_token_id=2, pad_token_id=0)
+        self.model.config = SimpleNamespace(_name_or_path="")
+        self.args = SimpleNamespace(**ARGS, to_dict=lambda: dict(ARGS))
+        self.callback_handler = SimpleNamespace(callbacks=[])
+        self.processing_class = self._tokenizer
+        vars(self).update(told)
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        self._pending_extra_logs = {"first": [text[:1] for text in completions]}
+        return torch.tensor([[float(place), NAN] for place in range(len(PROMPTS) * self.accelerator.num_processes)])
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        if self.fails:
+            return {"advantages": torch.zeros(1)}  # nothing was scored
+        ids = [list(row) for row in (self.asked() if self.rollout_func else IDS)]
+        texts = ["abc", "a", "ab", ""]
+        self._calculate_rewards(inputs, PROMPTS, texts, completion_ids_list=ids)
+        self._pending_extra_logs = {}
+        return {
+            "prompt_ids": torch.tensor([[0, 5], [0, 5], [6, 5], [6, 5]]),
+            "prompt_mask": torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
+            "advantages": torch.tensor([0.5, -0.5, 1.0, -1.0]),
+            "old_per_token_logps": torch.full((4, 3), -0.25),
+            "tool_mask": torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]]),
+        }
+
+    def step(self, *, training: bool = True, at: int | None = None) -> None:
+        self.model.training = training
+        if at is not None:
+            self.state.global_step = at
+        self._generate_and_score_completions([{"prompt": text, "answer": 3, "image": b"x"} for text in PROMPTS])
+
+    def asked(self) -> list[list[int]]:
+        found: list[list[int]] = self.rollout_func(PROMPTS, self)["completion_ids"]
+        return found
+
+    def _tokenize_prompts(self, prompts: Any) -> Any:
+        return [[5] for _ in prompts], None, {}
+
+    def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any) -> Any:
+        self.generated += 1
+        return IDS, None
+
+    def add_callback(self, callback: Any) -> None:
+        """transformers calls back from a method of its handler, whose frame lies between."""
+        self.callback_handler.callbacks.append(callback)
+        callback.on_init_end(self.args, self.state, None)
+
+    def log(self, logs: dict[str, Any], *, first: bool = True) -> None:
+        self.state.is_world_process_zero = first
+        for callback in self.callback_handler.callbacks:
+            callback.on_log(self.args, self.state, None, logs=logs)

@@ -61,7 +61,10 @@ class Tracker:
         line = json.dumps({"step": int(step), "data": dict(numbers(values))}).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab", buffering=0) as file:
-            file.write(line)
+            end = file.tell()
+            if file.write(line) < len(line):  # a full disk: half a line would spoil the next step's
+                file.truncate(end)
+                raise OSError(f"{self.path} has no room for the metrics of step {step}")
 
 
 def numbers(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float | None]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,25 @@ def test_a_launch_goes_on_in_the_file_and_the_history_of_a_resume_is_not_told_tw
 @pytest.mark.parametrize("folder", [None, "", "/proc/none/here"])
 def test_where_nothing_can_be_written_the_training_goes_on(folder: str | None) -> None:
     Tracker(folder).log({"a": 1}, step=0)
+
+
+FILLED = """
+import resource, sys
+from rolloutdeck.trainers.roll_tracker import Tracker
+tracker = Tracker(sys.argv[1])
+tracker.log({"a": 1}, step=0)
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (tracker.path.stat().st_size + 5, limit[1]))
+tracker.log({"a": 2}, step=1)
+resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+tracker.log({"a": 3}, step=2)
+"""
+
+
+def test_a_step_for_which_the_disk_has_no_room_costs_that_step_alone(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FILLED, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert [line["step"] for line in lines(tmp_path)] == [0, 2]
+    assert "no room for the metrics of step 1" in done.stderr
 
 
 def test_watch_and_import_know_the_file(tmp_path: Path) -> None:

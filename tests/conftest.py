@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 from django.test import Client
@@ -14,6 +15,18 @@ from tests import make
 from tests.dashboard.serve import Site, served
 
 DATA = Path(__file__).parent / "data"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL only what asks the data base is tried; the rest would be the same as on SQLite."""
+    if settings.DATABASES["default"]["ENGINE"].endswith("postgresql"):
+        config.hook.pytest_deselected(items=[item for item in items if not asks_database(item)])
+        items[:] = [item for item in items if asks_database(item)]
+
+
+def asks_database(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("django_db") is not None or not {"db", "transactional_db"}.isdisjoint(fixtures)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

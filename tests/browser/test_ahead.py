@@ -8,8 +8,11 @@ from itertools import cycle
 
 from playwright.sync_api import Request, Route, expect
 
+from tests.browser.sites import NGINX
 from tests.browser.training import Training
 from tests.browser.visit import Visit, rows
+
+pytestmark = NGINX
 
 
 def test_a_key_shows_the_next_sample_without_asking_for_it(visit: Visit, training: Training) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
+from tests.browser.sites import DIRECT
 from tests.browser.training import Training, generations
 from tests.browser.visit import Visit, overflow
+
+pytestmark = DIRECT
 
 
 def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(visit: Visit, training: Training) -> None:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.sites import DIRECT
 from tests.browser.training import Training
 from tests.browser.visit import Visit, rows
+
+pytestmark = DIRECT
 
 SELECT = """() => {
   const text = document.querySelector("#sample .response");

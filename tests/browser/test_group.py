@@ -6,9 +6,12 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.sites import NGINX
 from tests.browser.test_reading import HOSTILE
 from tests.browser.training import Training
 from tests.browser.visit import Visit, overflow
+
+pytestmark = NGINX
 
 
 def group(name: str, scores: list[float], answers: list[str] | None = None) -> list[dict[str, Any]]:

@@ -6,8 +6,11 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from tests.browser.sites import DIRECT
 from tests.browser.training import Training
 from tests.browser.visit import Visit, overflow
+
+pytestmark = DIRECT
 
 
 def answer(step: int, right: bool) -> list[dict[str, Any]]:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
+from tests.browser.sites import NGINX
 from tests.browser.test_axe import faults
 from tests.browser.test_keyboard import press_as
 from tests.browser.training import Training
 from tests.browser.visit import Visit, rows
+
+pytestmark = NGINX
 
 
 def test_whose_browser_asks_for_chinese_reads_types_and_presses_as_ever(

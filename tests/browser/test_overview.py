@@ -7,8 +7,11 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.sites import NGINX
 from tests.browser.training import Training
 from tests.browser.visit import Visit
+
+pytestmark = NGINX
 
 
 def log(training: Training, rate: float, steps: int = 20) -> None:

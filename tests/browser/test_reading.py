@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.sites import DIRECT
 from tests.browser.training import Training, generations
 from tests.browser.visit import Visit, overflow, rows, selected
+
+pytestmark = DIRECT
 
 RAN = "window.__ran = (window.__ran || 0) + 1"
 HOSTILE = {

@@ -8,9 +8,12 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, Route, expect
 
+from tests.browser.sites import NGINX
 from tests.browser.training import Training
 from tests.browser.visit import Visit
 from tests.rolloutdeck.receiver import until
+
+pytestmark = NGINX
 
 LOOP = "Let me check again.\n" * 60
 COUNT = 5000

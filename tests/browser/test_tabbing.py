@@ -7,10 +7,13 @@ import json
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.sites import DIRECT
 from tests.browser.tabbing import faults
 from tests.browser.test_group import group
 from tests.browser.training import PROJECT, Training
 from tests.browser.visit import Visit
+
+pytestmark = DIRECT
 
 
 @pytest.fixture
@@ -33,7 +36,6 @@ def opened(visit: Visit, path: str) -> Page:
 
 
 @pytest.mark.timeout(600)  # twenty pages, each tabbed through
-@pytest.mark.parametrize("site", ["direct"], indirect=True)
 def test_tab_reaches_everything_on_every_page(visit: Visit, trained: Training) -> None:
     run, sample = f"/runs/{trained.uid}", trained.samples(2)[0]
     made = trained.product.post("findings/", {"project": PROJECT, "title": "Loops"})
@@ -53,7 +55,6 @@ def test_tab_reaches_everything_on_every_page(visit: Visit, trained: Training) -
     assert found == [], "\n".join(found)
 
 
-@pytest.mark.parametrize("site", ["direct"], indirect=True)
 def test_a_dialog_keeps_the_focus_while_it_is_open_and_gives_it_back(visit: Visit, trained: Training) -> None:
     page = opened(visit, f"/runs/{trained.uid}/steps/latest/")
     for key, dialog in (("?", "#help"), ("Control+k", "#palette"), ("q", "#adding")):

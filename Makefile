@@ -24,7 +24,7 @@ test: packages .stamps/demo .stamps/dev lint test-sqlite test-postgres test-brow
 
 test-sqlite: .stamps/dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
-	$(BIN)/python -m pytest -m "slow and not browser and not trainers" $(TEST_PATHS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow and not browser and not trainers" $(TEST_PATHS)
 
 test-postgres: .stamps/dev  ## the tests on a throw-away PostgreSQL cluster
 	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,7 +72,9 @@ def any_in(value: Any) -> bool:
 
 
 def test_a_rollout_is_told_once_with_the_groups_that_a_filter_dropped(deck: Receiver) -> None:
-    args, samples = arguments(), held("0.pt")
+    args, samples = arguments(reward_key="acc"), held("0.pt")
+    for place, sample in enumerate(samples):
+        sample.reward = {"acc": float(place % 2), "format": 0.5}
     groups = [samples[at : at + 4] for at in range(0, 32, 4)]
     slime.all_samples(args, groups, None)
     assert args.processed_group_count == 8
@@ -80,9 +84,37 @@ def test_a_rollout_is_told_once_with_the_groups_that_a_filter_dropped(deck: Rece
     ((step, found),) = told(deck, "train")
     assert (step, [row.get("filtered", False) for row in found]) == (7, [False] * 24 + [True] * 8)
     assert [row["response"] for row in found] == [sample.response for sample in held("0.pt")]
-    (values,) = [point for point in deck.points() if point["step"] == 7]
-    assert values["values"]["rollout/x"] == 1.0 and values["values"]["perf/rollout_time"] == 2.5
-    assert values["step_kind"] == "rollout_id" and args.logged_rollout_id == 7
+    assert [len(row["response_ids"]) for row in found] == [sample.response_length for sample in samples]
+    assert [(row["score"], row["rewards"]) for row in found[:2]] == [(0.0, {"format": 0.5}), (1.0, {"format": 0.5})]
+    assert {query["step_kind"] for _, query, _ in deck.dumps} == {"rollout_id"}
+    (point,) = deck.points()
+    assert point["values"] == {"rollout/x": 1.0, "perf/rollout_time": 2.5, "rollout/reward": 0.5}
+    assert point["step_kind"] == "rollout_id" and args.logged_rollout_id == 7
+
+
+def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mistake_of_slimes(
+    deck: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Sealed(SimpleNamespace):
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise AttributeError(name)
+
+    assert slime.log_rollout(0, Sealed(), held("0.pt")[:4], None, 1.0) is False
+    assert "lost something in recording._mark" in caplog.text
+    caplog.clear()
+    slime.sample_hook(arguments(), held("0.pt")[0], rollout_id=None)
+    assert "lost something" not in caplog.text and recording.waiting.live == {}
+
+
+def test_a_child_of_the_process_tells_none_of_what_waits_in_it(deck: Receiver) -> None:
+    recording.waiting.live[3, "train"], recording.waiting.every = held("0.pt")[:1], held("0.pt")[:2]
+    recording.waiting.lock.acquire()  # as another thread of the parent may hold it
+    if not (child := os.fork()):
+        free = recording.waiting.lock.acquire(blocking=False)
+        os._exit(0 if free and not recording.waiting.live and not recording.waiting.every else 1)
+    recording.waiting.lock.release()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(recording.waiting.every) == 2
 
 
 def test_the_next_rollout_has_none_of_the_groups_before(deck: Receiver) -> None:
@@ -126,9 +158,28 @@ def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
     samples = held("0.pt")
     for sample in samples:
         slime.sample_hook(arguments(), sample, rollout_id=3)
+        slime.sample_hook(arguments(), sample, rollout_id=3, evaluation=True)
+    assert {at: len(own) for at, own in recording.waiting.live.items()} == {(3, "train"): 32, (3, "eval"): 32}
     slime.log_rollout(3, arguments(), samples, None, 1.0)
+    slime.log_eval(3, arguments(), {"aime": {"samples": samples}}, None)
     assert recording.waiting.live == {}
-    assert [len(found) for _, found in told(deck, "train")] == [32]
+    assert [len(found) for split in ("train", "eval") for _, found in told(deck, split)] == [32, 32]
+
+
+def test_what_waits_is_as_it_was_generated_and_the_next_waits_anew(
+    deck: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "LIVE_SECONDS", 1e6)
+    first, second, third = held("0.pt")[:3]
+    monkeypatch.setattr(recording.waiting, "told_at", recording.time.monotonic())
+    slime.sample_hook(arguments(), first, rollout_id=3)
+    said, first.response = first.response, "another"
+    recording.waiting.told_at -= 2e6
+    slime.sample_hook(arguments(), second, rollout_id=3)
+    slime.sample_hook(arguments(), third, rollout_id=3)
+    ((_, rows),) = told(deck, "train")
+    assert [row["response"] for row in rows] == [said, second.response]
+    assert [one.response for one in recording.waiting.live[3, "train"]] == [third.response]
 
 
 def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,11 +193,16 @@ def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, mon
 
 def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with(deck: Receiver) -> None:
     samples = held("0.pt")[:4]
+    for sample in samples:
+        sample.reward = {"acc": 0.75, "format": 0.5}
     sets: dict[str, Any] = {
         "aime": {"samples": samples, "rewards": [0.25] * 4, "truncated": [False, True, False, False]},
         "gsm": {"samples": samples, "rewards": [1.0], "truncated": []},  # of another length: not told row by row
     }
-    assert slime.log_eval(5, arguments(eval_reward_key=None), sets, {"eval/x": 3.0}) is False
+    assert slime.log_eval(5, arguments(eval_reward_key="acc", reward_key="format"), sets, {"eval/x": 3.0}) is False
+    ids = [len(sample.tokens) for sample in samples]
+    for sample in samples:
+        sample.reward, sample.tokens = 0.0, []
     found = told(deck, "eval")
     assert [(step, {(row["data_source"], row["group"]) for row in rows}) for step, rows in found] == [
         (5, {(name, f"{name}:{samples[0].group_index}")}) for name in ("aime", "gsm")
@@ -154,7 +210,8 @@ def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with
     assert [(row["score"], row["truncated"]) for row in found[0][1]] == [
         (0.25, False), (0.25, True), (0.25, False), (0.25, False),
     ]  # fmt: skip
-    assert [row["score"] for row in found[1][1]] == [sample.reward for sample in samples]
+    assert [row["score"] for row in found[1][1]] == [0.75] * 4
+    assert [[len(row["prompt_ids"] + row["response_ids"]) for row in rows] for _, rows in found] == [ids, ids]
     (values,) = [point["values"] for point in deck.points()]
     assert values == {"eval/aime": 0.25, "eval/aime-truncated_ratio": 0.25, "eval/gsm": 1.0, "eval/x": 3.0}
 
@@ -177,13 +234,13 @@ def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any
 
 
 def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded(
-    deck: Receiver, tmp_path: Path
+    deck: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for step in (0, 1):
         (tmp_path / f"{step}.pt").write_bytes(b"x")
     template = str(tmp_path / "{rollout_id}.pt")
     for step, more in (
-        (0, {"save_debug_rollout_data": template}),
+        (0, {"save_debug_rollout_data": template, "rolloutdeck_send_dumps": True}),
         (1, {"save_debug_rollout_data": template, "load_debug_rollout_data": "/old/{rollout_id}.pt"}),
         (1, {"save_debug_rollout_data": str(tmp_path / "1.pt")}),
         (2, {"save_debug_rollout_data": template}),
@@ -195,6 +252,7 @@ def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded
     assert [(body["step"], body["step_kind"], list(body["files"]), body["facts"]["rows"]) for body in artifacts] == [
         (0, "rollout_id", ["0.pt"], 4)
     ]
+    assert artifacts[0]["send_now"] and "2.pt" not in caplog.text
 
 
 def test_tokens_are_not_read_against_arrays_of_another_length() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.receiver import Receiver, until
+from tests.rolloutdeck.planning import Planning
+from tests.rolloutdeck.receiver import until
 from tests.trainers.verl_process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
@@ -24,19 +25,26 @@ def same(found: Training, alone: Training) -> bool:
     return all(repr(found.json(name)) == repr(alone.json(name)) for name in ("result.json", "seen.json"))
 
 
+def planned() -> Planning:
+    """A server that has a pin for step 3; its bytes never come."""
+    return Planning(b"{}", 3, "rollout-0.json")
+
+
 def test_a_server_that_is_killed_in_the_middle(alone: Training, tmp_path: Path) -> None:
-    deck = Receiver()
+    deck = planned()
     killer = threading.Thread(target=lambda: (until(lambda: deck.dumps, 200), deck.down()), daemon=True)
     killer.start()
-    found = train(SCRIPT, "grpo", "keep", folder=tmp_path, deck=deck)
+    found = train(SCRIPT, "grpo", "keep", "replay", folder=tmp_path, deck=deck)
     killer.join(60)
-    assert deck.dumps
+    assert deck.dumps and "Step 3 is not replayed (miss)" in found.done.stderr
     assert same(found, alone)
 
 
 def test_a_disk_that_is_full(alone: Training, tmp_path: Path) -> None:
-    found = train(SCRIPT, "grpo", "keep", "full", folder=tmp_path)
+    """Also where the bytes of a pin would lie."""
+    found = train(SCRIPT, "grpo", "keep", "replay", "full", folder=tmp_path, deck=planned())
     assert not list(tmp_path.glob("kept/*/rollout-*.json"))
+    assert "Step 3 is not replayed (miss)" in found.done.stderr
     assert same(found, alone)
 
 

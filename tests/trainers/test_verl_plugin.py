@@ -12,7 +12,6 @@ from rollouts import series
 from rollouts.models import Project, Sample
 from rollouts.records import Point
 from tests import make
-from tests.rolloutdeck.receiver import Receiver
 from tests.rollouts.pushing import indexed
 from tests.trainers.verl_process import Training, installed, train
 
@@ -60,19 +59,6 @@ def test_metrics_and_configuration_arrive_by_trainer_logger(tmp_path: Path) -> N
 
 def test_a_run_that_verl_calls_failed_ends_as_failed(tmp_path: Path) -> None:
     assert train("tracking.py", "1", folder=tmp_path).outcomes() == ["failed"]
-
-
-def test_training_goes_on_while_our_server_is_down(tmp_path: Path) -> None:
-    deck = Receiver()
-    deck.down()
-    training = train("v0.py", folder=tmp_path, deck=deck)
-    assert len(training.wrote("rollout/2.jsonl")) == 4
-    assert training.deck.dumps == []
-
-
-def test_verl_trains_as_if_we_were_not_there_unless_its_logger_names_us(tmp_path: Path) -> None:
-    training = train("v0.py", "unnamed", folder=tmp_path)
-    assert training.deck.posts == training.deck.dumps == []
 
 
 def texts(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:

@@ -2,10 +2,12 @@
 
 argv[2] is a mood, and what follows overrides its configuration: `skip.rollout.enable=true`. In the mood `other` the
 model says something else, `shifted` has other prompts, `silent` an aborted answer, `odd` a strange column
-at step 2, `unnamed` has a logger that does not name us, `crash` ends in the first update.
+at step 2, `unnamed` has a logger that does not name us, `crash` ends in the first update, in `raise` our hooks fail,
+and in `full` no file can grow.
 """
 
 import json
+import resource
 import sys
 from pathlib import Path
 
@@ -29,8 +31,18 @@ class Trainer(WithoutWorkers, RayPPOTrainer):
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}
 if mood == "unnamed":
     folders["logger"] = ["console"]
+if mood == "full":  # verl's own files could not be written either
+    folders = {}
+if mood == "raise":
+    from rolloutdeck.trainers.verl_plugin import legacy, metrics
+
+    del legacy.Padded, metrics.session_named
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 trainer = Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides)))
+if mood == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
 try:
     trainer.fit()
 finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (into / "seen.json").write_text(json.dumps(trainer.seen))

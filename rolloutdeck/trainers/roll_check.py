@@ -22,13 +22,23 @@ NO_MOCK = ("rollout_mock:", "  enable: false")
 WRITING = ("ProxyEnvManager", "AgentNativeStepEnvManager")
 EVAL_STEPS = 10  # ROLL's default
 TRACKER = "rolloutdeck"  # see roll_tracker
+UNTRACKED = "Metrics are written nowhere."
+# Of each pipeline that trains on what a data set holds (pipeline/{sft,dpo,distill}/*_config.py), a setting of its own.
+WITHOUT_GENERATIONS = {"SFT": "sft_train.", "DPO": "chosen_key", "distillation": "student."}
 
 
 def check(settings: Settings, *, complete: bool) -> list[Finding]:
     """`settings`: dotted name -> value of ROLL's YAML."""
+    if kind := _trains_only(settings):
+        return [Finding(f"{kind} generates nothing: it has metrics and no samples"), *_metrics(settings)]
     agentic = _is_agentic(settings)
     findings = [*_nowhere(settings), *_relative(settings), *_mock(settings), *_domains(settings), *_board(settings)]
-    return [*findings, *(_agentic(settings) if agentic else _validation(settings)), *_metrics(settings)]
+    return [*findings, *_agentic(settings), *([] if agentic else _validation(settings)), *_metrics(settings)]
+
+
+def _trains_only(settings: Settings) -> str:
+    names = WITHOUT_GENERATIONS.items()
+    return next((kind for kind, own in names if any(name.startswith(own) for name in settings)), "")
 
 
 def _is_agentic(settings: Settings) -> bool:
@@ -54,6 +64,8 @@ def _validates(settings: Settings) -> bool:
 
 def _nowhere(settings: Settings) -> list[Finding]:
     if settings.get("rollout_dump_dir") or settings.get("rollout_mock.enable") is True:
+        return []
+    if _trains_only(settings):
         return []
     return [Finding("rollout_dump_dir is not set", "Generations are written nowhere.", (DUMP,))]
 
@@ -121,14 +133,17 @@ def _validation(settings: Settings) -> list[Finding]:
 
 
 def _agentic(settings: Settings) -> list[Finding]:
-    if not settings.get("rollout_dump_dir") or _dumps_batches(settings):
+    """Agents, as if rollout_dump_dir were what it should be: environments may write nothing to it, and validation has
+    the name of the training's file."""
+    mocked = settings.get("rollout_mock.enable") is True and not settings.get("rollout_dump_dir")
+    if not _is_agentic(settings) or mocked or _dumps_batches(settings):
         return []
     silent = sorted(manager for manager in _managers(settings) if manager.rpartition(".")[2] not in WRITING)
     if silent:
         names = ", ".join(manager.rpartition(".")[2] for manager in silent)
-        lost = f"It names no columns, so nothing is written. {' and '.join(WRITING)} do."
+        lost = f"It names no columns, so nothing is written there. {' and '.join(WRITING)} do."
         return [Finding(f"rollout_dump_dir with {names}", lost, MOCK)]
-    if not _validates(settings) or not _is_absolute(settings["rollout_dump_dir"]):
+    if not _validates(settings):
         return []
     lost = "Validation and training write the same rollout_dump_data.step_N.jsonl; whichever is later is kept."
     return [Finding(f"eval_steps: {settings.get('eval_steps', EVAL_STEPS)} of agents", lost, MOCK)]
@@ -136,15 +151,18 @@ def _agentic(settings: Settings) -> list[Finding]:
 
 def _metrics(settings: Settings) -> list[Finding]:
     tracker = settings.get("track_with", "tensorboard")
-    if tracker != TRACKER:
-        title = (
-            f"track_with: {tracker or 'null'} keeps no metrics beside the samples; {TRACKER} does, after roll.track()"
-        )
-        also = ("tracker_kwargs:", f"  also: {tracker}") if tracker else ()
-        return [Finding(title, paste=(f"track_with: {TRACKER}", *also))]
-    if settings.get("rollout_dump_dir") or settings.get("tracker_kwargs.folder"):
-        return []
-    return [Finding(f"track_with: {TRACKER} without a folder", "Metrics are written nowhere.", (DUMP,))]
+    if tracker == TRACKER:
+        return [] if _has_folder(settings) else [Finding(f"track_with: {TRACKER} without a folder", UNTRACKED, (DUMP,))]
+    title = f"track_with: {tracker or 'null'} keeps no metrics beside the samples; {TRACKER} does, after roll.track()"
+    words = [f"  also: {tracker}"] if tracker else []
+    words += [] if _has_folder(settings) or _nowhere(settings) else [f"  folder: {FOLDER}/rollout"]
+    if words and any(name.startswith("tracker_kwargs.") for name in settings):
+        words.append("  # and, below these, what tracker_kwargs has already")
+    return [Finding(title, paste=(f"track_with: {TRACKER}", *(["tracker_kwargs:", *words] if words else [])))]
+
+
+def _has_folder(settings: Settings) -> bool:
+    return bool(settings.get("rollout_dump_dir") or settings.get("tracker_kwargs.folder"))
 
 
 def _managers(settings: Settings) -> set[str]:

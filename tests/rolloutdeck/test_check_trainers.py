@@ -182,6 +182,36 @@ def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
     assert finding.title == "rollout_dump_dir with StepEnvManager"
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager"},
+        {**NATIVE, "eval_steps": 5},
+        {**NATIVE, "eval_steps": 5, "rollout_dump_dir": "./output/rollout_dump"},
+        {**MOCK},
+        {"sft_train.data_args.file_name": ["d.json"]},
+    ],
+)
+def test_what_check_says_to_paste_for_roll_is_enough_the_first_time(changed: Settings, tmp_path: Path) -> None:
+    before = {"rollout_dump_dir": None, "track_with": "wandb", **changed}
+    lines = tuple(line for one in found(roll_check, before) for line in one.paste)
+    after = found(roll_check, {**before, **pasted(roll_check, lines, tmp_path)})
+    assert [one for one in after if one.lost] == []
+
+
+@pytest.mark.parametrize("own", ["sft_train.data_args.file_name", "chosen_key", "student.data_args.file_name"])
+def test_pipelines_of_roll_that_generate_nothing_lose_no_samples(own: str) -> None:
+    findings = found(roll_check, {"rollout_dump_dir": None, own: "x", "validation.data_args.file_name": ["v.jsonl"]})
+    assert "generates nothing" in findings[0].title and [one.title for one in findings if one.lost] == [
+        "track_with: rolloutdeck without a folder"
+    ]
+
+
+def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> None:
+    findings = found(roll_check, {"track_with": "wandb", "tracker_kwargs.api_key": "secret"})
+    assert "what tracker_kwargs has already" in findings[0].paste[-1] and "secret" not in str(findings)
+
+
 FORMS: dict[Any, Callable[[str], Settings]] = {
     slime_check: lambda line: configuration.overrides(shlex.split(line)),
     trl_check: lambda line: configuration.overrides([line]),

@@ -156,7 +156,11 @@ def masks(ids: Collection[int]) -> bool:
 
 def trainer_of(revision: Revision | None) -> str:
     """The trainer that would load the plan's pins; "" where nothing tells."""
-    ids = list(revision.entries.values_list("pin", flat=True)) if revision else []
+    return loader(list(revision.entries.values_list("pin", flat=True))) if revision else ""
+
+
+def loader(ids: Collection[int]) -> str:
+    """The trainer that would load these pins; "" where nothing tells."""
     formats = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
     return next((found for form in formats if isinstance(form, str) and (found := trainers.loading(form))), "")
 

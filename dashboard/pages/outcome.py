@@ -23,29 +23,48 @@ LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """`end` is the step at which a trainer that generates nothing ends; None for one that generates."""
+
     track: Track
     replays: int
     generates: int
     refuses: int
+    end: int | None = None
 
     @property
     def said(self) -> str:
         """For those who do not see the strip."""
+        if self.end is not None:
+            said = _("Steps replayed: {replays}. The run ends at step {end}, which has nothing to load.")
+            return said.format(replays=self.replays, end=self.end)
         said = _("The run replays {replays} steps, generates {generates}.")
         if self.refuses:
             said = _("The run replays {replays} steps, generates {generates}, would refuse {refuses}.")
         return said.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
 
 
-def outcome(draft: Draft, first: int, steps: int, names: Mapping[int, str], refused: Mapping[int, str]) -> Outcome:
-    """Of the steps `first` to `steps`. `names` by pin; `refused` by pin: why the run would not replay it."""
+def outcome(
+    draft: Draft, first: int, steps: int, names: Mapping[int, str], refused: Mapping[int, str], *, alone: bool = False
+) -> Outcome:
+    """Of the steps `first` to `steps`. `names` by pin; `refused` by pin: why the run would not replay it; `alone`: the
+    trainer generates nothing."""
     pins = {step: pin for pin, step in reversed(draft.entries)}
     drawn = [
         cell(step, target, pins, names, refused, draft.on_mismatch)
         for step, target in resolution.strip(draft.action, list(pins), range(first, steps + 1))
     ]
+    end = next((one.first for one in drawn if one.word != "hit"), None) if alone else None
+    if end is not None:
+        drawn = [one if one.first < end else beyond(one.first, end) for one in drawn]
     count = {word: sum(one.word == word for one in drawn) for word in cells.HEIGHTS}
-    return Outcome(cells.track(drawn), count["hit"], count["none"], count["refused"])
+    return Outcome(cells.track(drawn), count["hit"], count["none"], count["refused"], end)
+
+
+def beyond(step: int, end: int) -> Cell:
+    said = _("step {step}: nothing to load, the run ends here")
+    if step > end:
+        said = _("step {step}: not reached, the run ends at step {end}")
+    return Cell(step, step, "none", said.format(step=step, end=end))
 
 
 def cell(

@@ -19,7 +19,7 @@ from dashboard import access
 from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
 from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row
-from rolloutdeck.trainers import TRAINERS
+from rolloutdeck import trainers
 from rollouts import exclusion, plans
 from rollouts.models import Entry, Pin, Project, Revision, Run
 from rollouts.plans import DEFAULT, Judged
@@ -27,6 +27,7 @@ from rollouts.plans import DEFAULT, Judged
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MOST_RUNS = 40
 MOST_REVISIONS = 30
+ENDS = N_("replays at its targets; this trainer loads every step, so the run ends at the first one that has none")
 ACTIONS = (
     ("cache", N_("replays at its targets; every other step is generated and recorded")),
     ("repeat", N_("after the last target goes round the targets again, from the first")),
@@ -107,7 +108,7 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
         "may_pin": opened.may(role, "maintainer"),
         "rows_of_pins": rows,
         "newest_run": project.runs.filter(deleted_at=None).order_by("-seen_at").first(),
-        "trainer": TRAINERS[0],
+        "trainer": trainers.TRAINERS[0],
         "back": page.address(),
         "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
     }
@@ -130,7 +131,9 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
     drafted = [line.pin for line in draft.lines if line.pin in known] or list(known)
     first = min(plans.first_steps(drafted).values(), default=1)
-    result = outcome.outcome(draft, first, steps, names, refused)
+    trainer = plans.loader(drafted)
+    alone = trainers.alone(trainer) and trainer not in trainers.offering("INSIDE")
+    result = outcome.outcome(draft, first, steps, names, refused, alone=alone)
     problems = draft.problems[: drafts.MOST_LINES]
     lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
@@ -144,7 +147,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "next_number": page.saved.base + 1,
         "newest_number": page.saved.base,
         "plan_link": page.address(page.saved),
-        "actions": [(word, _(meaning)) for word, meaning in ACTIONS],
+        "actions": actions(alone),
         "lines": [one for one in lines if one],
         "asking": asking,
         "runs": offered(page, asking),
@@ -155,6 +158,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "strip_said": result.said,
         "replays": result.replays,
         "generates": result.generates,
+        "end": result.end,
         "refuses": result.refuses,
         "differences": together,
         "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
@@ -164,6 +168,12 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
         **conflict(page, names),
     }
+
+
+def actions(alone: bool) -> list[tuple[str, str]]:
+    """[(word, what it means)] of a plan; `alone`: for a trainer that generates nothing."""
+    (cache, meaning), *others = ACTIONS
+    return [(word, _(said)) for word, said in ((cache, ENDS if alone else meaning), *others)]
 
 
 def others(page: Page, rows: list[Row]) -> dict[int, Row]:

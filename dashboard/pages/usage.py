@@ -26,15 +26,17 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
     if revision is None:
         return []
     ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or trainers.TRAINERS[0]
-    found = [
-        Command(
-            _(
-                "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
-                "and prints the settings to start it with."
-            ),
-            pull(project, plan, ref, trainer, steps),
+    laid = _(
+        "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
+        "and prints the settings to start it with."
+    )
+    if trainers.alone(trainer):
+        laid = _(
+            "The trainer as it is, on its own machine: this lays the files out where it looks for them and prints the "
+            "settings to start it with. It generates nothing then: it trains on these files alone, step by step, and "
+            "ends at the first step that has none."
         )
-    ]
+    found = [Command(laid, pull(project, plan, ref, trainer, steps))]
     said = _(
         "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
         "and a token from the settings:"

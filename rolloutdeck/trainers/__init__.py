@@ -135,6 +135,7 @@ class Trainer(Files, Protocol):
 
     FIRST: int  # the number of its first step; 1 where it is not said
     LOADS: Sequence[str]  # the `format` facts of the steps that it can load again
+    ALONE: bool  # whether a run that loads what `pull` laid out generates nothing, and ends where a step has no file
     MASKS: bool  # whether a flagged row stays in a step that it loads, without weight; else its prompt is left out
     INSIDE: object  # what runs inside of it: it fetches pinned steps by itself; not there where nothing does
     ASKED: Sequence[str]  # settings without which `pull` lays nothing out, as a person types them
@@ -190,6 +191,11 @@ def first_step(format: str) -> int:
 def masks(format: str) -> bool:
     """Whether the trainer that loads this format takes flagged rows along, without weight."""
     return bool(getattr(load(found), "MASKS", False)) if (found := loading(format)) else False
+
+
+def alone(name: str) -> bool:
+    """Whether a run of this trainer trains on nothing but what `pull` laid out."""
+    return bool(name and getattr(load(name), "ALONE", False))
 
 
 def files_of(name: str) -> Files:

@@ -40,6 +40,7 @@ def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
 
 FIRST = 0
 LOADS = ("roll-mock",)
+ALONE = True
 MASKS = True
 KINDS = (
     FileKind(

@@ -58,6 +58,7 @@ def begins(start: bytes, *, trained: bool) -> bool:
 
 FIRST = 0
 LOADS = ("slime-rollout",)
+ALONE = True
 MASKS = True
 
 KINDS = (

@@ -27,6 +27,23 @@ function press(selector) {
 
 const named = (attribute, key) => `[data-${attribute}="${CSS.escape(key)}"]`;
 
+// --- what they are called ---------------------------------------------------------------------------------------------
+
+const ANYWHERE = /^(Ctrl|⌘|Esc|←|→)/; // answered by more than one button
+const LIVE = "[data-key]:not([hidden], :disabled)";
+
+// Footer and help name the keys that do something here; a span like 1–6 does where its first one does.
+function name(rows) {
+  const here = new Set([...document.querySelectorAll(LIVE)].map((one) => one.dataset.key));
+  const does = ({ textContent: key }) => ANYWHERE.test(key) || here.has(key[1] === "–" ? key[0] : key);
+  for (const row of document.querySelectorAll(rows)) row.hidden = ![...row.querySelectorAll("kbd")].some(does);
+}
+
+const foot = () => name(".foot-keys > span");
+foot();
+for (const news of ["deck:settled", "htmx:afterSettle"]) document.addEventListener(news, foot);
+document.querySelector("[data-help]")?.addEventListener("click", () => name("#help > div [data-keys]"));
+
 // --- o, then a letter -------------------------------------------------------------------------------------------------
 
 // The hint says what may follow; it leaves with the next key, or when none comes.

@@ -58,6 +58,9 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
     expect(page.locator(".board-column del, .board-column ins").first).to_be_visible()
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
+    for names in (page.locator(".foot-keys span"), page.locator("#help > div dd")):  # only what does something here
+        expect(names.filter(has_text="diff")).to_be_visible()
+        expect(names.filter(has_text="whole")).to_be_hidden()
     page.keyboard.press("Escape")
     expect(page.locator("#help")).to_be_hidden()
     page.keyboard.press("Escape")

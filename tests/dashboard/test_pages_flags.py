@@ -121,3 +121,15 @@ def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User
         left = Flag.objects.get()
         states.append((left.text, left.withdrawn_at is None))
     assert states == [("loops", True), ("", True), ("", False)]
+
+
+def test_new_reasons_are_there_when_a_page_that_the_browser_knows_is_asked_again(
+    run: Run, project: Project, reader: Client
+) -> None:
+    one = Sample.objects.filter(step__run=run)[0]
+    for path in (f"/runs/{run.uid}/steps/{one.step.step}/", f"/samples/{one.pk}/"):
+        known = reader.get(path).headers["ETag"]
+        assert reader.get(path, headers={"If-None-Match": known}).status_code == 304
+        project.reasons = [{"key": path, "name": f"odd at {path}"}]
+        project.save()
+        assert f"odd at {path}" in reader.get(path, headers={"If-None-Match": known}).content.decode()

@@ -12,6 +12,8 @@ import pytest
 from django.utils import translation
 from django.utils.safestring import SafeData, SafeString
 
+from dashboard.pages import keys
+
 OPEN, CLOSE = "⟦", "⟧"
 SHOWN = ("title", "aria-label", "aria-description", "placeholder", "alt", "label", "data-does")
 # What is in these was written by a model, a program or the keyboard's maker.
@@ -23,11 +25,13 @@ WORD = re.compile(r"[A-Za-z]{2,}")
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """Every text that comes from the Chinese catalogue stands between ⟦ and ⟧."""
+    """Every text that comes from the Chinese catalogue stands between ⟦ and ⟧, also what is drawn once and kept."""
+    keys.help_dialog.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("gettext", "ngettext", "pgettext", "npgettext"):
             patch.setattr(translation._trans, name, fenced(getattr(translation._trans, name)))
         yield
+    keys.help_dialog.cache_clear()
 
 
 def fenced(real: Any) -> Any:

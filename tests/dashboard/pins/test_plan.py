@@ -90,6 +90,24 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     assert page.count("needs the number of a step") == 1
 
 
+def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_without_a_file(
+    signed: Client, pin: Pin, run: Run, keeper: User
+) -> None:
+    told(run, 7, facts={**FACTS, "format": "roll-mock"}, files={"7.pkl": {"sha256": "7" * 64, "bytes": 9}})
+    mock = pins.pin(run, 7, keeper)[0]
+    page = body(signed, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3")
+    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and "generates and records" not in page
+    assert (
+        "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
+    )
+    assert "step 1: nothing to load, the run ends here" in page
+    assert "step 2: not reached, the run ends at step 1" in page
+    signed.post("/pins/plan/", saving(0, (mock.pk, 0)))
+    assert "It generates nothing then" in body(signed, "/pins/?project=math")
+    whole = body(signed, f"/pins/?base=1&action=repeat_last&pin={mock.pk}&target=0&steps=3")
+    assert drawn(whole, "hit") == 4 and "not reached" not in whole
+
+
 def test_the_form_works_without_script(signed: Client, pin: Pin) -> None:
     answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3), do="", remove="0"))
     assert (answer.status_code, answer.headers["Location"]) == (303, "/pins/?project=math")

@@ -16,6 +16,7 @@ from typing import Any
 from rolloutdeck import artifact, trainers
 from rolloutdeck.artifact import Artifact, Stamp, Unsteady
 from rolloutdeck.http import Answer
+from rolloutdeck.links import followed
 from rolloutdeck.push import NotNow, Refused, Target, trusted
 from rolloutdeck.shelf import Shelf, given_up, register, wanted
 from rolloutdeck.trainers import SkipFolder, Spot
@@ -185,8 +186,10 @@ def bring(shelf: Shelf, target: Target) -> Answer | None:
 
 
 def _stamps(spot: Spot) -> Stamps:
-    """Of all its files; {} where one is gone."""
+    """Of all its files; {} where one is gone, or is a link that is not followed."""
     folder = spot.path.parent if spot.path.is_file() else spot.path
+    if not all(followed(folder / name) for name in spot.files):
+        return {}
     try:
         return {name: artifact.stamp_of(folder / name) for name in spot.files}
     except OSError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.errors import BadInput
+from rolloutdeck.links import followed
 from rolloutdeck.scan import absolute_path, split_in_name
 from rolloutdeck.watch import Root
 
@@ -76,7 +77,7 @@ class Pattern:
         A file beside the run's folder that has its name is the run's as well.
         """
         beside = folder.with_name(f"{folder.name}.jsonl")
-        if beside.is_file():
+        if beside.is_file() and followed(beside):
             yield Root(beside)
         if "split" not in self.names:
             tails = self._matches(folder, self.run_depth + 1, len(self.parts) - 1, values)
@@ -95,7 +96,7 @@ class Pattern:
             return
         part = self.parts[depth]
         if "{" not in part:
-            if (folder / part).is_dir():
+            if (folder / part).is_dir() and followed(folder / part):
                 yield from self._matches(folder / part, depth + 1, last, values)
             return
         shape = re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(part)) + r"\Z")
@@ -111,6 +112,7 @@ def _before_split(parts: tuple[str, ...]) -> int:
 def _folders(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+            found = [entry for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
     except OSError:
         return []
+    return sorted(entry.name for entry in found if not entry.is_symlink() or followed(Path(entry.path)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck import trainers
+from rolloutdeck.links import followed
 from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
 from rolloutdeck.state import Sent, State
 from rolloutdeck.trainers import FileKind
@@ -89,6 +90,7 @@ class Follower:
         self.known: dict[Path, tuple[Stamp, FileKind | None]] = {}
         self.still: dict[str, tuple[Stamp, float]] = {}
         self.torn: dict[str, Stamp] = {}
+        self.links: set[Path] = set()  # that lead to what is not their owner's
         self.pending = 0  # files that may soon be whole, at the last look; those torn and still are not among them
         self.signature = 0  # changes whenever any file does
 
@@ -127,6 +129,9 @@ class Follower:
         for root in self.roots:
             paths = files_below(root.path) if root.deep else _files_in(root.path)
             for path in paths:
+                if not followed(path):
+                    self._left(path)
+                    continue
                 try:
                     stamp = stamp_of(path.stat())
                     kind = self._kind(path, stamp)
@@ -134,6 +139,11 @@ class Follower:
                     continue
                 if kind:
                     yield path, stamp, kind
+
+    def _left(self, path: Path) -> None:
+        if path not in self.links and path.is_symlink():
+            self.links.add(path)
+            self.say(f"{path} is left out: it is somebody's link to a file of somebody else.")
 
     def _source(self, path: Path) -> str:
         return path.relative_to(self.base).as_posix() if self.base in path.parents else path.name
@@ -148,7 +158,7 @@ class Follower:
 
     def _described(self, path: Path, source: str, kind: FileKind) -> Found:
         if kind.holds == "metrics":
-            return Found(path, source, kind, "train", None, self.choice.step_kind("metrics"))
+            return Found(path, source, kind, "train", kind.step(path), self.choice.step_kind("metrics", kind.step_kind))
         split = self.choice.split or kind.split(path) or self._split(path, source, kind)
         step_kind = self.choice.step_kind(split, kind.step_kind)
         return Found(path, source, kind, split, kind.step(path), step_kind, self.choice.columns)
@@ -206,7 +216,7 @@ class Follower:
         if stamp[1] < self.state.since:  # what the launch before left behind
             yield Piece(found, self.state.before, sha256, stamp[0], stamp, body)
             return
-        if sent and sent.attempt == self.state.attempt and found.step is not None:
+        if sent and sent.attempt == self.state.attempt and found.step is not None and found.kind.holds == "samples":
             self._rewritten(found, found.step, stamp[1])
         yield Piece(found, self.state.attempt, sha256, stamp[0], stamp, body)
 
@@ -268,7 +278,8 @@ def part_of(path: Path) -> str:
 
 def axis(found: Found) -> str:
     """Steps are compared only along one axis."""
-    return f"{found.split if found.step is not None else 'metrics'}/{found.step_kind}"
+    samples = found.step is not None and found.kind.holds == "samples"
+    return f"{found.split if samples else 'metrics'}/{found.step_kind}"
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

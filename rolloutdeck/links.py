@@ -1,0 +1,19 @@
+"""Whose links are followed. A watch over a shared file system may read what one person's link cannot: what others wrote
+for it to take. So a link counts only where whoever made it could have shown the file itself (as Linux does with
+`fs.protected_symlinks`, and Apache with `SymLinksIfOwnerMatch`)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def followed(path: Path) -> bool:
+    """Whether this is no link, or one of root, of this user, or of the owner of what it leads to. False where nothing
+    is there."""
+    try:
+        link = path.lstat()
+        return not stat.S_ISLNK(link.st_mode) or link.st_uid in (0, os.getuid(), path.stat().st_uid)
+    except OSError:
+        return False

@@ -1,0 +1,78 @@
+"""A watch reads what its user may; a link of somebody else's does not make it read that for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rolloutdeck import gather
+from rolloutdeck.links import followed
+from rolloutdeck.scan import Choice
+from rolloutdeck.state import State
+from rolloutdeck.trainers import spots
+from rolloutdeck.tree import Identity, Pattern
+from rolloutdeck.watch import Follower, Root
+
+DATA = Path(__file__).parents[1] / "data"
+SOMEBODY = 54_321  # an account that owns no file here
+ROW = '{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link in another's name")
+
+
+def link(path: Path, target: Path) -> Path:
+    """A link that is somebody's, who does not own what it leads to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target, target_is_directory=target.is_dir())
+    if not os.getuid():
+        os.lchown(path, SOMEBODY, SOMEBODY)
+    return path
+
+
+def test_a_link_counts_where_its_maker_owns_what_it_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("x")
+    own, theirs = tmp_path / "own", link(tmp_path / "theirs", Path("/etc/passwd"))
+    own.symlink_to(mine)
+    if os.getuid():
+        monkeypatch.setattr(os, "getuid", lambda: SOMEBODY)
+    assert [followed(path) for path in (mine, own, theirs, tmp_path / "gone")] == [True, True, False, False]
+    assert not followed(link(tmp_path / "nowhere", tmp_path / "gone"))
+
+
+@as_root
+def test_watch_leaves_such_a_link_and_says_so_once(tmp_path: Path) -> None:
+    (tmp_path / "private.jsonl").write_text(ROW)
+    (tmp_path / "run/rollout").mkdir(parents=True)
+    (tmp_path / "run/rollout/2.jsonl").write_text(ROW)
+    (tmp_path / "run/rollout/3.jsonl").symlink_to(tmp_path / "run/rollout/2.jsonl")  # root's
+    theirs = link(tmp_path / "run/rollout/1.jsonl", tmp_path / "private.jsonl")
+    said: list[str] = []
+    follower = Follower(
+        [Root(tmp_path / "run")], tmp_path / "run", State(tmp_path / "state", "files"), Choice(), said.append
+    )
+    for _ in range(2):
+        assert [found.source for found in follower.whole_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
+    assert [text for text in said if "left out" in text] == [
+        f"{theirs} is left out: it is somebody's link to a file of somebody else."
+    ]
+
+
+@as_root
+def test_a_folder_behind_such_a_link_is_no_run_of_a_tree(tmp_path: Path) -> None:
+    for user in ("ana", "bo"):
+        (tmp_path / user / "math/grpo/rollout").mkdir(parents=True)
+    link(tmp_path / "bo/math/stolen", tmp_path / "ana/math/grpo")
+    link(tmp_path / "bo/math/grpo/val", tmp_path / "ana/math/grpo/rollout")
+    runs = Pattern.read(f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}").runs()
+    assert set(runs) == {Identity("math", "grpo", "ana"), Identity("math", "grpo", "bo")}
+    assert [root.path.name for root in runs[Identity("math", "grpo", "bo")]] == ["grpo", "rollout"]
+
+
+@as_root
+def test_a_step_behind_such_a_link_is_not_told_of(tmp_path: Path) -> None:
+    link(tmp_path / "train/step_000001.pkl", DATA / "roll/mock/train/step_000001.pkl")
+    (spot,) = spots(tmp_path)
+    assert gather._stamps(spot) == {}

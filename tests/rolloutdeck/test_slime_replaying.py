@@ -144,6 +144,14 @@ def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
     assert outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
 
 
+def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
+    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(owner, (pin(0, owner), 0))
+    monkeypatch.delattr(Prompts, "get_samples")
+    assert roll(0) == dumped("0.pt") and "lost something in replaying.passed_over" in caplog.text
+
+
 def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
     whole, flagged = bool(told.pop("whole", False)), told.pop("found", {})

@@ -260,3 +260,10 @@ def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
     assert rows.tokens_of(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
     assert rows.tokens_of(Sample(tokens=[1], response_length=2)) == {}
     assert rows.tokens_of(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}
+
+
+def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
+    """Groups of executions that were cut into several samples."""
+    one, two, three = held("0.pt")[:3]
+    assert rows.flat([[one, [two]], [[[three]]]]) == [one, two, three] == rows.flat((one, (two, three)))
+    assert rows.flat(one) == [one] and rows.flat([]) == []

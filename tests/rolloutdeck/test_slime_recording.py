@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -15,13 +14,9 @@ import pytest
 from rolloutdeck import opening
 from rolloutdeck.trainers import hooks, slime
 from rolloutdeck.trainers import session as shared
-from rolloutdeck.trainers.selection import Selection
-from rolloutdeck.trainers.slime_plugin import recording, rows, session
-from rollouts.formats import native, slime_rollout
-from rollouts.formats.base import Told
-from rollouts.records import Record
+from rolloutdeck.trainers.slime_plugin import recording, session
 from tests.rolloutdeck.receiver import Receiver
-from tests.rolloutdeck.slimes import DATA, Sample, arguments, held
+from tests.rolloutdeck.slimes import Sample, arguments, held
 
 
 @pytest.fixture
@@ -47,28 +42,6 @@ def told(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
     one.run.finish(timeout=60)
     found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
     return [(step, [json.loads(line) for line in body.splitlines()]) for step, body in found]
-
-
-def read(form: Any, stream: Any, name: str) -> list[Record]:
-    return [one for one in form.read(stream, Told(filename=name, step=int(name[0]))) if isinstance(one, Record)]
-
-
-@pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
-def test_the_server_reads_the_rows_as_it_reads_slimes_own_dump(name: str) -> None:
-    samples = held(name)
-    made = rows.rows_of(samples)
-    rows.put_tokens(made, samples, Selection(None), "train", 0)
-    told = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in made)), name)
-    with (DATA / name).open("rb") as file:
-        dumped = read(slime_rollout, file, name)
-    assert [one.extras.pop("response_length") for one in told] == [sample.response_length for sample in samples]
-    for record in dumped:  # records that hold nothing are not told
-        record.extras = {key: value for key, value in record.extras.items() if any_in(value)}
-    assert told == dumped and len(told) == 32
-
-
-def any_in(value: Any) -> bool:
-    return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
 def test_a_rollout_is_told_once_with_the_groups_that_a_filter_dropped(deck: Receiver) -> None:
@@ -216,23 +189,6 @@ def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with
     assert values == {"eval/aime": 0.25, "eval/aime-truncated_ratio": 0.25, "eval/gsm": 1.0, "eval/x": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("reward", "key", "score", "parts"),
-    [
-        ({"acc": 1.0, "format": 0.5}, "acc", 1.0, {"format": 0.5}),
-        ({"acc": 1.0, "format": 0.5}, "", None, {"acc": 1.0, "format": 0.5}),
-        ({"score": 0.25, "why": "no"}, "", 0.25, None),
-        ({"only": 2}, "gone", 2, None),
-        (None, "", None, None),
-        (0.0, "acc", 0.0, None),
-    ],
-)
-def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any, parts: Any) -> None:
-    row = rows.row_of(vars(Sample(reward=reward)), key)
-    assert (row.get("score"), row.get("rewards")) == (score, parts)
-    assert row.get("why") == ("no" if isinstance(reward, dict) and "why" in reward else None)
-
-
 def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded(
     deck: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,17 +209,3 @@ def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded
         (0, "rollout_id", ["0.pt"], 4)
     ]
     assert artifacts[0]["send_now"] and "2.pt" not in caplog.text
-
-
-def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
-    whole = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
-    assert rows.tokens_of(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
-    assert rows.tokens_of(Sample(tokens=[1], response_length=2)) == {}
-    assert rows.tokens_of(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}
-
-
-def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
-    """Groups of executions that were cut into several samples."""
-    one, two, three = held("0.pt")[:3]
-    assert rows.flat([[one, [two]], [[[three]]]]) == [one, two, three] == rows.flat((one, (two, three)))
-    assert rows.flat(one) == [one] and rows.flat([]) == []

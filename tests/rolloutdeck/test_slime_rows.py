@@ -1,0 +1,91 @@
+"""The rows that are made of slime's samples, with those of slime's own dumps."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.slime_plugin import rows
+from rollouts.formats import native, slime_rollout
+from rollouts.formats.base import Told
+from rollouts.records import Record
+from tests.rolloutdeck.slimes import DATA, Sample, held
+
+
+def read(form: Any, stream: Any, name: str) -> list[Record]:
+    return [one for one in form.read(stream, Told(filename=name, step=int(name[0]))) if isinstance(one, Record)]
+
+
+@pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
+def test_the_server_reads_the_rows_as_it_reads_slimes_own_dump(name: str) -> None:
+    samples = held(name)
+    made = rows.rows_of(samples)
+    rows.put_tokens(made, samples, Selection(None), "train", 0)
+    told = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in made)), name)
+    with (DATA / name).open("rb") as file:
+        dumped = read(slime_rollout, file, name)
+    assert [one.extras.pop("response_length") for one in told] == [sample.response_length for sample in samples]
+    for record in dumped:  # records that hold nothing are not told
+        record.extras = {key: value for key, value in record.extras.items() if any_in(value)}
+    assert told == dumped and len(told) == 32
+
+
+def any_in(value: Any) -> bool:
+    return any(value.values()) if isinstance(value, dict) else bool(value)
+
+
+@pytest.mark.parametrize(
+    ("reward", "key", "score", "parts"),
+    [
+        ({"acc": 1.0, "format": 0.5}, "acc", 1.0, {"format": 0.5}),
+        ({"acc": 1.0, "format": 0.5}, "", None, {"acc": 1.0, "format": 0.5}),
+        ({"score": 0.25, "why": "no"}, "", 0.25, None),
+        ({"only": 2}, "gone", 2, None),
+        (None, "", None, None),
+        (0.0, "acc", 0.0, None),
+    ],
+)
+def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any, parts: Any) -> None:
+    row = rows.row_of(vars(Sample(reward=reward)), key)
+    assert (row.get("score"), row.get("rewards")) == (score, parts)
+    assert row.get("why") == ("no" if isinstance(reward, dict) and "why" in reward else None)
+
+
+def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
+    whole = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
+    assert rows.tokens_of(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
+    assert rows.tokens_of(Sample(tokens=[1], response_length=2)) == {}
+    assert rows.tokens_of(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}
+
+
+def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
+    """Groups of executions that were cut into several samples."""
+    one, two, three = held("0.pt")[:3]
+    assert rows.flat([[one, [two]], [[[three]]]]) == [one, two, three] == rows.flat((one, (two, three)))
+    assert rows.flat(one) == [one] and rows.flat([]) == []
+
+
+def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_an_eval_name_none() -> None:
+    ids = [(None, 7), (101, 8), (5, 9), (101, 8), (101, 8)]
+    made = [Sample(rollout_id=whole, index=index, prompt="p") for whole, index in ids]
+    assert [(row.get("trajectory"), row.get("turn")) for row in rows.rows_of(made)] == [
+        ("7", None), ("101", 0), ("9", None), ("101", 1), ("101", 2),
+    ]  # fmt: skip
+    told = rows.rows_of(made, source="aime")  # each data set counts its samples from 0
+    assert [(row.get("trajectory"), row.get("turn")) for row in told] == [
+        (None, None), ("101", 0), (None, None), ("101", 1), ("101", 2),
+    ]  # fmt: skip
+
+
+def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
+    numpy = pytest.importorskip("numpy")
+    row = rows.row_of(vars(Sample(reward=numpy.float32(0.5), teacher_log_probs=[0.1], rollout_routed_experts=[[1]])))
+    assert row["score"] == 0.5 and not {"teacher_log_probs", "rollout_routed_experts"} & set(row)
+    row = rows.row_of(vars(Sample(reward={"score": numpy.array(1.0), "each": numpy.array([1.0, 2.0])})))
+    assert row["score"] == 1.0 and "rewards" not in row
+    row = rows.row_of(vars(Sample(label=["4", "four"], weight_versions=["12", "13"], non_generation_time=0.5)))
+    assert (row["ground_truth"], row["policy_version"], row["timing"]) == ("['4', 'four']", 12, {"non_generation": 0.5})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,3 +90,9 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
     assert row["score"] == 1.0 and "rewards" not in row
     row = rows.row_of(vars(Sample(label=["4", "four"], weight_versions=["12", "13"], non_generation_time=0.5)))
     assert (row["ground_truth"], row["policy_version"], row["timing"]) == ("['4', 'four']", 12, {"non_generation": 0.5})
+
+
+def test_slimes_small_records_are_told_as_dicts_and_empty_ones_are_not() -> None:
+    cached, none = SimpleNamespace(to_dict=lambda: {"cached_tokens": 16}), SimpleNamespace(to_dict=lambda: {"n": 0})
+    row = rows.row_of(vars(Sample(prefix_cache_info=cached, spec_info=none)))
+    assert row["prefix_cache_info"] == {"cached_tokens": 16} and "spec_info" not in row

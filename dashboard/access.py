@@ -114,6 +114,12 @@ def visible_runs(who: Who) -> RunQuerySet:
     return found.filter(project=token.project_id) if token and token.project_id else found
 
 
+def binned_runs(who: Who) -> RunQuerySet:
+    """Runs in the bin of the projects that the person may see."""
+    found: RunQuerySet = Run.objects.filter(project__in=visible_projects(who)).exclude(deleted_at=None)
+    return found
+
+
 def run_or_404(who: Who, uid: str, *, scope: str = "read") -> Run:
     """The run with this uid or alias. Raises Http404 when it is not theirs to see, PermissionDenied when it is theirs
     to see but not to change."""

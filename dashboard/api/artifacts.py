@@ -126,8 +126,8 @@ class OneFile(APIView):
 
 def replayable(request: Request, uid: str) -> Run:
     """A run that you may see; one in the bin too, while a run that has not ended replays its steps. Raises Http404."""
-    binned = Run.objects.filter(project__in=access.visible_projects(request), pins__in=pins.replayed())
-    run = binned.exclude(deleted_at=None).select_related("project").by_uid(uid) if wire.UID.match(uid) else None
+    binned = access.binned_runs(request).filter(pins__in=pins.replayed()).select_related("project")
+    run = binned.by_uid(uid) if wire.UID.match(uid) else None
     return run or access.run_or_404(request, uid)
 
 

@@ -100,7 +100,7 @@ def listed(request: Request, query: dict[str, str]) -> QuerySet[Run] | list[Run]
     status = one_of(query.get("status"), "status", STATUSES, default="")
     runs: QuerySet[Run] = access.visible_runs(request)
     if yes(query.get("deleted", "false"), "deleted"):
-        runs = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+        runs = access.binned_runs(request)
     if "project" in query:
         runs = runs.filter(project=access.project_or_404(request, query["project"]))
     if "name" in query:
@@ -163,8 +163,7 @@ class OneRun(APIView):
 def restored(request: Request, uid: str, data: dict[str, Any]) -> None:
     if yes(data["deleted"], "deleted"):
         raise BadInput("Send DELETE to put a run into the bin.", "deleted")
-    binned = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
-    run = binned.select_related("project").filter(uid=uid).first() if wire.UID.match(uid) else None
+    run = access.binned_runs(request).select_related("project").filter(uid=uid).first() if wire.UID.match(uid) else None
     if run is not None:
         _, token = access.of(request)
         if token and not token.allows("admin"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from statistics import fmean
 from typing import Any
@@ -25,6 +24,7 @@ from dashboard.pages.sparks import sparks
 from dashboard.pages.text import num
 from rolloutdeck.trainers import TRAINERS
 from rollouts import run_list, series
+from rollouts.kept import Kept
 from rollouts.models import Membership, Run
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
@@ -75,7 +75,7 @@ def listed(request: HttpRequest, asked: RunsAsked) -> list[Run]:
     """The runs with the latest news, at most one more than `MOST`; what is large only where it is needed."""
     rows: QuerySet[Run] = access.visible_runs(request).filter(archived_at__isnull=asked.show != "archived")
     if asked.show == "bin":
-        rows = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+        rows = access.binned_runs(request)
     if asked.project:
         rows = rows.filter(project__slug=asked.project)
     wanted = run_list.terms(asked.name)
@@ -192,22 +192,23 @@ def cells(page: Sequence[Line], columns: Sequence[Column]) -> list[tuple[Run, li
 # --- values of metrics ------------------------------------------------------------------------------------------------
 
 KEPT = 20_000
-kept: OrderedDict[tuple[int, datetime, int, str], float | None] = OrderedDict()
+Mark = tuple[int, datetime, int, str]
+kept: Kept[Mark, float | None] = Kept(KEPT)
 
 
 def last_values(found: Sequence[Run], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
     """By run uid and metric; a run's version names its content, so only runs that changed are asked for."""
-    missing = [run for run in found if any(mark(run, name) not in kept for name in names)]
-    if missing:
-        fresh = series.last_values(missing, names)
-        kept.update({mark(run, name): fresh[run.uid].get(name) for run in missing for name in names})
-    out = {run.uid: {name: kept[mark(run, name)] for name in names} for run in found}
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
-    return out
+    marks = {mark(run, name): run for run in found for name in names}
+    values = kept.all(marks, lambda missing: made({marks[one] for one in missing}, names))
+    return {run.uid: {name: values[mark(run, name)] for name in names} for run in found}
 
 
-def mark(run: Run, name: str) -> tuple[int, datetime, int, str]:
+def made(runs: Collection[Run], names: Sequence[str]) -> dict[Mark, float | None]:
+    fresh = series.last_values(list(runs), names)
+    return {mark(run, name): fresh[run.uid].get(name) for run in runs for name in names}
+
+
+def mark(run: Run, name: str) -> Mark:
     return run.pk, run.created_at, run.version, name
 
 

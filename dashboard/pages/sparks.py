@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from operator import or_
 from django.db.models import Max, Q, Sum
 
 from rollouts.history import sparkline
+from rollouts.kept import Kept
 from rollouts.models import Run, Step
 
 KEPT = 5000
@@ -27,19 +27,19 @@ class Spark:
 
 
 Key = tuple[int, datetime, int]
-kept: OrderedDict[Key, Spark] = OrderedDict()
+kept: Kept[Key, Spark] = Kept(KEPT)
 
 
 def sparks(runs: Sequence[Run]) -> dict[int, Spark]:
     """By run id. A run's version names its content, so only runs that changed are asked for, all in a few queries."""
-    missing = [run for run in runs if key(run) not in kept]
-    if missing:
-        fresh = asked(missing)
-        kept.update({key(run): fresh.get(run.pk, Spark()) for run in missing})
-    found = {run.pk: kept[key(run)] for run in runs}
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
-    return found
+    keys = {key(run): run for run in runs}
+    found = kept.all(keys, lambda missing: made([keys[one] for one in missing]))
+    return {run.pk: found[key(run)] for run in runs}
+
+
+def made(runs: Sequence[Run]) -> dict[Key, Spark]:
+    fresh = asked(runs)
+    return {key(run): fresh.get(run.pk, Spark()) for run in runs}
 
 
 def key(run: Run) -> Key:

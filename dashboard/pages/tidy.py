@@ -51,9 +51,7 @@ def tidy(request: HttpRequest) -> HttpResponse:
 
 def chosen(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -> list[Run]:
     """The runs of these uids that the person may see, in their order."""
-    seen = access.visible_runs(request)
-    if binned:
-        seen = Run.objects.filter(project__in=access.visible_projects(request)).exclude(deleted_at=None)
+    seen = access.binned_runs(request) if binned else access.visible_runs(request)
     wanted = [clean(uid)[:64] for uid in uids[:MOST]]
     found = {run.uid: run for run in seen.filter(uid__in=wanted).select_related("project")}
     return [found[uid] for uid in dict.fromkeys(wanted) if uid in found]

@@ -21,3 +21,17 @@ def test_what_weighs_more_than_all_may_is_not_kept_and_leaves_room() -> None:
     kept.put("small", b"1" * 10)
     kept.put("small", b"2" * 10)
     assert kept.get("small") == b"1" * 10
+
+
+def test_what_is_not_kept_of_many_is_made_together_and_nothing_is_an_answer_too() -> None:
+    kept: Kept[str, str | None] = Kept(2)
+    asked: list[list[str]] = []
+
+    def make(names: list[str]) -> dict[str, str | None]:
+        asked.append(names)
+        return {name: None if name == "b" else name.upper() for name in names}
+
+    assert kept.all("ab", make) == {"a": "A", "b": None}
+    assert kept.all("bca", make) == {"b": None, "c": "C", "a": "A"}
+    assert kept.all("cab", make) == {"c": "C", "a": "A", "b": None}  # more than are kept, and all are answered
+    assert asked == [["a", "b"], ["c"], ["b"]]

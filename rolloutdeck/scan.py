@@ -167,7 +167,7 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
         if kind is None or reason:
             result.left_out.setdefault(reason, []).append(source)
             continue
-        found = Found(path, source, kind, "train", kind.step(path), choice.step_kind("metrics"))
+        found = Found(path, source, kind, "train", kind.step(path), choice.step_kind("metrics", kind.step_kind))
         by_folder.setdefault(path.parent, []).append((found, head))
     if not choice.format and beside_others(found.kind for members in by_folder.values() for found, _ in members):
         _leave_guessed(by_folder, result.left_out)
@@ -253,7 +253,8 @@ def _alike(files: Iterable[Found]) -> Iterator[str]:
     """A sentence for each two folders that claim the same steps of the same split."""
     steps: dict[tuple[str, str], dict[Path, set[int]]] = {}
     for found in files:
-        if found.step is not None and not found.kind.joins and found.kind.arrives == "whole":
+        kind = found.kind
+        if found.step is not None and not kind.joins and kind.arrives == "whole" and kind.holds == "samples":
             folders = steps.setdefault((found.split, found.step_kind), {})
             folders.setdefault(found.path.parent, set()).add(found.step)
     for (split, _), folders in steps.items():

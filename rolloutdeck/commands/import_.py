@@ -168,7 +168,7 @@ def _send_file(target: Target, found: Found, report: Report, bar: Bar) -> None:
     report.known[axis] += not new
     if found.step is None and found.kind.holds == "samples":
         report.stepless.add(found.source)
-    if found.step is not None:
+    if found.step is not None and found.kind.holds == "samples":
         report.steps.setdefault(axis, set()).add(found.step)
 
 

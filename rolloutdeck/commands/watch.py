@@ -146,12 +146,12 @@ class Follow:
 
 
 def _summary(sent: Sequence[Piece]) -> str:
-    steps: dict[str, list[int]] = {}
+    steps: dict[str, set[int]] = {}
     for piece in sent:
-        if piece.found.step is not None:
-            steps.setdefault(piece.found.split, []).append(piece.found.step)
-    parts = [f"{split} step{'s' if len(own) > 1 else ''} {ranges(own)}" for split, own in steps.items()]
-    if metrics := sum(piece.found.step is None for piece in sent):
+        if piece.found.step is not None and piece.found.kind.holds == "samples":
+            steps.setdefault(piece.found.split, set()).add(piece.found.step)
+    parts = [f"{split} step{'s' if len(own) > 1 else ''} {ranges(list(own))}" for split, own in steps.items()]
+    if metrics := sum(piece.found.kind.holds == "metrics" or piece.found.step is None for piece in sent):
         parts.append(f"metrics ({plural(metrics, 'piece')})")
     return ", ".join(parts)
 

@@ -53,6 +53,31 @@ def eval_step_of(path: Path) -> int:
     return trained or max(0, _lines(path.parent.parent / "results", "results-eval-*.txt", _EVALUATED) - 1)
 
 
+def results_step_of(path: Path) -> int:
+    """The first step that these results of a training tell of: how many those of the models before them have. Their
+    folder's name says nothing, as a copy of a later step has the results of the earlier ones, too."""
+    steps = 0
+    for results in sorted(path.parent.glob("results-rl-*.txt"), key=_age):
+        if results == path:
+            break
+        with suppress(OSError):
+            steps += results.read_bytes().count(_BEGUN)
+    return steps
+
+
+def _age(results: Path) -> tuple[bool, float, str]:
+    """Orders results by when their models were sampled from: the base first, then what was trained of it."""
+    try:
+        changed = results.stat().st_mtime
+    except OSError:
+        changed = 0.0
+    return "ckpt." in results.name, changed, results.name
+
+
+def _is_results(name: str, head: Head) -> bool:
+    return _BEGUN in head.start or _EVALUATED in head.start
+
+
 def _named(path: Path) -> int | None:
     found = (_COPY.match(folder.name) for folder in path.parents)
     return next((int(named.group(1)) for named in found if named), None)
@@ -109,9 +134,17 @@ KINDS = (
         "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=step_of,
         split=lambda path: "train", step_kind="iteration", joins=True,
     ),
+    FileKind(
+        "cure-results", "figures of a training", "results-rl-*.txt", "whole", _is_results, step=results_step_of,
+        step_kind="iteration", holds="metrics",
+    ),
+    FileKind(
+        "cure-results", "figures of evaluations", "results-eval-*.txt", "whole", _is_results, step=eval_step_of,
+        step_kind="iteration", holds="metrics",
+    ),
 )  # fmt: skip
 
-OTHERS = {"results-rl-*.txt": "statistics as text", "results-eval-*.txt": "statistics as text"}
+OTHERS: dict[str, str] = {}
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:

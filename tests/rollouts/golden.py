@@ -18,8 +18,9 @@ from rollouts.records import LeftOut, Point, Problem, Record
 DUMPS = Path(__file__).parents[1] / "data"
 REAL = (
     "verl_jsonl/**/*.jsonl", "trl/**/*.parquet", "slime/**/*.pt", "roll/**/*.jsonl", "roll/**/*.pkl",
-    "cure/**/*data*.json", "cure/**/outputs-*.json", "nemo_rl/**/*.jsonl", "verifiers/**/*.jsonl",
-    "rllm/**/episode_*.json", "table/**/*.csv", "table/**/*.jsonl", "table/**/*.parquet", "table/**/*.table.json",
+    "cure/**/*data*.json", "cure/**/outputs-*.json", "cure/**/results-*.txt", "nemo_rl/**/*.jsonl",
+    "verifiers/**/*.jsonl", "rllm/**/episode_*.json", "table/**/*.csv", "table/**/*.jsonl", "table/**/*.parquet",
+    "table/**/*.table.json",
 )  # fmt: skip
 WHOLE = (0, 1, -1)  # records that are kept whole
 

@@ -48,8 +48,15 @@ def arrived(deck: Deck, split: str) -> dict[tuple[str, int], str]:
     return {
         (Path(query["source"]).name, int(query["step"])): body.decode()
         for _, query, body in deck.dumps
-        if query["split"] == split
+        if query["split"] == split and not query["source"].endswith(".txt")
     }
+
+
+def figures(deck: Deck, name: str) -> list[tuple[int, int]]:
+    """Of each version of a file of results: the step that is said, and how many lines it has."""
+    return [
+        (int(query["step"]), body.count(b"\n")) for _, query, body in deck.dumps if Path(query["source"]).name == name
+    ]
 
 
 def test_each_step_of_cure_is_kept_though_its_files_are_written_over(
@@ -66,7 +73,9 @@ def test_each_step_of_cure_is_kept_though_its_files_are_written_over(
     )
     assert [text for (_, number), text in found.items() if f"print({number})" not in text] == []
     assert ["all_case_bool_table" in text for (name, _), text in found.items() if "outputs" in name] == [True] * 4
-    assert all(json.loads(body) for _, _, body in deck.dumps)  # never half a file
+    assert all(json.loads(text) for text in found.values())  # never half a file
+    assert figures(deck, f"results-rl-{BASE}-D.txt")[-1] == (0, 4)
+    assert figures(deck, f"results-rl-{TUNED}-D.txt")[-1] == (1, 12)  # what its first step is
 
 
 def test_evaluations_of_cure_are_of_the_step_before_which_they_ran(
@@ -82,6 +91,7 @@ def test_evaluations_of_cure_are_of_the_step_before_which_they_ran(
     found = arrived(deck, "eval")
     assert sorted(found) == [(name, 1), (name, 2), (name, 3)]
     assert all(f"eval {number}" in text for (_, number), text in found.items())
+    assert figures(deck, f"results-eval-{TUNED}-E.txt") == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_evaluations_of_cure_without_a_training_are_counted(deck: Deck, watching: Watching, trainer: Trainer) -> None:

@@ -1,0 +1,74 @@
+"""CURE's own figures, text that its stages append to: which step each is of, by one name in training and evaluation."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats import Told, cure_results, pick
+from rollouts.records import Point, Problem
+
+DATA = Path(__file__).parents[1] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
+TRAINING, EVALUATION = "results/results-rl-m-D.txt", "evaluation/results/results-eval-m-D.txt"
+# As eval.py of CURE 69fe174 wrote it.
+EVALUATED = """\
+code acc (average proportion of tasks the generated code can pass): 0.5625
+code accumulate acc (average proportion of unit tests the generated code can pass): 0.6625
+estimated unit test acc (average proportion of tasks that the generated unit test can pass all correct code): 0.25
+estimated unit test accumulate acc (average proportion of correct code that the generated unit test can pass): 0.5
+estimated p_01: 0.125
+BoN setting (4, 4):
+acc: 0.75, accumulate acc: 0.85
+code average response length: 75.25, unit test average response length: 108.625
+"""
+
+
+def points(text: str, name: str = TRAINING, step: int | None = None) -> dict[int, dict[str, float | None]]:
+    told = Told(name, step=step, step_kind="iteration")
+    form = pick(name, text.encode()[:65536])
+    assert form.name == "cure-results"
+    found = list(form.read(io.BytesIO(text.encode()), told))
+    assert all(isinstance(one, Point) and one.step_kind == "iteration" for one in found)
+    return {one.step: one.values for one in found if isinstance(one, Point)}
+
+
+def test_what_execute_py_counted_is_of_the_step_that_sample_py_began() -> None:
+    text = DATA.read_text()
+    other = text.replace("0.6875", "0.5").replace("(4, 4)", "(8, 8)")
+    found = points(text + other + "code response length: 40.0, case response length: 80.5\n", step=3)
+    assert [values["case/acc"] for values in found.values() if "case/acc" in values] == [0.6875, 0.5]
+    assert found[3]["code/response length"] == 47.5625 and found[3]["p_00"] == 0.14285714285714285
+    assert found[3]["BoN (2, 2)/accumulate acc"] == 0.85 and found[3]["BoN (4, 4)/acc"] == 1.0
+    assert found[4]["BoN (8, 8)/acc"] == 1.0 and "BoN (4, 4)/acc" not in found[4]
+    assert found[5] == {"code/response length": 40.0, "case/response length": 80.5}
+
+
+def test_the_last_evaluation_is_of_the_told_step_and_has_the_names_of_the_training() -> None:
+    found = points(EVALUATED.replace("0.25", "0.75") + EVALUATED, EVALUATION, step=20)
+    assert list(found) == [20] and found[20]["eval/case/acc"] == 0.25
+    trained = points(DATA.read_text())[0].keys()
+    assert {name.removeprefix("eval/") for name in found[20]} < trained
+
+
+def test_a_line_of_somebody_elses_is_named_and_the_others_count() -> None:
+    body = b"my own note\n" + DATA.read_bytes() + b"pass@8: 0,5\np_11: 0.25\ncode acc: 1e999\n\xff\xfe: 1\n"
+    found = list(cure_results.read(io.BytesIO(body), Told(TRAINING)))
+    assert [one.line for one in found if isinstance(one, Problem)] == [1, 11]
+    (point,) = [one for one in found if isinstance(one, Point)]
+    assert point.step == 1 and point.values["p_11"] == 0.25 and point.values["code/acc"] == float("inf")
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"code response length:\n", b"x" * 5000, b"a: " * 3000])
+def test_a_text_without_figures_is_refused(body: bytes) -> None:
+    with pytest.raises(UnreadableDump, match="none of the figures"):
+        list(cure_results.read(io.BytesIO(body), Told(TRAINING)))
+
+
+def test_more_steps_than_anybody_trains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cure_results, "MOST_STEPS", 3)
+    assert len(points("code response length: 1.0\n" * 3)) == 3
+    with pytest.raises(UnreadableDump, match="more than 3 steps"):
+        points("code response length: 1.0\n" * 4)

@@ -7,15 +7,27 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
+from dashboard import access
+from rolloutdeck import wire
+from rollouts.models import Run
 
-def problem(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
+
+def problem(request: HttpRequest, status: int, heading: str, said: str, near: Run | None = None) -> HttpResponse:
+    """`near` is a run to go on from."""
     request.resolver_match = None  # no page is shown, so none has its keys in the frame
-    return render(request, "problem.html", {"heading": heading, "said": said}, status=status)
+    return render(request, "problem.html", {"heading": heading, "said": said, "near": near}, status=status)
+
+
+def run_of(request: HttpRequest) -> Run | None:
+    """The run that the address is of, where the person may see it."""
+    uid = request.resolver_match.kwargs.get("uid", "") if request.resolver_match else ""
+    known = wire.UID.match(uid) and hasattr(request, "user")
+    return access.visible_runs(request).by_uid(uid) if known else None
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     said = str(exception.args[0]) if exception.args and isinstance(exception.args[0], str) else ""
-    return problem(request, 404, _("Not here"), said or _("There is no page at this address."))
+    return problem(request, 404, _("Not here"), said or _("There is no page at this address."), run_of(request))
 
 
 def refused(request: HttpRequest, exception: Exception) -> HttpResponse:

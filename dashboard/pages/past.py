@@ -119,11 +119,14 @@ def bar(one: Past, x: float, wide: float, samples: str, there: str, said: str) -
 
 
 def labels(steps: Sequence[Past], wide: float) -> str:
-    """The numbers of the first step, the last, and the one that is shown; between narrow bars they keep to the row."""
+    """The numbers of the first step, the last, and the one that is shown; between narrow bars they keep to the row, and
+    one at the end that would lie under the one that is shown is left out."""
     found = []
+    shown = next((at for at, one in enumerate(steps) if one.here), None)
     for at, one in enumerate(steps):
         first, last = at == 0, at == len(steps) - 1
-        if not (first or last or one.here):
+        covered = shown is not None and 0 < abs(at - shown) * wide < NARROW
+        if not (one.here or ((first or last) and not covered)):
             continue
         x, anchor = (at + 0.5) * wide, "middle"
         if wide < NARROW and (first or last):

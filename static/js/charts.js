@@ -101,7 +101,9 @@ function constants() {
 function nothing() {
   const box = Object.assign(document.createElement("div"), { className: "empty" });
   box.append(Object.assign(document.createElement("p"), { textContent: gettext("This run has sent no metrics yet.") }));
-  box.append(Object.assign(document.createElement("p"), { textContent: gettext("Its samples, if there are any, are one click away in the strip above.") }));
+  const samples = document.querySelector(".strip");
+  const more = samples ? gettext("Its samples are one click away in the strip above.") : gettext("Nor any samples: look at what the trainer's side says, or what `rolloutdeck check` says of the trainer's settings.");
+  box.append(Object.assign(document.createElement("p"), { textContent: more }));
   return box;
 }
 

@@ -212,6 +212,7 @@ def test_odd_addresses_are_404_in_a_sentence(run: Run, client: Client, mate: Use
     ):
         shown = body(client, url, 404)
         assert "Not here" in shown, url
+        assert ("To the run " in shown) == (f"/runs/{run.uid}/" in url), url
         keys = shown.partition('class="foot-keys">')[2].partition("</div>")[0]
         assert keys.count("<span>") == 1 and "all keys" in keys, url
 

@@ -117,3 +117,9 @@ def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Clien
 
 def run_step(run: Run, step: int) -> list[str]:
     return list(Sample.objects.filter(step__run=run, step__step=step).values_list("pk", flat=True))
+
+
+@pytest.mark.parametrize(("shown", "numbers"), [(0, "0 59"), (2, "2 59"), (30, "0 30 59"), (58, "0 58"), (59, "0 59")])
+def test_the_step_that_is_shown_is_not_written_over_by_one_at_the_end(shown: int, numbers: str) -> None:
+    steps = [past.Past(at, None, 1, "", 1.0, at == shown) for at in range(60)]
+    assert " ".join(re.findall(r">(\d+)<", past.labels(steps, 100 / 60))) == numbers

@@ -38,9 +38,9 @@ MARK = mark_safe("<!--late-->")  # no text of a model holds it: its `<` is escap
 def pieces(template: str, context: dict[str, Any], request: HttpRequest) -> Iterator[str]:
     """The template drawn with `context`, whose `late` is put in its place."""
     page, late = render_to_string(template, context, request), context.get("late")
-    before, _, behind = page.partition(MARK)
+    before, mark, behind = page.partition(MARK)
     yield before
-    if isinstance(late, Late):
+    if mark and isinstance(late, Late):
         yield from late.pieces()
     yield behind
 

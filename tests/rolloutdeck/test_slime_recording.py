@@ -209,3 +209,38 @@ def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded
         (0, "rollout_id", ["0.pt"], 4)
     ]
     assert artifacts[0]["send_now"] and "2.pt" not in caplog.text
+
+
+def test_a_run_is_named_as_slime_names_it_and_holds_its_arguments_without_its_keys(
+    deck: Receiver, tmp_path: Path
+) -> None:
+    save = str(tmp_path / "checkpoints")
+    told = {"wandb_project": "sums", "wandb_group": "qwen", "wandb_key": "a secret", "save": save, "load": save}
+    slime.log_rollout(0, arguments(**told), held("0.pt")[:4], None, 1.0)
+    (one,) = session._sessions.values()
+    one.run.finish(timeout=60)
+    assert deck.abouts[0] == ("sums", "qwen", "allow")
+    (opened,) = [body for path, body in deck.posts if path.endswith("/runs/") and "config" in body]
+    assert opened["config"]["wandb_project"] == "sums" and "wandb_key" not in opened["config"]
+
+
+def test_after_a_run_that_ended_another_begins_and_the_environment_names_it(
+    deck: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = session.session_of(arguments(wandb_project="sums", wandb_group="qwen"))
+    assert session.session_of(arguments()) is first
+    first.run.finish(timeout=60)
+    for name in ("PROJECT", "RUN"):
+        monkeypatch.setenv(f"ROLLOUTDECK_{name}", name.lower())
+    second = session.session_of(arguments(wandb_project="sums", wandb_group="qwen", save="relative", load="other"))
+    assert second is not first and (second.run.project, second.run.name) == ("project", "run")
+    second.run.finish(timeout=60)
+    assert ("project", "run", "") in deck.abouts
+
+
+def test_a_relative_folder_of_checkpoints_is_another_in_each_process_and_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "init", lambda **told: told["checkpoint_dir"])
+    assert session.opened(arguments(save="/checkpoints")) == "/checkpoints"
+    assert session.opened(arguments(save="checkpoints")) is session.opened(arguments()) is None

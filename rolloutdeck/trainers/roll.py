@@ -3,29 +3,22 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.elsewhere import elsewhere
 
-# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {
-    "roll_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-    "roll_layout": ("asking", "likely"),
-    "roll_mock": ("described", "spots"),
-    "roll_tracker": ("track",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in ELSEWHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__getattr__ = elsewhere(
+    __name__,
+    {
+        "roll_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+        "roll_layout": ("asking", "likely"),
+        "roll_mock": ("described", "spots"),
+        "roll_tracker": ("track",),
+    },
+)
 
 _ROWS = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl\Z")
 _MOCK = re.compile(r"step_(\d{1,18})\.pkl\Z")

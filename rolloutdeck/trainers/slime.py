@@ -8,33 +8,24 @@ A template without `{rollout_id}` gives a name without the step; the file itself
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.elsewhere import elsewhere
 
-# What slime calls by its path: imported when it is asked for, the commands need none of it.
-INSIDE = dict.fromkeys(("log_rollout", "log_eval", "all_samples", "sample_hook"), "recording")
-INSIDE["generate_rollout"] = "replaying"
-# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {
-    "slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
-    "slime_dumps": ("described", "spots"),
-    "slime_layout": ("WAYS", "asking", "likely"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in INSIDE:
-        return getattr(importlib.import_module(f"rolloutdeck.trainers.slime_plugin.{INSIDE[name]}"), name)
-    for module, names in ELSEWHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+INSIDE = "slime_plugin"
+__getattr__ = elsewhere(
+    __name__,
+    {
+        "slime_plugin.recording": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
+        "slime_plugin.replaying": ("generate_rollout",),
+        "slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
+        "slime_dumps": ("described", "spots"),
+        "slime_layout": ("WAYS", "asking", "likely"),
+    },
+)
 
 _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")

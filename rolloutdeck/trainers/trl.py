@@ -4,31 +4,23 @@ trainers are given: `from rolloutdeck.trainers.trl import RolloutdeckCallback`, 
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.elsewhere import elsewhere
 
-# What runs inside a trainer needs transformers: imported when it is asked for, the commands need none of it.
-INSIDE = {"RolloutdeckCallback": "callback", "replay_rollout_func": "replay"}
-# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {
-    "trl_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-    "trl_layout": ("asking", "likely"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in INSIDE:
-        return getattr(importlib.import_module(f"rolloutdeck.trainers.trl_plugin.{INSIDE[name]}"), name)
-    for module, names in ELSEWHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+INSIDE = "trl_plugin"
+__getattr__ = elsewhere(
+    __name__,
+    {
+        "trl_plugin.callback": ("RolloutdeckCallback",),
+        "trl_plugin.replay": ("replay_rollout_func",),
+        "trl_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+        "trl_layout": ("asking", "likely"),
+    },
+)
 
 _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")
 

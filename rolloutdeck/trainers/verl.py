@@ -6,7 +6,6 @@ Read from verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_b
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
@@ -16,24 +15,18 @@ from pathlib import PurePath
 from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.elsewhere import elsewhere
 
 INSIDE = "verl_plugin"
-# Where the rest of what a trainer's module offers lies: found when it is asked for, since verl's own processes import
-# this module (see the end) and need none of it.
-ELSEWHERE = {
-    "verl_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
-    "verl_layout": ("asking",),
-    "verl_shape": ("likely",),
-    "verl_skip": ("described", "spots"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in ELSEWHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__getattr__ = elsewhere(
+    __name__,
+    {
+        "verl_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
+        "verl_layout": ("asking",),
+        "verl_shape": ("likely",),
+        "verl_skip": ("described", "spots"),
+    },
+)
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 

@@ -7,29 +7,22 @@ named `step3` says it, too.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.elsewhere import elsewhere
 
-# Where the rest of what a trainer's module offers lies: found when it is asked for, as in verl's.
-ELSEWHERE = {
-    "cure_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-    "cure_layout": ("asking", "likely"),
-    "cure_step": ("described", "spots"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in ELSEWHERE.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rolloutdeck.trainers.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__getattr__ = elsewhere(
+    __name__,
+    {
+        "cure_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+        "cure_layout": ("asking", "likely"),
+        "cure_step": ("described", "spots"),
+    },
+)
 
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")

@@ -60,7 +60,6 @@ def _blocks(lines: Iterable[bytes], split: str, made: list[Values]) -> Iterator[
             if len(made) == MOST_STEPS:
                 raise UnreadableDump(f"It holds more than {MOST_STEPS:,} steps.")
             made.append({})
-            setting = ""
         if found := SETTING.match(text):
             setting = f"BoN ({found['tuple']})/"
         elif figures := dict(_figures(text)):

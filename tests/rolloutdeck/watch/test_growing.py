@@ -72,3 +72,14 @@ def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follow
         steps += [(piece.found.kind.holds, piece.found.step, piece.attempt) for piece in sent(follower)]
     assert [told for told in steps if told[0] == "samples"] == [("samples", step, "files") for step in range(3)]
     assert [told for told in steps if told[0] == "metrics"] == [("metrics", 0, "files")] * 3  # their first step's
+
+
+def test_figures_that_come_late_begin_no_new_attempt(follower: Follower, tmp_path: Path) -> None:
+    base, tuned = (tmp_path / f"run/results/results-rl-{model}-d.txt" for model in ("m", "ckpt.optimized"))
+    base.parent.mkdir(parents=True)
+    said = []
+    for path in (base, tuned, base):
+        with path.open("a") as file:
+            file.write("code response length: 1, case response length: 2\n")
+        said += [(piece.found.step, piece.found.step_kind, piece.attempt) for piece in sent(follower)]
+    assert said == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]

@@ -16,13 +16,16 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from rolloutdeck import compat, trainers
+from rollouts import bodies
 from rollouts.artifacts import FEED_INDEX, PER_PROMPT
+from rollouts.errors import StorageUnavailable
 from rollouts.merging import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
 
 PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one
 REPEATS = ("rollout_tq",)  # roles whose trainer repeats prompts where a batch has fewer than it asks for
 FEWER = ("rows", "prompts")  # facts that shrink
+TRAINED = ("slime-rollout",)  # formats of files that hold what was trained on: nothing that a dynamic filter dropped
 
 Place = tuple[Any, ...]
 
@@ -70,11 +73,11 @@ def of(pins: Iterable[Pin]) -> dict[int, Excluded]:
         return {}
     masked = [one for every in held.values() for one in every if masks(one)]
     found = Found({sample for samples in bad.values() for sample in samples}, masked)
-    return {
-        pk: excluded(samples, held[pk], found)
-        for pk, every in places.items()
-        if (samples := {sample for place in every for sample in bad.get(place, ())})
-    }
+    every_bad = {pk: {sample for place in every for sample in bad.get(place, ())} for pk, every in places.items()}
+    dropped = filtered(
+        found, {sample for pk, one in every_bad.items() if all(map(trained, held[pk])) for sample in one}
+    )
+    return {pk: excluded(samples, held[pk], found) for pk, one in every_bad.items() if (samples := one - dropped)}
 
 
 def place_of(row: Pin | Artifact) -> Place:
@@ -93,6 +96,22 @@ def flagged(runs: Iterable[int]) -> dict[Place, set[str]]:
 def masks(artifact: Artifact) -> bool:
     """Whether its trainer takes flagged rows along, without weight."""
     return trainers.masks(str(artifact.facts.get("format")))
+
+
+def trained(artifact: Artifact) -> bool:
+    return artifact.facts.get("format") in TRAINED
+
+
+def filtered(found: Found, samples: set[str]) -> set[str]:
+    """Those that stand in no file since the trainer itself left them out. No file holds them, so none loads them."""
+    lost = samples - {sample for sample, *_ in found.places()} if samples else set()
+    if not lost:
+        return set()
+    try:
+        told = bodies.read(list(Sample.objects.filter(pk__in=lost).select_related("dump")))
+    except StorageUnavailable:
+        return set()
+    return {sample for sample, body in told.items() if body.extras.get("filtered")}
 
 
 class Found:

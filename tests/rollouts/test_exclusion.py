@@ -168,3 +168,21 @@ def test_a_file_with_a_row_that_was_not_read_places_none_of_its_flags(run: Run, 
     pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
     flag(samples(run)[0], owner)
     assert exclusion.of([pin])[pin.pk].unplaced == 1
+
+
+@pytest.mark.parametrize(("more", "expected"), [({"filtered": True}, (1, 0)), ({}, (2, 1))])
+def test_a_flagged_sample_that_a_filter_of_slimes_dropped_stands_in_the_way_of_nothing(
+    run: Run, owner: User, more: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    """slime's file holds what was trained on, so it would never load that sample."""
+    artifact = rollout(run, "4", "5", came=False)
+    told = line({"prompt": "2+2?", "response": "5", "score": 1.0, "group": "0"})
+    told += line({"prompt": "3+3?", "response": "7", "score": 0.0, "group": "1", **more})
+    indexed(run, told, step=0, step_kind="rollout_id", source="call:1", format="native")
+    pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
+    flag(Sample.objects.get(tail="7"), owner)
+    assert exclusion.of([pin]).get(pin.pk, exclusion.NOTHING).unplaced == expected[1]
+    flag(Sample.objects.get(tail="5"), owner)
+    found = exclusion.of([pin])[pin.pk]
+    assert (found.flagged, found.unplaced) == expected
+    assert found.artifacts == {artifact.pk: exclusion.Rows({"0.pt": (1,)}, prompts=0)}

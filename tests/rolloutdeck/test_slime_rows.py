@@ -13,6 +13,7 @@ from rolloutdeck.trainers.selection import Selection
 from rolloutdeck.trainers.slime_plugin import rows
 from rollouts.formats import native, slime_rollout
 from rollouts.formats.base import Told
+from rollouts.formats.slime_rollout import keep_versions
 from rollouts.records import Record
 from tests.rolloutdeck.slimes import DATA, Sample, held
 
@@ -90,6 +91,27 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
     assert row["score"] == 1.0 and "rewards" not in row
     row = rows.row_of(vars(Sample(label=["4", "four"], weight_versions=["12", "13"], non_generation_time=0.5)))
     assert (row["ground_truth"], row["policy_version"], row["timing"]) == ("['4', 'four']", 12, {"non_generation": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (["12"], (12, None)),
+        (["12", "12"], (12, None)),
+        (["12", "13"], (12, ["12", "13"])),  # partial rollout: the weights changed under way
+        (["default"], (None, ["default"])),
+        ([], (None, None)),
+        (None, (None, None)),
+    ],
+)
+def test_weights_that_changed_under_way_or_have_a_name_are_told_as_slimes_own_file_tells_them(
+    told: Any, expected: tuple[Any, Any]
+) -> None:
+    row = rows.row_of(vars(Sample(weight_versions=told)))
+    assert (row.get("policy_version"), row.get("weight_versions")) == expected
+    read = Record("", "")
+    keep_versions(read, told)
+    assert (read.policy_version, read.extras.get("weight_versions")) == expected
 
 
 def test_slimes_small_records_are_told_as_dicts_and_empty_ones_are_not() -> None:

@@ -73,7 +73,7 @@ def row_of(told: Mapping[str, Any], key: str = "", source: str = "") -> Row:
         "finish_reason": None if status is None else str(getattr(status, "value", status)),
         "response_length": told.get("response_length"),
         "data_source": source or next((str(named[name]) for name in SOURCES if named.get(name)), None),
-        "policy_version": version(told.get("weight_versions")),
+        **versions(told.get("weight_versions")),
     }
     if row["finish_reason"]:
         row["truncated"] = row["finish_reason"] == "truncated"
@@ -121,10 +121,13 @@ def text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def version(told: Any) -> int | None:
-    """The weights that the generation began with."""
-    first = told[0] if isinstance(told, (list, tuple)) and told else None
-    return int(first) if isinstance(first, (int, str)) and str(first).isdecimal() else None
+def versions(told: Any) -> Row:
+    """The weights that the generation began with; all of them where they changed under way or are no numbers."""
+    if not isinstance(told, (list, tuple)) or not told:
+        return {}
+    first = int(told[0]) if isinstance(told[0], (int, str)) and str(told[0]).isdecimal() else None
+    changed = len(set(map(str, told))) > 1
+    return {"policy_version": first} | ({"weight_versions": list(told)} if changed or first is None else {})
 
 
 def put_tokens(rows: Sequence[Row], samples: Sequence[Any], selection: Selection, split: str, step: int) -> None:

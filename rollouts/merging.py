@@ -20,7 +20,7 @@ import numpy as np
 from rollouts.facets import Seen, settled
 from rollouts.formats import TEXTLESS
 from rollouts.models import Dump, Sighting
-from rollouts.rows import AT, Place, Row, Slim, Trait, filled
+from rollouts.rows import AT, Ends, Place, Row, Slim, Trait, filled, whose
 
 ARTIFACT = "artifact:"  # how the source of a dump begins that was made of an artifact
 
@@ -61,9 +61,7 @@ class Merged:
         self.sights: list[Sighting] = []
         self.places: dict[tuple[str, int | None], str] = {}
         self.traits: dict[str, Trait] = {}
-        # producer, group, trajectory -> (turn, id) of its last sample; each producer counts its trajectories by itself
-        self.ends: dict[tuple[str, str, str], tuple[int, str]] = {}
-        self.inner: set[str] = set()
+        self.ends: Ends[str] = Ends()  # each producer counts its trajectories by itself
         self.judged: set[str] = set()
 
     def read(self, version: Dump) -> Iterator[tuple[Row, Place, Trait]]:
@@ -85,16 +83,9 @@ class Merged:
                 self.follow(row[0], version, place)
 
     def follow(self, sample: str, version: Dump, place: Place) -> None:
-        """Keeps the last sample of each trajectory: by turn, else by order."""
-        turn = len(self.rows) if place.turn is None else place.turn
-        whose = version.producer, self.rows[sample][AT["group"]], place.trajectory
-        last = self.ends.get(whose)
-        if last and last[0] > turn:
-            self.inner.add(sample)
-            return
-        if last:
-            self.inner.add(last[1])
-        self.ends[whose] = (turn, sample)
+        row, turn = self.rows[sample], len(self.rows) if place.turn is None else place.turn
+        trajectory = whose(place.trajectory, row[AT["group"]], row[AT["prompt_key"]])
+        self.ends.follow((version.producer, trajectory), turn, sample)
 
     def conclude(self) -> None:
         """Facets of the step that is shown, and which samples a later one of their trajectory follows."""
@@ -107,7 +98,7 @@ class Merged:
         twins, marked, ended = zip(*traits, strict=True)
         seen = Seen(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
         for row, facets in zip(rows, settled(seen, np.array(twins, np.int64), tokens, told).tolist(), strict=True):
-            self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.inner)
+            self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.ends.inner)
 
     def join(self, version: Dump) -> None:
         """What it adds to samples that others tell of; each takes from one row."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ TAIL = 200
 MOST_NUMBER = 1e100
 
 Row = tuple[Any, ...]
+One = TypeVar("One", bound=Hashable)
 
 
 class Place(NamedTuple):
@@ -61,6 +62,29 @@ class Trait(NamedTuple):
     ended: bool
 
 
+class Ends(Generic[One]):
+    """Which samples are `inner`: another one of their trajectory ends it, by turn, else by order."""
+
+    def __init__(self) -> None:
+        self.inner: set[One] = set()
+        self._last: dict[Hashable, tuple[int, One]] = {}  # trajectory -> (turn, sample)
+
+    def follow(self, whose: Hashable, turn: int, sample: One) -> None:
+        last = self._last.get(whose)
+        if last and last[0] > turn:
+            self.inner.add(sample)
+            return
+        if last:
+            self.inner.add(last[1])
+        self._last[whose] = turn, sample
+
+
+def whose(trajectory: str, group: str, prompt_key: str) -> tuple[str, str]:
+    """A trajectory's name counts in its group; a group that only its prompt names says nothing, each turn has its
+    own."""
+    return trajectory, "" if group == prompt_key else group
+
+
 class Slim:
     """Rows of one dump in its order, fed in batches. Small while it grows: older batches rest as Arrow tables."""
 
@@ -68,8 +92,7 @@ class Slim:
         self.batches: list[dict[str, list[Any]] | pa.Table] = []
         self.seen: list[facets.Seen] = []
         self.twins: list[int] = []
-        self.turns: dict[str, tuple[int, int]] = {}  # trajectory -> (turn, row) of its last sample
-        self.inner: list[int] = []  # rows of trajectories that another row ends
+        self.ends: Ends[int] = Ends()
         self.count = 0
 
     def add(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> None:
@@ -78,28 +101,18 @@ class Slim:
         self.seen.append(looked_at(records))
         columns = batch(records, ids, keys)
         self.twins += [hash((group, record.response)) for group, record in zip(columns["group"], records, strict=True)]
-        for row, record in enumerate(records, self.count):
-            if record.trajectory:
-                self.follow(record.trajectory, record.turn, row)
+        named = zip(*(columns[name] for name in ("trajectory", "group", "prompt_key", "turn")), strict=True)
+        for row, (trajectory, group, key, turn) in enumerate(named, self.count):
+            if trajectory:
+                self.ends.follow(whose(trajectory, group, key), row if turn is None else turn, row)
         self.batches.append(columns)
         self.count += len(records)
-
-    def follow(self, trajectory: str, turn: int | None, row: int) -> None:
-        """Keeps the last sample of each trajectory: by turn, else by order in the dump."""
-        last = self.turns.get(trajectory)
-        turn = row if turn is None else turn
-        if last and last[0] > turn:
-            self.inner.append(row)
-            return
-        if last:
-            self.inner.append(last[1])
-        self.turns[trajectory] = (turn, row)
 
     def rows(self, step_id: int, dump_id: int) -> Iterator[Row]:
         """Every row, visible, in the order of `FIELDS`."""
         columns = [batch if isinstance(batch, dict) else None for batch in self.batches]
         bits, chars, final = self.bits(), np.concatenate([seen.chars for seen in self.seen]), np.ones(self.count, bool)
-        final[self.inner] = False
+        final[list(self.ends.inner)] = False
         start = 0
         for place, known in enumerate(columns):
             part = known or unpacked(self.batches[place])

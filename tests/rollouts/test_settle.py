@@ -209,6 +209,16 @@ def test_each_producer_counts_its_trajectories_by_itself(run: Run) -> None:
     assert {sample.tail for sample in rows(run) if sample.final} == {"1: last", "2: last"}
 
 
+@pytest.mark.parametrize("dumps", [1, 2])
+def test_a_name_of_a_trajectory_counts_in_its_group_however_many_dumps_the_step_has(run: Run, dumps: int) -> None:
+    both = [(group, turn) for group in "ab" for turn in (0, 1)]
+    rows_of = [{**turn_of(f"{group}{turn}", turn), "group": group} for group, turn in both]
+    rows_of += [{"prompt": f"{a}{turn}", "response": f"alone {a}{turn}", "trajectory": a} for a, turn in both]
+    for number in range(dumps):
+        indexed(run, lines(*rows_of[number::dumps]), source=f"part-{number}", format="native")
+    assert {sample.tail for sample in rows(run) if sample.final} == {"a1", "b1", "alone a1", "alone b1"}
+
+
 @pytest.mark.parametrize("order", ["plain first", "told first"])
 def test_turns_that_one_source_tells_hold_whichever_came_first(run: Run, order: str) -> None:
     plain = lines(generation("a", "first"), generation("a", "last"))

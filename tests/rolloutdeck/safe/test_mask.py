@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,28 @@ def test_what_cannot_be_written_again_is_refused_with_its_kind_and_nothing_is_le
 def test_a_sample_that_is_not_there_is_refused(tmp_path: Path, places: list[int]) -> None:
     with pytest.raises(Refused, match="it has no samples at"):
         mask(DATA / "0.pt", tmp_path / "0.pt", places)
+
+
+def test_the_file_has_the_members_and_the_protocol_that_torch_writes(tmp_path: Path) -> None:
+    mask(DATA / "0.pt", tmp_path / "0.pt", [0])
+    with zipfile.ZipFile(tmp_path / "0.pt") as made:
+        names = [name.partition("/")[2] for name in made.namelist()]
+        assert names == ["data.pkl", "byteorder", "version"] and made.testzip() is None
+        assert made.read("archive/data.pkl")[:2] == b"\x80\x02" and made.read("archive/byteorder") == b"little"
+
+
+def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path: Path) -> None:
+    one = {"reward": 1.0}
+    torch.save({"samples": [one, one, one]}, tmp_path / "0.pt")
+    mask(tmp_path / "0.pt", tmp_path / "out.pt", [1])
+    assert loaded(tmp_path / "out.pt")["samples"] == [one, {**one, "remove_sample": True}, one]
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [({"0": {}}, "it has no samples at"), ([{}, 5], "its sample 1 is none"), (None, "it has no samples at")],
+)
+def test_what_is_no_list_of_samples_is_refused(tmp_path: Path, samples: Any, reason: str) -> None:
+    torch.save({"samples": samples}, tmp_path / "0.pt")
+    with pytest.raises(Refused, match=reason):
+        mask(tmp_path / "0.pt", tmp_path / "out.pt", [0, 1] if samples else [])

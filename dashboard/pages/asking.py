@@ -16,6 +16,7 @@ from rollouts.errors import BadInput
 from rollouts.models import Run, Step
 from rollouts.query import BadQuery, Query, Text
 from rollouts.scan import Patience
+from rollouts.unrecorded import unrecorded
 
 MOST_ROWS = 2000
 MOST_START = 10**8
@@ -68,6 +69,11 @@ class Result:
     def horizon(self) -> int | None:
         """Steps up to this one are still to be searched."""
         return self.found.horizon
+
+    @property
+    def unrecorded(self) -> list[str]:
+        """Words of a query that found nothing, of which its step has nothing at all."""
+        return [] if self.total or self.error else unrecorded(self.found.query, self.found.scope)
 
     def page(self, start: int, count: int) -> Page:
         rows = listing.rows(

@@ -136,3 +136,16 @@ def test_the_strip_marks_the_steps_that_were_replayed(run: Run, client: Client, 
     strip = panel(client, f"/runs/{run.uid}/steps/latest/", "strip")
     assert strip.count('class="reuse"') == 1
     assert "step 3 · mean 0.50 · 1 replayed" in strip
+
+
+@pytest.mark.parametrize(
+    ("q", "said"),
+    [
+        ("adv<0", ["adv"]), ("score>9", []), ("tokens>1 adv<0 or tokens>2", ["tokens", "adv"]), ("-adv<0 score>9", []),
+        ("source:gsm8k", ["source"]), ("group:zz", []), ("score<1", []), ("score<<", []),
+    ],
+)  # fmt: skip
+def test_a_query_for_what_was_not_recorded_is_told_so(run: Run, reader: Client, q: str, said: list[str]) -> None:
+    page = reader.get(f"/runs/{run.uid}/steps/2/", {"q": q}).content.decode()
+    assert re.findall(r"No sample of this step has <code>(\w+)</code>", page) == said
+    assert "the run did not record it" not in reader.get(f"/runs/{run.uid}/steps/all/", {"q": q}).content.decode()

@@ -1,0 +1,45 @@
+"""Why a query may find nothing: it asks for what no sample has where it looks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Q
+
+from rollouts.conditions import Scope
+from rollouts.nodes import And, Named, Node, Not, Or, Query, Range
+
+# A word of the query language, and which samples have something of it.
+HAVING: Final = {
+    "score": Q(score__isnull=False),
+    "tokens": Q(tokens__isnull=False),
+    "adv": Q(advantage__isnull=False),
+    "n": Q(index__isnull=False),
+    "source": ~Q(data_source=""),
+    "group": ~Q(group=""),
+}
+
+
+def unrecorded(query: Query, scope: Scope) -> list[str]:
+    """The words of the query that ask for something which no sample of its step has; none said of several steps, whose
+    samples may be millions. Logged keys are not among them: those that nobody logged are errors."""
+    if query.root is None or scope.one is None:
+        return []
+    asked = [name for leaf in wanted(query.root) if (name := word(leaf)) in HAVING]
+    return [name for name in dict.fromkeys(asked) if not scope.samples().filter(HAVING[name]).exists()]
+
+
+def wanted(root: Node) -> list[Node]:
+    """The leaves that are not denied."""
+    if isinstance(root, And | Or):
+        return [leaf for part in root.parts for leaf in wanted(part)]
+    return [] if isinstance(root, Not) else [root]
+
+
+def word(leaf: Node) -> str:
+    match leaf:
+        case Range(key=key):
+            return key
+        case Named(name=name):
+            return name
+    return ""

@@ -12,7 +12,7 @@ import sys
 import time
 import unicodedata
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,12 @@ def _launcher(environ: MutableMapping[str, str]) -> tuple[str, bool]:
     if slurm := environ.get("SLURM_JOB_ID"):
         return f"slurm-{slurm}-{environ.get('SLURM_RESTART_COUNT', '0')}", True
     return "", False
+
+
+def leads(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process speaks for its launch: the first of its ranks, and none of Ray's workers."""
+    environ = os.environ if environ is None else environ
+    return not environ.get("RAY_JOB_ID") and all(environ.get(rank, "0") == "0" for rank in ("RANK", "SLURM_PROCID"))
 
 
 def default_name(host: str) -> str:

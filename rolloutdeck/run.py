@@ -24,7 +24,7 @@ from rolloutdeck.env import Settings
 from rolloutdeck.heartbeat import Heartbeat
 from rolloutdeck.http import Server
 from rolloutdeck.sender import Sender
-from rolloutdeck.voice import Voice, log
+from rolloutdeck.voice import Voice, aloud, log
 
 if TYPE_CHECKING:
     from rolloutdeck.replay import Plan
@@ -311,7 +311,8 @@ class Run:
     def _opened(self, data: Any) -> None:
         if isinstance(data, dict) and isinstance(data.get("url"), str):
             self.url = data["url"]
-            log.info("Run %s: %s", data.get("name", self.name), self.url)
+            say = aloud if launch.leads() and not _is_child() else log.info
+            say("Rolloutdeck shows the run %s at %s", data.get("name", self.name), self.url)
 
     def at_exit(self) -> None:
         """Everything to disk, what time allows to the server, and a word about what stays."""

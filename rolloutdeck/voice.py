@@ -1,10 +1,21 @@
-"""What the trainer side tells the person: each thing once, through `logging`, never more."""
+"""What the trainer side tells the person: each thing once, through `logging`."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 
 log = logging.getLogger("rolloutdeck")
+
+
+def aloud(message: str, *values: object) -> None:
+    """A word that the person waits for. Where nobody has set up logging Python shows warnings only: then on stderr."""
+    if log.hasHandlers():
+        log.info(message, *values)
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+        sys.stderr.write(f"{message % values}\n")
 
 
 class Voice:

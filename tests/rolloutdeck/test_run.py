@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import launch, opening, spool
+from rolloutdeck import launch, opening, spool, voice
 from rolloutdeck.run import Run
 from tests.rolloutdeck.receiver import Receiver, until
 
@@ -222,6 +222,34 @@ def test_without_a_server_data_is_kept_until_there_is_one(
     until(lambda: len(run._writer.own.waiting()) == 2)
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url)
     until(lambda: at_receiver.dumps)
+
+
+def test_a_process_that_set_up_no_logging_is_told_on_stderr_where_its_run_is_seen(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(voice.log, "propagate", False)  # to the handlers of pytest
+    run = start()
+    run.log({"loss": 1.0}, step=1)
+    run.finish()
+    assert run.url and f" at {run.url}\n" in capsys.readouterr().err
+
+
+def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(voice.log, "propagate", False)
+    with (tmp_path / "closed").open("w") as closed:
+        monkeypatch.setattr(sys, "stderr", closed)
+    voice.aloud("Run %s", "grpo")
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, True), ({"RANK": "0", "SLURM_PROCID": "0"}, True),
+        ({"RANK": "3"}, False), ({"SLURM_PROCID": "1"}, False), ({"RAY_JOB_ID": "01000000"}, False),
+    ],
+)  # fmt: skip
+def test_of_many_processes_one_speaks_for_the_launch(environ: dict[str, str], expected: bool) -> None:
+    assert launch.leads(environ) is expected
 
 
 def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) -> None:

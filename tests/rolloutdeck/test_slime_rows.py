@@ -85,6 +85,9 @@ def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_a
 
 def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
     numpy = pytest.importorskip("numpy")
+    tokens = rows.tokens_of(Sample(tokens=numpy.array([1, 2]), response_length=1, loss_mask=numpy.array([1])))
+    assert tokens == {"prompt_ids": [1], "response_ids": [2], "response_mask": [1]}
+    assert {type(one) for values in tokens.values() for one in values} == {int}
     row = rows.row_of(vars(Sample(reward=numpy.float32(0.5), teacher_log_probs=[0.1], rollout_routed_experts=[[1]])))
     assert row["score"] == 0.5 and not {"teacher_log_probs", "rollout_routed_experts"} & set(row)
     row = rows.row_of(vars(Sample(reward={"score": numpy.array(1.0), "each": numpy.array([1.0, 2.0])})))

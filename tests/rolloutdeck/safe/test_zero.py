@@ -23,7 +23,7 @@ def inner(path: Path) -> zipfile.ZipFile:
 
 
 def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_path: Path) -> None:
-    zero(STEP, tmp_path / "made.pkl", MASK, [5, 1, 5])
+    zero(STEP, tmp_path / "made.pkl", MASK, [5, 1] * 16)  # as often as there are rows
     assert check(tmp_path / "made.pkl").loadable
     with open_rollout(STEP) as before, open_rollout(tmp_path / "made.pkl") as after:
         assert after.meta == before.meta
@@ -75,6 +75,7 @@ def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: P
     ("name", "rows", "reason"),
     [
         (MASK, [32], "row 32 is flagged and the batch has 32"),
+        (MASK, [-1], "row -1 is flagged and the batch has 32"),
         (MASK, range(32), "all its rows are flagged"),
         ("scores", [1], "shares its bytes with another tensor"),
         ("loss_mask", [1], "its loss_mask is no plain tensor"),

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rolloutdeck.ends import digest
 from rolloutdeck.push import Target
 from rolloutdeck.state import Sent
-from rolloutdeck.watch import Follower, Piece, axis, digest, stamp_of
+from rolloutdeck.watch import Follower, Piece, axis, stamp_of
 
 MOST_MISSES = 3
 SAMPLED = 20  # files by which an attempt is looked for where the token may not list them

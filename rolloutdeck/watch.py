@@ -7,7 +7,6 @@ remembers them once the server has them.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +15,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck import trainers
+from rolloutdeck.ends import continues, digest, ends, ends_whole, part_of, whole_lines
 from rolloutdeck.links import followed
 from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
 from rolloutdeck.state import Sent, State
 from rolloutdeck.trainers import FileKind
-from rolloutdeck.wire import MAX_LINE_BYTES, PART_BYTES
 
 QUIET_SECONDS = 2.0  # a whole file without a successor is taken after this long without a change
-END_BYTES = 1024  # of a growing file's beginning and of its sent end, by which a new file is told from the old one
-CHUNK = 1 << 20
 
 Stamp = tuple[int, int, int]
 Say = Callable[[str], None]
@@ -271,11 +268,6 @@ class Follower:
             self.state.top[axis(found)] = max(top, self.state.top.get(axis(found), top))
 
 
-def part_of(path: Path) -> str:
-    """What a torn file ends in the middle of."""
-    return "itself" if path.suffix in ENDS else "a line"
-
-
 def axis(found: Found) -> str:
     """Steps are compared only along one axis."""
     samples = found.step is not None and found.kind.holds == "samples"
@@ -296,97 +288,3 @@ def _closed(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:
         if step is not None:
             folders.setdefault(path.parent, []).append((stamp[1], step, path))
     return {path for members in folders.values() for _, _, path in sorted(members)[:-1]}
-
-
-def digest(file: BinaryIO) -> tuple[str, bytes | None]:
-    """sha256 of a file from its beginning, and its bytes where they fit into one request."""
-    file.seek(0)
-    body = file.read(PART_BYTES + 1)
-    sha256 = hashlib.sha256(body)
-    if len(body) <= PART_BYTES:
-        return sha256.hexdigest(), body
-    while more := file.read(CHUNK):
-        sha256.update(more)
-    return sha256.hexdigest(), None
-
-
-def ends_whole(file: BinaryIO, size: int, suffix: str = "") -> bool:
-    """Whether the file ends as its kind does: by default with a line break, or with JSON that is whole without one."""
-    if suffix in ENDS:
-        return ENDS[suffix](file, size)
-    file.seek(size - 1)
-    if file.read(1) == b"\n":
-        return True
-    start = max(0, size - PART_BYTES)
-    file.seek(start)
-    before, cut, line = file.read(size - start).rpartition(b"\n")
-    if start and not cut:
-        return False
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def parquet_ends(file: BinaryIO, size: int) -> bool:
-    """Its footer is written last."""
-    file.seek(max(0, size - 4))
-    return file.read(4) == b"PAR1"
-
-
-def zip_ends(file: BinaryIO, size: int) -> bool:
-    """The record that ends a zip archive is written last."""
-    file.seek(max(0, size - 1024))
-    return b"PK\x05\x06" in file.read(1024)
-
-
-def pickle_ends(file: BinaryIO, size: int) -> bool:
-    """Its last opcode is STOP."""
-    file.seek(max(0, size - 1))
-    return file.read(1) == b"."
-
-
-def json_ends(file: BinaryIO, size: int) -> bool:
-    """One value of JSON that is there to its end. What is too large to look at counts as whole when it is closed."""
-    file.seek(max(0, size - 64))
-    if not file.read(64).rstrip().endswith((b"]", b"}")):
-        return False
-    if size > MAX_LINE_BYTES:
-        return True
-    file.seek(0)
-    try:
-        json.loads(file.read())
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-ENDS = {".parquet": parquet_ends, ".pt": zip_ends, ".pkl": pickle_ends, ".json": json_ends}
-
-
-def whole_lines(file: BinaryIO, offset: int) -> bytes:
-    """Whole lines from `offset` on: as many as fit into one request, or one longer line."""
-    file.seek(offset)
-    read = file.read(PART_BYTES)
-    while b"\n" not in read and len(read) <= MAX_LINE_BYTES:
-        more = file.read(PART_BYTES)
-        if not more:
-            return b""
-        read += more
-    return read[: read.rfind(b"\n") + 1]
-
-
-def ends(file: BinaryIO, offset: int) -> tuple[str, str]:
-    """Digests of the first bytes and of the last ones before `offset`."""
-    file.seek(0)
-    head = file.read(min(END_BYTES, offset))
-    file.seek(max(0, offset - END_BYTES))
-    tail = file.read(min(END_BYTES, offset))
-    return hashlib.sha256(head).hexdigest(), hashlib.sha256(tail).hexdigest()
-
-
-def continues(file: BinaryIO, sent: Sent) -> bool:
-    """Whether what was sent is still the beginning of this file. A new inode alone says nothing: rsync makes one at
-    each update of the same file."""
-    size = os.fstat(file.fileno()).st_size
-    return size >= sent.offset and ends(file, sent.offset) == (sent.head, sent.tail)

@@ -24,13 +24,14 @@ from rolloutdeck.commands.session import (
     settings_of,
 )
 from rolloutdeck.commands.watch import FILES
+from rolloutdeck.ends import digest, ends_whole, whole_lines
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.resolution import ranges
 from rolloutdeck.scan import Found, Survey, survey
 from rolloutdeck.trainers import kinds, name_of
-from rolloutdeck.watch import Piece, digest, ends_whole, stamp_of, whole_lines
+from rolloutdeck.watch import Piece, stamp_of
 
 T = TypeVar("T")
 

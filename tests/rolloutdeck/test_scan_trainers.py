@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck import scan
+from rolloutdeck.ends import ends_whole
 from rolloutdeck.scan import Choice
-from rolloutdeck.watch import ends_whole
 
 DATA = Path(__file__).parent.parent / "data"
 

@@ -122,7 +122,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     parser.add_argument("--plan", default="", metavar="NAME", help="default: ROLLOUTDECK_PLAN, else default")
     parser.add_argument(
-        "--steps", type=int, default=0, metavar="N", help="show steps 1 to N; default: past the last target"
+        "--steps", type=int, default=0, metavar="N", help="show the first N steps; default: past the last target"
     )
     parser.add_argument("--json", action="store_true", help="the server's answer as it is")
     _server(parser)

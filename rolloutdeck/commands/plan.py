@@ -60,7 +60,7 @@ def _print(told: Row, run: Row | None, steps: int) -> None:
         print(f"Plan {told['plan']} replays nothing.")
         say("Pin a step on its page, give it a target step in the plan, and look again.")
         return
-    also = ", without prompts that hold a flagged sample" if told.get("exclude_flagged") else ""
+    also = ", nothing that is flagged" if told.get("exclude_flagged") else ""
     mismatch = "generate" if told["on_mismatch"] == "generate" else "stop"
     print(f"Plan {told['plan']}@{number}: {told['action']}, {mismatch} where a pin does not fit{also}.")
     _print_entries(entries, judged=run is not None)
@@ -86,8 +86,9 @@ def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
 
 def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
     """Which steps each pin is replayed at, and which generate."""
-    targets = [int(entry["target_step"]) for entry in entries]
-    cells = strip(action, targets, range(_first(entries), min(steps or max(targets) + BEYOND, MOST_STEPS) + 1))
+    targets, first = [int(entry["target_step"]) for entry in entries], _first(entries)
+    last = first + steps - 1 if steps else max(targets) + BEYOND
+    cells = strip(action, targets, range(first, min(last, MOST_STEPS) + 1))
     replayed: dict[int, list[int]] = {}
     for step, target in cells:
         if target is not None:

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     if not placements:
         raise BadInput(f"Nothing of the plan {plan} can be replayed.")
     _plan(server, run, str(plan), asking, bind=True)
-    _report(run, plan, asking, placements, pull)
+    _report(run, plan, asking, placements, pull, _joining(run, project, args.trainer))
     return 0
 
 
@@ -185,7 +185,16 @@ def _told() -> Any:
     return progress
 
 
-def _report(run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequence[Placement], pull: Pull) -> None:
+def _joining(run: dict[str, Any], project: str, trainer: str) -> str:
+    """How data comes to the run: from inside its trainer, else by somebody who watches what it writes."""
+    if hasattr(trainers.load(trainer), "INSIDE"):
+        return f"export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}"
+    return f"rolloutdeck watch FOLDER --project {shlex.quote(project)} --run {shlex.quote(run['name'])}"
+
+
+def _report(
+    run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequence[Placement], pull: Pull, joining: str
+) -> None:
     """What was done, to the person; the overrides to start with, to standard output."""
     numbers = [placement.number for placement in placements]
     moved = any(placement.moved for placement in placements)
@@ -200,7 +209,7 @@ def _report(run: dict[str, Any], plan: Plan, asking: Asking, placements: Sequenc
     _tell(f"{what} in {pull.folder.path}, {pull.bytes:,} bytes fetched.")
     if asking.named_by:
         _tell("They are found only by a run with these settings: " + " ".join(asking.named_by))
-    say(f"So that its data joins this run: export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}")
+    say(f"So that its data joins this run: {joining}")
     say("Start it with:")
     for flag in asking.flags(str(pull.folder.path), numbers):
         print(flag)

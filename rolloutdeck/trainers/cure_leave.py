@@ -59,7 +59,12 @@ def outputs(found: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
         place += programs + tests
     if sum(gone) != len(flagged):
         raise ValueError(f"it has {place} answers, and answer {max(flagged)} is flagged")
-    return [task for task in made if task[PROGRAMS[0]]], f"{gone[0]} flagged programs and {gone[1]} flagged tests"
+    return [task for task in made if task[PROGRAMS[0]]], _said(*gone)
+
+
+def _said(programs: int, tests: int) -> str:
+    counted = ((programs, "program"), (tests, "test"))
+    return " and ".join(f"{count} flagged {noun}{'s' if count > 1 else ''}" for count, noun in counted if count)
 
 
 def smaller(task: Task, no_program: set[int], no_test: set[int]) -> Task:

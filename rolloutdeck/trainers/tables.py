@@ -62,4 +62,4 @@ OTHERS: dict[str, str] = {}
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "no folder's name says that it is of an evaluation"
+    return "train", "a table does not say it either"

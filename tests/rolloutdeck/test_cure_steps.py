@@ -185,7 +185,7 @@ def test_a_flagged_program_goes_with_its_row_of_the_table_and_a_test_with_its_co
     before = read(source)
     said = leave(BASE, source, tmp_path / "made", [1, 6, 8])  # the 2nd program, the 3rd test; of the 2nd task the first
     after = read(tmp_path / "made")
-    assert "2 flagged programs and 1 flagged tests" in said
+    assert "2 flagged programs and 1 flagged test" in said
     first, was, given = after[0], before[0], before[0]["num_ground_truth_test"]
     assert first["generated_code"] == [was["generated_code"][at] for at in (0, 2, 3)]
     assert first["case_input"] == [was["case_input"][at] for at in (0, 1, 3)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli, replay
+from rolloutdeck import cli, replay, trainers
 from rolloutdeck.run import Run as TrainersRun
 from rollouts import pins, plans
 from rollouts.models import Project, Replay, Run
@@ -125,6 +125,9 @@ def test_a_plan_fits_as_json_and_without_a_run(
     assert [(entry["target_step"], entry["pin"]) for entry in told["entries"]] == [(3, pin.pk)]
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "step 3 replays the pin of 3" in capsys.readouterr().out
+    monkeypatch.setattr(trainers, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
+    assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
+    assert "steps 0-2 generate" in capsys.readouterr().out
 
 
 def test_a_plan_is_shown_for_a_run_that_has_not_begun(

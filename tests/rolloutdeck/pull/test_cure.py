@@ -73,7 +73,7 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
     assert asked("pull", *NEXT) == 0
     said = capsys.readouterr().err
     assert f"{CODE} of step 4 of old is replayed without 1 of its 16 rows, which is flagged" in said
-    assert "1 flagged programs and 1 flagged tests" in said
+    assert "without 1 flagged program and 1 flagged test." in said
     read = {path.name: json.loads(path.read_text()) for path in (tmp_path / "into/step_0").iterdir()}
     assert (len(read[CODE]), len(read[CASE])) == (15, 15)
     first = json.loads((SOURCE / BASE).read_text())[0]

@@ -57,6 +57,7 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
     ]
     assert "Step 0-2 replays step 1 of old." in told.err
     assert "Validation would look for files of its own" in told.err
+    assert "joins this run: rolloutdeck watch FOLDER --project math --run " in told.err and "RUN_ID" not in told.err
     assert Run.objects.get(name="new").framework == "roll"
 
 

@@ -202,12 +202,14 @@ def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded
         (2, {"save_debug_rollout_data": template}),
         (1, {}),
     ):
-        slime.log_rollout(step, arguments(**more), held("0.pt")[:4], None, 1.0)
+        slime.log_rollout(step, arguments(hf_checkpoint="/qwen", **more), held("0.pt")[:4], None, 1.0)
     assert len(told(deck, "train")) == 5
     artifacts = [body for path, body in deck.posts if path.endswith("/artifacts/")]
     assert [(body["step"], body["step_kind"], list(body["files"]), body["facts"]["rows"]) for body in artifacts] == [
         (0, "rollout_id", ["0.pt"], 4)
     ]
+    facts = {"model": "/qwen", "prompts": 8, "samples_per_prompt": 4, "role": "rollout", "format": "slime-rollout"}
+    assert facts.items() <= artifacts[0]["facts"].items()
     assert artifacts[0]["send_now"] and "2.pt" not in caplog.text
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import zipfile
 from pathlib import Path
@@ -38,7 +39,11 @@ def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_pat
         assert not any(after.numbers(MASK, 1) or [1])
 
 
-def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [1 << 20, 7])
+def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr("rolloutdeck.safe.zero.BLOCK", block)  # read at once
     zero(STEP, tmp_path / "made.pkl", MASK, [1])
     before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
     with open_rollout(STEP) as batch:
@@ -51,18 +56,23 @@ def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(tmp_
 def consolidated(rows: int) -> bytes:
     """A batch of ROLL whose tensors lie in one piece; its batch size is 2."""
     shape = made.row(made.text("torch.uint8"), made.listed(made.number(2), made.number(rows)))
-    leaf = shape[:-1] + made.number(0) + made.number(2 * rows) + made.number(0) + b"t"
-    held = made.consolidated(made.tensor(made.storage(2 * rows), 2 * rows), prompts=leaf)
-    return made.rollout(made.buffer(made.data(made.saved(held, b"x" * (2 * rows)))))
+    places = {"prompts": (0, 2 * rows), "mask": (2 * rows, 4 * rows)}
+    leaves = {
+        name: shape[:-1] + made.number(start) + made.number(end) + made.number(0) + b"t"
+        for name, (start, end) in places.items()
+    }
+    held = made.consolidated(made.tensor(made.storage(4 * rows), 4 * rows), **leaves)
+    return made.rollout(made.buffer(made.data(made.saved(held, b"x" * (4 * rows)))))
 
 
 def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(50_000))
-    zero(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
+    zero(tmp_path / "step.pkl", tmp_path / "made.pkl", "mask", [1])
     assert inner(tmp_path / "made.pkl").testzip() is None
     with open_rollout(tmp_path / "made.pkl") as after:
-        assert after.numbers("prompts", 1) == [0] * 50_000
-        assert after.numbers("prompts", 0) == [ord("x")] * 50_000
+        assert after.numbers("mask", 1) == [0] * 50_000
+        for name, row in (("mask", 0), ("prompts", 0), ("prompts", 1)):
+            assert after.numbers(name, row) == [ord("x")] * 50_000
 
 
 def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: Path) -> None:
@@ -87,3 +97,16 @@ def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
     with pytest.raises(Refused, match=reason):
         zero(STEP, tmp_path / "made.pkl", name, rows)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_that_could_not_be_written_to_its_end_leaves_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rolloutdeck.safe.zero.check", full)
+    (tmp_path / "made.pkl").write_bytes(b"the one before")
+    with pytest.raises(OSError, match="No space left"):
+        zero(STEP, tmp_path / "made.pkl", MASK, [1])
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"the one before"]

@@ -99,6 +99,8 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
     for pin, step in page.saved.entries:
         targets.setdefault(pin, []).append(step)
     rows = pinned.rows(project, targets)
+    newest = project.runs.filter(deleted_at=None).order_by("-seen_at").first()
+    able = trainers.offering("LOADS")
     shown = {
         "project": project,
         "projects": list(listed(request)),
@@ -107,8 +109,8 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
         "role": role,
         "may_pin": opened.may(role, "maintainer"),
         "rows_of_pins": rows,
-        "newest_run": project.runs.filter(deleted_at=None).order_by("-seen_at").first(),
-        "trainer": trainers.TRAINERS[0],
+        "newest_run": newest,
+        "trainer": newest.framework if newest and newest.framework in able else able[0],
         "back": page.address(),
         "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
     }
@@ -158,6 +160,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "strip_said": result.said,
         "replays": result.replays,
         "generates": result.generates,
+        "alone": alone,
         "end": result.end,
         "refuses": result.refuses,
         "differences": together,

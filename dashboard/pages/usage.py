@@ -41,9 +41,10 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
         "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
         "and a token from the settings:"
     )
-    return (
-        [*found, Command(said, environment(project, ref, trainer))] if trainer in trainers.offering("INSIDE") else found
-    )
+    if trainer not in trainers.offering("INSIDE"):
+        return found
+    own = Command(_("And this among what the trainer is given:"), "\n".join(trainers.load(trainer).replaying()))
+    return [*found, Command(said, environment(project, ref, trainer)), own]
 
 
 def pull(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:

@@ -168,6 +168,9 @@ class Trainer(Files, Protocol):
     def keeping(self) -> list[str]:
         """The lines that make a run keep what some of its steps generated, in a form that it can load again."""
 
+    def replaying(self) -> list[str]:
+        """The lines by which what runs inside of it fetches the steps of a plan; with INSIDE."""
+
 
 def load(name: str) -> Trainer:
     return cast(Trainer, importlib.import_module(f"{__name__}.{name}"))

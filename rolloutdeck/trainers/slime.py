@@ -21,7 +21,7 @@ __getattr__ = elsewhere(
     {
         "slime_plugin.recording": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
         "slime_plugin.replaying": ("generate_rollout",),
-        "slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
+        "slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
         "slime_dumps": ("described", "spots"),
         "slime_layout": ("WAYS", "asking", "likely"),
     },

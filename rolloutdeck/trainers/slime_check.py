@@ -181,6 +181,10 @@ def keeping() -> list[str]:
     return [DETAILS]
 
 
+def replaying() -> list[str]:
+    return ["--rollout-function-path rolloutdeck.trainers.slime.generate_rollout"]
+
+
 def environment(values: Mapping[str, str]) -> list[str]:
     """For `ray job submit`; the rollout manager, where the functions run, is an actor of Ray's."""
     return [f"--runtime-env-json={shlex.quote(json.dumps({'env_vars': dict(values)}))}"]

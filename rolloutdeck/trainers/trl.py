@@ -17,7 +17,7 @@ __getattr__ = elsewhere(
     {
         "trl_plugin.callback": ("RolloutdeckCallback",),
         "trl_plugin.replay": ("replay_rollout_func",),
-        "trl_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+        "trl_check": ("TREE", "WHERE", "check", "keeping", "recommended", "replaying"),
         "trl_layout": ("asking", "likely"),
     },
 )

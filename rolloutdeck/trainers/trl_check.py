@@ -116,3 +116,10 @@ def recommended() -> list[str]:
 
 def keeping() -> list[str]:
     return ['callbacks=[RolloutdeckCallback(keep="/shared/rl/PROJECT/RUN/kept")]']
+
+
+def replaying() -> list[str]:
+    return [
+        "from rolloutdeck.trainers.trl import RolloutdeckCallback, replay_rollout_func",
+        "GRPOTrainer(..., callbacks=[RolloutdeckCallback()], rollout_func=replay_rollout_func())",
+    ]

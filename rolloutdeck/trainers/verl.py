@@ -21,7 +21,7 @@ INSIDE = "verl_plugin"
 __getattr__ = elsewhere(
     __name__,
     {
-        "verl_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended"),
+        "verl_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
         "verl_layout": ("asking",),
         "verl_shape": ("likely",),
         "verl_skip": ("described", "spots"),

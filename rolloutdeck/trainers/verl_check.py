@@ -219,6 +219,10 @@ def keeping() -> list[str]:
     return [line(f"skip.{SKIP_ROLE['V1']}.{name}", value) for name, value in kept.items()]
 
 
+def replaying() -> list[str]:
+    return [line("trainer.logger", f'["console","{PLUGIN}"]')]
+
+
 def environment(values: Mapping[str, str]) -> list[str]:
     """The lines by which code inside Ray's workers learns of the server. A token travels as a file's name, so that no
     configuration or log shows it."""

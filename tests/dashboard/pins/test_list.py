@@ -28,6 +28,16 @@ def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
     assert "plan-form" not in page, "a plan of nothing says nothing"
 
 
+@pytest.mark.parametrize(
+    ("framework", "trainer"), [("trl", "trl"), ("slime", "slime"), ("", "verl"), ("own", "verl"), ("nemo_rl", "verl")]
+)
+def test_an_empty_page_asks_about_the_trainer_of_the_newest_run_where_its_steps_can_be_loaded_again(
+    signed: Client, run: Run, framework: str, trainer: str
+) -> None:
+    Run.objects.filter(pk=run.pk).update(framework=framework)
+    assert f"rolloutdeck check --trainer {trainer}<" in body(signed, "/pins/")
+
+
 def test_a_pin_whose_machine_is_silent_shows_host_path_and_command(signed: Client, pin: Pin, run: Run) -> None:
     page = body(signed, "/pins/")
     assert "WAITING" in page and "Nobody on" in page

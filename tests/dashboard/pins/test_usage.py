@@ -1,0 +1,33 @@
+"""The lines to paste by which the next run uses a plan, for the trainer that would load its pins."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.html import escape
+
+from rollouts import pins, plans
+from rollouts.models import Pin, Run
+from tests.dashboard.pins.asked import FACTS, body, told
+
+
+@pytest.mark.parametrize(
+    ("format", "said"),
+    [
+        ("trl-rollout", "rollout_func=replay_rollout_func())"),
+        ("slime-rollout", "--rollout-function-path rolloutdeck.trainers.slime.generate_rollout"),
+        ("gen_batch", "trainer.logger="),
+        ("roll-mock", ""),
+        ("cure", ""),
+    ],
+)
+def test_a_trainer_that_fetches_pins_by_itself_is_told_by_which_of_its_own_lines(
+    signed: Client, pin: Pin, run: Run, keeper: User, format: str, said: str
+) -> None:
+    """`pin`: the project has one more, which stands in no plan."""
+    told(run, 7, facts={**FACTS, "format": format}, files={"7": {"sha256": "7" * 64, "bytes": 9}})
+    plans.add(run.project, plans.DEFAULT, keeper, pins.pin(run, 7, keeper)[0], 7)
+    page = body(signed, "/pins/?project=math")
+    assert ("export ROLLOUTDECK_PLAN" in page, "among what the trainer is given" in page) == (bool(said), bool(said))
+    assert escape(said) in page

@@ -5,7 +5,7 @@ Both sides go by it: what is taken from a folder is what the server can read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rolloutdeck.wire import SAMPLE_KEYS
 
@@ -27,8 +27,8 @@ PRESETS: dict[str, dict[str, str]] = {
 USUAL: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "question", "query", "input", "instruction", "problem", "prompt_text", "queries"),
     "response": ("response", "completion", "output", "generation", "generated_text", "model_response", "response_text",
-                 "prediction", "responses", "completions", "text"),
-    "score": ("score", "reward", "total_reward", "episode_reward", "rewards", "scores"),
+                 "prediction", "model_output", "responses", "completions", "text"),
+    "score": ("score", "reward", "total_reward", "episode_reward", "rewards", "scores", "is_correct"),
     "ground_truth": ("ground_truth", "label", "gts", "gold", "target", "reference", "solution", "labels", "answer"),
     "step": ("step", "global_step", "training_step", "train_step", "iteration", "rollout_id"),
     "group": ("group", "group_id", "uid", "prompt_id", "prompt_idx", "problem_id", "example_id", "task_id"),
@@ -67,11 +67,16 @@ def told(text: str) -> dict[str, str]:
     return found
 
 
+def usual_spelling(name: str) -> str:
+    """`Global Step` and `global-step` are `global_step`."""
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
 def guessed(names: Iterable[str], found: Mapping[str, str]) -> dict[str, str]:
     """{part: column} of a table with these columns: as it was `found`, the rest by their names."""
     names, made = list(names), dict(found)
     made |= {key: key for key in OURS if key in names and key not in made and key not in made.values()}
-    lower = {name.lower(): name for name in reversed(names)}
+    lower = {usual_spelling(name): name for name in reversed(names)}
     for part, usual in USUAL.items():
         taken = set(made.values())
         likely = (lower[name] for name in usual if name in lower and lower[name] not in taken)
@@ -89,3 +94,8 @@ def is_generation(found: Mapping[str, str]) -> bool:
 def looks_generated(found: Mapping[str, str]) -> bool:
     """Whether a table that nobody spoke of is one of generations: a text alone is a data set."""
     return is_generation(found) and any(part in found for part in ("prompt", "score", "advantages", "prompt_ids"))
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(f"`{name[:40]}`" for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"

@@ -21,6 +21,8 @@ HEAD_BYTES = 1 << 14
 LONG_HEAD_BYTES = 4 << 20  # where the first line is longer than HEAD_BYTES
 MAX_SOURCE = 500  # characters, what the server keeps of a source
 NO_FORMAT = "JSONL files of no known format"
+NO_COLUMNS = "tables without the columns of generations (--map says which they are)"
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 BESIDE = "tables beside what a trainer wrote, which --format table takes"
 
 EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
@@ -214,8 +216,12 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
     for pattern, what in trainers.others().items():
         if fnmatch(path.name, pattern):
             return what
-    if path.suffix == ".jsonl":
-        return NO_FORMAT if path.stat().st_size else "empty files"
+    if not path.exists():
+        return "links to files that are not there"
+    if path.suffix in TABLES and not path.stat().st_size:
+        return "empty files"
+    if path.suffix in TABLES:
+        return NO_FORMAT if path.suffix == ".jsonl" else NO_COLUMNS
     return f"{path.suffix} files" if path.suffix else "files without an ending"
 
 

@@ -9,8 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
+from rolloutdeck.columns import listed
 from rolloutdeck.commands import import_steps
 from rolloutdeck.commands.import_steps import Steps
 from rolloutdeck.commands.session import (
@@ -29,8 +32,9 @@ from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.resolution import ranges
-from rolloutdeck.scan import Found, Survey, survey
+from rolloutdeck.scan import TABLES, Found, Survey, files_below, read_head, survey
 from rolloutdeck.trainers import kinds, name_of
+from rolloutdeck.trainers.tables import names_of
 from rolloutdeck.watch import Piece, stamp_of
 
 T = TypeVar("T")
@@ -39,6 +43,7 @@ TRIES = 5
 SECONDS_BETWEEN_LOOKS = 0.5
 STUCK_SECONDS = 120.0  # without any dump being indexed
 EXAMPLES = 3
+MOST_LOOKED_AT = 1000  # files of a folder, for one that is a table
 
 
 @dataclass
@@ -97,7 +102,8 @@ def main(args: argparse.Namespace) -> int:
         raise BadInput("Say what to import: files or folders, or the run's tokenizer with --tokenizer.")
     if args.paths and not found.files and not found.folders:
         _left_out(found)
-        raise BadInput(f"Nothing to import below {', '.join(map(str, args.paths))}: no dump file of a known format.")
+        where = ", ".join(map(str, args.paths))
+        raise BadInput(f"Nothing to import below {where}: no dump file of a known format.{_as_table(args.paths)}")
     framework = name_of(found.files[0].kind.format) if found.files else found.trainer
     target = Target(server_of(settings), project, name, args.attempt or FILES, settings.run_id, framework)
     report = _send(target, found, keeping)
@@ -110,6 +116,17 @@ def main(args: argparse.Namespace) -> int:
     if target.url:
         say(target.url)
     return 1 if report.refused or report.steps_to_replay.problems else status
+
+
+def _as_table(paths: Sequence[Path]) -> str:
+    """How to have the first table among these files taken, which does not look like generations; empty for none."""
+    files = islice((file for path in paths for file in files_below(path)), MOST_LOOKED_AT)
+    table = next((file for file in files if file.suffix in TABLES and file.is_file() and file.stat().st_size), None)
+    if table is None:
+        return ""
+    names = names_of(table, read_head(table))
+    has = f"; {table.name} has {listed(names)}" if names else ""
+    return f" Of a table say which columns are which: --map prompt=COLUMN,response=COLUMN{has}."
 
 
 def _kept(found: Survey, keeping: Keeping) -> Survey:

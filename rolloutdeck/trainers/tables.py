@@ -15,6 +15,7 @@ from rolloutdeck.columns import USUAL, guessed, looks_generated
 from rolloutdeck.trainers import FileKind, Head
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
+_UNDERLINED = bytes.maketrans(b" -", b"__")
 _BARE = re.compile(r"\d{1,18}\Z")
 
 
@@ -35,15 +36,27 @@ def _is_rows(name: str, head: Head) -> bool:
 
 
 def _is_csv(name: str, head: Head) -> bool:
+    return _looks(_csv_names(head))
+
+
+def _csv_names(head: Head) -> list[str]:
     first = head.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
     separator = max(",;\t", key=first.count)
-    return _looks(next(csv.reader([first], delimiter=separator), []))
+    return next(csv.reader([first], delimiter=separator), [])
+
+
+def names_of(path: PurePath, head: Head) -> list[str]:
+    """The columns of a table that its first line names; empty for every other file."""
+    if path.suffix in (".csv", ".tsv"):
+        return _csv_names(head)
+    return list(head.rows[0]) if path.suffix == ".jsonl" and head.rows else []
 
 
 def _is_parquet(name: str, head: Head) -> bool:
     """Its footer names the columns, each after its length."""
     known = {word for words in USUAL.values() for word in words}
-    return _looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in head.start[4:]])
+    start = head.start[4:].lower().translate(_UNDERLINED)  # lengths are smaller than any letter, and stay
+    return _looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
 
 
 def _is_logged(name: str, head: Head) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rolloutdeck import columns
-from rolloutdeck.columns import PRESETS, is_generation
+from rolloutdeck.columns import PRESETS, is_generation, listed
 from rollouts.errors import UnreadableDump
 
 
@@ -31,8 +31,3 @@ def mapping(names: Iterable[str], text: str = "") -> dict[str, str]:
             "`--map prompt=COLUMN,response=COLUMN`."
         )
     return found
-
-
-def listed(names: list[str], most: int = 20) -> str:
-    shown = ", ".join(f"`{name[:40]}`" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"

@@ -71,6 +71,26 @@ def test_import_waits_for_no_pipe(tmp_path: Path, command: Command) -> None:
     assert status == 2 and "Nothing to import" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "body", "says"),
+    [
+        ("a.csv", "frage,antwort\n1,2\n", "--map prompt=COLUMN,response=COLUMN; a.csv has `frage`, `antwort`."),
+        ("a.jsonl", '{"doc": {}, "resps": []}\n', "a.jsonl has `doc`, `resps`."),
+        ("a.parquet", "PAR1", "--map prompt=COLUMN,response=COLUMN."),
+        ("a.csv", "", "Left out 1: empty files (a.csv)"),
+        ("a.csv", "frage,antwort\n1,2\n", "Left out 1: tables without the columns of generations"),
+    ],
+)
+def test_a_table_that_nobody_knows_says_how_it_is_taken(
+    tmp_path: Path, command: Command, name: str, body: str, says: str
+) -> None:
+    (tmp_path / name).write_text(body)
+    (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere.csv")
+    for path in (tmp_path / name, tmp_path):
+        status, _, err = command("import", path, *HERE)
+        assert status == 2 and says in err
+
+
 def test_importing_twice_doubles_nothing(deck: Deck, command: Command) -> None:
     command("import", DUMPS / "v0", *HERE)
     before = list(deck.dumps)

@@ -6,9 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from rolloutdeck import cli, scan
+from rolloutdeck import cli, columns, scan
 from rolloutdeck.commands.session import table_of
 from rolloutdeck.scan import Choice, Survey
 
@@ -111,6 +113,18 @@ def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_fo
     assert {one.kind.format for one in left.files} == {"trl-completions"}
     assert left.left_out[scan.BESIDE] == ["tap.jsonl"]
     assert "tap.jsonl" in {one.source for one in survey(tmp_path, Choice(format="table")).files}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+def test_columns_are_known_however_people_spell_them(tmp_path: Path, name: str) -> None:
+    spelled = ["Prompt", "Model Output", "Is-Correct", "Global Step"]
+    if name.endswith(".parquet"):
+        pq.write_table(pa.table({one: ["1"] for one in spelled}), tmp_path / name)
+    else:
+        (tmp_path / name).write_text("\t,"[name == "a.csv"].join(spelled) + "\n")
+    assert [one.kind.format for one in survey(tmp_path / name).files] == ["table"]
+    found = columns.guessed(spelled, {})
+    assert found == {"prompt": "Prompt", "response": "Model Output", "score": "Is-Correct", "step": "Global Step"}
 
 
 def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:

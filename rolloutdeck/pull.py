@@ -16,7 +16,8 @@ from typing import Any
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.placing import Asking, Entry, File, Placement, named
+from rolloutdeck.placing import Asking, Placement, named
+from rolloutdeck.planned import Entry, File
 from rolloutdeck.replay_folder import Parts, ReplayFolder
 from rolloutdeck.safe import Refused, check
 

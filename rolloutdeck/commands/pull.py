@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import configuration, placing, trainers
+from rolloutdeck import configuration, placing, planned, trainers
 from rolloutdeck.commands.samples import printable
 from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
 from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput
 from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.placing import Asking, Placement, Plan, left_out_for
+from rolloutdeck.placing import Asking, Placement, left_out_for
+from rolloutdeck.planned import Plan
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay_folder import ReplayFolder
 from rolloutdeck.resolution import ranges
@@ -118,7 +119,7 @@ def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
 
 def _plan(server: Server, run: dict[str, Any], name: str, asking: Asking, *, bind: bool) -> Plan:
     body = {"plan": name, "facts": dict(asking.facts), "bind": bind}
-    plan = placing.plan_of(_sent(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body))
+    plan = planned.plan_of(_sent(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body))
     if not plan.entries:
         raise BadInput(f"The plan {plan} is empty: pin a step and add it to the plan at the step that replays it.")
     wanted = name.partition("@")[2]
@@ -153,7 +154,7 @@ def _warn(plan: Plan) -> None:
     """What differs from the pins without being refused, once for all targets that it holds for."""
     told: dict[str, list[int]] = {}
     for entry in plan.entries:
-        if text := placing.warnings_of(entry):
+        if text := planned.warnings_of(entry):
             told.setdefault(text, []).append(entry.target)
     for text, targets in told.items():
         _tell(f"Note, target step {ranges(targets)}: {text}.")
@@ -167,7 +168,7 @@ def _tell(text: str) -> None:
 def _tell_left_out(plan: Plan) -> None:
     """Where each prompt has its own files, which of them a flag leaves out: the run generates them."""
     for entry in plan.entries if plan.exclude_flagged else ():
-        if prompts := placing.left_out_prompts(entry):
+        if prompts := planned.left_out_prompts(entry):
             what = f"{'prompt' if len(prompts) == 1 else 'prompts'} {ranges(prompts)}"
             _tell(f"Target step {entry.target} ({entry}) is replayed without {what}: flagged, generated again.")
 

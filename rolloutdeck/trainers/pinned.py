@@ -12,7 +12,7 @@ from rolloutdeck.env import Settings
 from rolloutdeck.errors import Unfit
 from rolloutdeck.fetch import fetch
 from rolloutdeck.http import Server
-from rolloutdeck.placing import sentence_of
+from rolloutdeck.planned import sentence_of
 from rolloutdeck.replay import Entry, Plan, Source
 from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks

@@ -19,7 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.placing import File, Placement
+from rolloutdeck.placing import Placement
+from rolloutdeck.planned import File
 from rolloutdeck.resolution import ranges
 from rolloutdeck.trainers.slime_plugin.shape import facts_of, number
 

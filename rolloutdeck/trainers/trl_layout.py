@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.placing import File, Placement
+from rolloutdeck.placing import Placement
+from rolloutdeck.planned import File
 
 FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.placing import Placement, Plan, placements, plan_of, steps_of, warnings_of
+from rolloutdeck.placing import Placement, placements, steps_of
+from rolloutdeck.planned import Plan, plan_of, warnings_of
 from rolloutdeck.trainers.verl_layout import Asking, asking
 
 NAMED = {

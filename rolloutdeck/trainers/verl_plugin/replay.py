@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck import placing
+from rolloutdeck import placing, planned
 from rolloutdeck.configuration import flat
 from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput, Unfit
@@ -55,12 +55,12 @@ class Loaded:
 class Replay:
     """What this process replays. `asking` is what its trainer loads; `root` holds one step's files at a time."""
 
-    def __init__(self, session: Session, asking: Asking, plan: placing.Plan) -> None:
+    def __init__(self, session: Session, asking: Asking, plan: planned.Plan) -> None:
         self.session, self.asking, self.plan = session, asking, plan
         self.root = Path(tempfile.mkdtemp(prefix="rolloutdeck-replay-"))  # readable by this user only
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.by_folder: dict[int, Placement] | None = None
-        self.flagged: dict[int, placing.Entry] = {}  # fully async: prompts that a flag leaves out
+        self.flagged: dict[int, planned.Entry] = {}  # fully async: prompts that a flag leaves out
         if asking.role == "async_rollout":
             self.by_folder = self._feeds()
 
@@ -156,7 +156,7 @@ class Replay:
         self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
         log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
 
-    def _entry(self, step: int) -> placing.Entry | None:
+    def _entry(self, step: int) -> planned.Entry | None:
         """What the plan has for a step; in fully async for a prompt of the feed."""
         if self.by_folder is not None:
             return self.by_folder[step].entry if step in self.by_folder else self.flagged.get(step)
@@ -164,7 +164,7 @@ class Replay:
         return next((entry for entry in self.plan.entries if entry.target == target), None)
 
 
-def unfit(entry: placing.Entry, why: Unfit) -> None:
+def unfit(entry: planned.Entry, why: Unfit) -> None:
     raise why
 
 
@@ -203,7 +203,7 @@ def opened(session: Session, config: Any) -> Replay | None:
     return Replay(session, wanted, as_placed(plan))
 
 
-def as_placed(plan: Plan) -> placing.Plan:
+def as_placed(plan: Plan) -> planned.Plan:
     """The plan in the words of `placing`."""
     entries = [
         {
@@ -218,4 +218,4 @@ def as_placed(plan: Plan) -> placing.Plan:
         for entry in plan.entries
     ]
     told = {name: getattr(plan, name) for name in ("revision", "action", "on_mismatch", "exclude_flagged")}
-    return placing.plan_of({**told, "plan": plan.name, "entries": entries})
+    return planned.plan_of({**told, "plan": plan.name, "entries": entries})

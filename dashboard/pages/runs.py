@@ -128,7 +128,7 @@ def context(
         "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("bin"))],
         "empty": not shown and not filtered and not access.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
-        "trainer": TRAINERS[0],
+        "trainers": TRAINERS,
         "tags": sorted({str(tag) for line in lines for tag in line.run.tags})[:200],
     }
 

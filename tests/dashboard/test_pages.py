@@ -239,11 +239,16 @@ def test_a_run_without_samples_says_what_to_do(project: Project, client: Client,
     assert "has sent no samples yet" in body(client, f"/runs/{run.uid}/steps/latest/")
 
 
-def test_an_empty_install_shows_the_ways_in(client: Client, mate: User) -> None:
+def test_an_empty_install_shows_the_ways_in(client: Client, mate: User, stranger: User) -> None:
     client.force_login(mate)
     page = body(client, "/")
     assert "rolloutdeck import" in page
+    assert "rolloutdeck check --trainer verl   # trl, slime, roll, cure" in page
     assert "rolloutdeck.init(" in page
+    assert "/findings/add/" in body(client, "/findings/")
+    client.force_login(stranger)
+    assert "A project begins with its first run" in body(client, "/pins/")
+    assert "/findings/add/" not in body(client, "/findings/")  # of which project would it be
 
 
 def test_what_was_dropped_or_failed_stands_on_the_overview(run: Run, client: Client, mate: User) -> None:

@@ -101,6 +101,7 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
         "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
     )
     assert "step 1: nothing to load, the run ends here" in page
+    assert "leave it out" in page and "generate instead" not in page
     assert "step 2: not reached, the run ends at step 1" in page
     signed.post("/pins/plan/", saving(0, (mock.pk, 0)))
     assert "It generates nothing then" in body(signed, "/pins/?project=math")

@@ -11,10 +11,11 @@ from tests.rolloutdeck.receiver import Handler, Receiver
 
 
 class Planning(Receiver):
-    """`content` is the bytes of the pin's file `name`, replayed at step `target`."""
+    """`content` is the bytes of the pin's file `name`, replayed at step `target`; of its samples so many are
+    `flagged`, and the plan leaves them out."""
 
-    def __init__(self, content: bytes, target: int, name: str = "0.pt") -> None:
-        self.content, self.target, self.name = content, target, name
+    def __init__(self, content: bytes, target: int, name: str = "0.pt", flagged: int = 0) -> None:
+        self.content, self.target, self.name, self.flagged = content, target, name, flagged
         super().__init__()
 
     def up(self) -> None:
@@ -27,9 +28,10 @@ class Planning(Receiver):
     def plan(self) -> dict[str, object]:
         file = {"sha256": hashlib.sha256(self.content).hexdigest(), "bytes": len(self.content)}
         pinned = {"id": "a", "role": "rollout", "step": 0, "files": {self.name: file}}
-        entry = {"target_step": self.target, "pin": 5, "source": {"run": "old"}, "artifacts": [pinned]}
+        source = {"run": "old", "flagged": self.flagged}
+        entry = {"target_step": self.target, "pin": 5, "source": source, "artifacts": [pinned]}
         told = {"plan": "default", "revision": 1, "action": "cache", "on_mismatch": "generate"}
-        return {**told, "exclude_flagged": False, "entries": [entry]}
+        return {**told, "exclude_flagged": bool(self.flagged), "entries": [entry]}
 
 
 class PlanningHandler(Handler):

@@ -15,6 +15,7 @@ from rolloutdeck.safe.mask import save
 from rolloutdeck.scan import Choice, survey
 from rolloutdeck.trainers import SkipFolder, Spot, described, slime, spots
 from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of
+from rolloutdeck.trainers.slime_plugin.shape import facts_of as run_facts
 
 DATA = Path(__file__).parents[1] / "data/slime"
 SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}
@@ -123,3 +124,11 @@ def test_a_dump_of_few_bytes_is_told_from_what_was_trained_by_its_keys_not_by_to
     assert slime.begins(entries, trained=False) and not slime.begins(entries, trained=True)
     key = b"PK\x03\x04 0/data.pkl X\x0e\x00\x00\x00format_version X\x0a\x00\x00\x00rollout_id"
     assert slime.begins(key, trained=True) and not slime.begins(key, trained=False)
+
+
+def test_the_facts_of_a_run_are_those_that_its_arguments_say() -> None:
+    told = {**SHAPE, "rollout_max_response_len": True, "rollout_max_prompt_len": 64, "hf_checkpoint": None}
+    assert run_facts(told) == {
+        "role": "rollout", "serialisation": "torch", "format": "slime-rollout", "rows": 32, "prompts": 8,
+        "samples_per_prompt": 4, "max_prompt_length": 64, "parameter_sync_step": 1,
+    }  # fmt: skip

@@ -159,8 +159,8 @@ def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:
     return trainer.generated == before
 
 
-def planning(content: bytes, monkeypatch: pytest.MonkeyPatch, target: int = 2) -> Planning:
-    deck = Planning(content, target, "rollout-0.json")
+def planning(content: bytes, monkeypatch: pytest.MonkeyPatch, flagged: int = 0) -> Planning:
+    deck = Planning(content, 2, "rollout-0.json", flagged)
     monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
     return deck
 
@@ -171,8 +171,11 @@ def test_a_planned_step_is_replayed_and_told_and_others_and_evals_are_generated(
     deck = planning(generation(), monkeypatch)
     trainer = Trainer(rollout_func=trl.replaying())
     callback = joined(trl, trainer)
-    assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
-    assert not replayed(trainer, 2, training=False)
+    trainer.num_generations_eval = 4
+    assert [replayed(trainer, step) for step in (1, 2)] == [False, True]
+    assert trainer.batch == {"prompt_ids": [[5]] * 4, "completion_ids": PINNED, "logprobs": [[-0.5] * 3] * 4}
+    assert not replayed(trainer, 3) and trainer.answers == 2
+    assert not replayed(trainer, 2, training=False) and trainer.answers == 4
     ended(callback)
     deck.down()
     assert [ids for _, ids in completions(deck)] == [IDS, PINNED, IDS]
@@ -208,6 +211,17 @@ def test_what_does_not_fit_is_generated_with_the_reason(
     trainer = Trainer(rollout_func=trl.replaying())
     joined(trl, trainer)
     assert not replayed(trainer, 2) and why in caplog.text
+    deck.down()
+
+
+def test_a_step_of_which_something_is_flagged_is_replayed_whole_or_not_at_all(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch, flagged=1)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert not replayed(trainer, 2)
+    assert "a step of TRL is replayed whole or not at all" in caplog.text
     deck.down()
 
 
@@ -290,3 +304,14 @@ def test_what_the_callback_kept_is_replayed_by_its_folder_alone(
     trainer = Trainer(rollout_func=trl.replaying(folder=laid))
     assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, True]
     assert "Step 3 is replayed from" in caplog.text
+
+
+def test_a_folder_that_pull_did_not_finish_or_that_holds_no_steps_ends_before_the_training(
+    trl: SimpleNamespace, laid: Path, tmp_path: Path
+) -> None:
+    told = json.loads((laid / MANIFEST).read_text())
+    (laid / MANIFEST).write_text(json.dumps({**told, "complete": False}))
+    with pytest.raises(ValueError, match="is not whole: a `rolloutdeck pull` into it did not end; repeat it"):
+        trl.replaying(folder=laid)
+    with pytest.raises(ValueError, match="holds no step of TRL"):
+        trl.replaying(folder=tmp_path)

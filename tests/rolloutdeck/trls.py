@@ -62,14 +62,15 @@ class Trainer:
         self._generate_and_score_completions([{"prompt": text, "answer": 3, "image": b"x"} for text in PROMPTS])
 
     def asked(self) -> list[list[int]]:
-        found: list[list[int]] = self.rollout_func(PROMPTS, self)["completion_ids"]
+        self.batch = self.rollout_func(PROMPTS, self)
+        found: list[list[int]] = self.batch["completion_ids"]
         return found
 
     def _tokenize_prompts(self, prompts: Any) -> Any:
         return [[5] for _ in prompts], None, {}
 
-    def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any) -> Any:
-        self.generated += 1
+    def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: Any) -> Any:
+        self.generated, self.answers = self.generated + 1, num_generations
         return IDS, None
 
     def add_callback(self, callback: Any) -> None:

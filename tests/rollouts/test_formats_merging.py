@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ def test_the_order_in_which_the_two_are_indexed_does_not_matter(run: Run) -> Non
     indexed(run, completions(*TRAIN[2:], *EVAL), 3, **FILE)
     indexed(run, completions(*TRAIN), 3, **FILE)
     assert sorted(sample.tail for sample in rows(run)) == ["18", "19", "4", "5", "6", "7"]
+
+
+def test_a_validation_of_rolls_agents_that_overwrites_the_file_of_its_step_adds_its_own(run: Run) -> None:
+    for mode, answer in (("train", "4"), ("val", "18")):
+        spoken = [{"role": "user", "content": f"{mode}?"}, {"role": "assistant", "content": answer}]
+        told = {"trajectory_id": mode, "env_info": {"mode": mode}, "reward_info": {"episode_reward": 1.0}}
+        columns = {"trajectory_data": [json.dumps(told)], "messages": [json.dumps(spoken)], "global_step": [5]}
+        indexed(run, json.dumps(columns).encode() + b"\n", 5, source="rollout_dump_data.step_5.jsonl")
+    assert [sample.tail for sample in rows(run)] == ["4", "18"]
+    assert {dump.state for dump in run.dumps.all()} == {Dump.State.INDEXED}
 
 
 def test_rows_that_stand_in_the_files_of_two_steps_are_samples_of_both(run: Run) -> None:

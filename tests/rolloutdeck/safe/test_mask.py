@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from rolloutdeck.safe import check
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.mask import mask, save
+from rolloutdeck.safe.write import BLOCK
 
 torch = pytest.importorskip("torch")
 
@@ -77,8 +79,20 @@ def test_the_file_has_the_members_and_the_protocol_that_torch_writes(tmp_path: P
     mask(DATA / "0.pt", tmp_path / "0.pt", [0])
     with zipfile.ZipFile(tmp_path / "0.pt") as made:
         names = [name.partition("/")[2] for name in made.namelist()]
-        assert names == ["data.pkl", "byteorder", "version"] and made.testzip() is None
+        assert names == ["data.pkl", "byteorder", "version"]
+        begin = [one.header_offset for one in made.infolist()]
         assert made.read("archive/data.pkl")[:2] == b"\x80\x02" and made.read("archive/byteorder") == b"little"
+    data = (tmp_path / "0.pt").read_bytes()
+    sizes = [struct.unpack_from("<2H", data, at + 26) for at in begin]
+    assert {(at + 30 + sum(pair)) % 64 for at, pair in zip(begin, sizes, strict=True)} == {0}
+
+
+def test_the_checksum_of_a_file_that_is_written_in_blocks_is_of_all_of_it(tmp_path: Path) -> None:
+    with (tmp_path / "x.pt").open("wb") as file:
+        save({"samples": [{"response": letter * (BLOCK + 1)} for letter in "abc"]}, file)
+    with zipfile.ZipFile(tmp_path / "x.pt") as made:
+        assert made.testzip() is None
+    assert [one["response"][0] for one in loaded(tmp_path / "x.pt")["samples"]] == ["a", "b", "c"]
 
 
 def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path: Path) -> None:

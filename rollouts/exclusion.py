@@ -25,7 +25,6 @@ from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
 PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one
 REPEATS = ("rollout_tq",)  # roles whose trainer repeats prompts where a batch has fewer than it asks for
 FEWER = ("rows", "prompts")  # facts that shrink
-TRAINED = ("slime-rollout",)  # formats of files that hold what was trained on: nothing that a dynamic filter dropped
 
 Place = tuple[Any, ...]
 
@@ -99,7 +98,7 @@ def masks(artifact: Artifact) -> bool:
 
 
 def trained(artifact: Artifact) -> bool:
-    return artifact.facts.get("format") in TRAINED
+    return trainers.only_trained(str(artifact.facts.get("format")))
 
 
 def filtered(found: Found, samples: set[str]) -> set[str]:

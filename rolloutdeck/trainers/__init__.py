@@ -137,6 +137,7 @@ class Trainer(Files, Protocol):
     LOADS: Sequence[str]  # the `format` facts of the steps that it can load again
     ALONE: bool  # whether a run that loads what `pull` laid out generates nothing, and ends where a step has no file
     MASKS: bool  # whether a flagged row stays in a step that it loads, without weight; else its prompt is left out
+    TRAINED: bool  # whether the steps that it loads hold nothing that a filter dropped before it was trained on
     INSIDE: object  # what runs inside of it: it fetches pinned steps by itself; not there where nothing does
     ASKED: Sequence[str]  # settings without which `pull` lays nothing out, as a person types them
     WAYS: Mapping[str, Mapping[str, Any]]  # `pull --way`: the ways in which it loads, as settings
@@ -199,6 +200,11 @@ def masks(format: str) -> bool:
 def alone(name: str) -> bool:
     """Whether a run of this trainer trains on nothing but what `pull` laid out."""
     return bool(name and getattr(load(name), "ALONE", False))
+
+
+def only_trained(format: str) -> bool:
+    """Whether a step of this format holds what was trained on and nothing that was dropped before."""
+    return bool(getattr(load(found), "TRAINED", False)) if (found := loading(format)) else False
 
 
 def files_of(name: str) -> Files:

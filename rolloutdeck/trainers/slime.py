@@ -50,7 +50,7 @@ def begins(start: bytes, *, trained: bool) -> bool:
 FIRST = 0
 LOADS = ("slime-rollout",)
 ALONE = True
-MASKS = True
+MASKS = TRAINED = True
 
 KINDS = (
     FileKind(

@@ -163,7 +163,7 @@ def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped:
     page.locator("#pin-target").fill("999")
     page.keyboard.press("Enter")
     expect(page.locator("#pin summary")).to_contain_text("pinned")
-    for width in (1440, 800):
+    for width in (1440, 800, 400):
         page.set_viewport_size({"width": width, "height": 900})
         for path in (f"/pins/?project={PROJECT}&steps=999", f"/runs/{hostile.uid}/steps/1/", f"/runs/{hostile.uid}/"):
             page.goto(visit.site.url + path)

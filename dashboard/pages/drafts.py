@@ -152,9 +152,7 @@ def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
         said.append(told.format(before=before.on_mismatch, after=after.on_mismatch))
     if before.exclude_flagged != after.exclude_flagged:
         said.append(
-            _("prompts with a flagged sample are left out")
-            if after.exclude_flagged
-            else _("flagged samples are replayed")
+            _("replays nothing that is flagged bad") if after.exclude_flagged else _("flagged samples are replayed")
         )
     old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
     for step in sorted({*old, *new}):

@@ -21,8 +21,8 @@ class Command:
     lines: str
 
 
-def commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[Command]:
-    """For the newest revision, of whose first `steps` steps files are laid out; none before there is one."""
+def commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[list[Command]]:
+    """Each way, for the newest revision, of whose first `steps` steps files are laid out; none before there is one."""
     if revision is None:
         return []
     ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or trainers.TRAINERS[0]
@@ -36,7 +36,7 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
             "settings to start it with. It generates nothing then: it trains on these files alone, step by step, and "
             "ends at the first step that has none."
         )
-    found = [Command(laid, pull(project, plan, ref, trainer, steps))]
+    found = [[Command(laid, pull(project, plan, ref, trainer, steps))]]
     said = _(
         "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
         "and a token from the settings:"
@@ -44,7 +44,7 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
     if trainer not in trainers.offering("INSIDE"):
         return found
     own = Command(_("And this among what the trainer is given:"), "\n".join(trainers.load(trainer).replaying()))
-    return [*found, Command(said, environment(project, ref, trainer)), own]
+    return [*found, [Command(said, environment(project, ref, trainer)), own]]
 
 
 def pull(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:

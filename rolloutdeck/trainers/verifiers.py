@@ -1,6 +1,8 @@
 """The episodes that prime-rl and verifiers append: `rollouts/step_{N}/{train|eval}/{all|effective}/traces.jsonl` of a
 training (`FileMonitor` in src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477), `{run}/traces.jsonl` of
-an evaluation (verifiers/v1/cli/output.py, PrimeIntellect-ai/verifiers a60a606e), whose episodes say their step."""
+an evaluation (verifiers/v1/cli/output.py, PrimeIntellect-ai/verifiers a60a606e), whose episodes say their step. Since
+autumn 2026 a training appends all its episodes, those of evaluations too, to one stream of numbered chunks,
+`00000.jsonl` and on (src/prime_rl/monitors/file/{monitor,traces/chunks}.py, prime-rl 551bfc39)."""
 
 from __future__ import annotations
 
@@ -23,9 +25,19 @@ def _is_episodes(name: str, head: Head) -> bool:
     return head.has("traces") or head.has("nodes") or not head.rows  # its first line may be longer than what is seen
 
 
-KINDS = (FileKind("verifiers", "episodes", "traces.jsonl", "append", _is_episodes, step=_step_of, stepless=True),)
+def _is_stream(name: str, head: Head) -> bool:
+    return bool(head.rows) and isinstance(head.rows[0].get("traces"), list) and "run" in head.rows[0]
 
-OTHERS: dict[str, str] = {}
+
+KINDS = (
+    FileKind("verifiers", "episodes", "traces.jsonl", "append", _is_episodes, step=_step_of, stepless=True),
+    FileKind(
+        "verifiers", "episodes of a training", "[0-9][0-9][0-9][0-9][0-9].jsonl", "append", _is_stream, stepless=True,
+        split=lambda path: "train",
+    ),
+)  # fmt: skip
+
+OTHERS = {"[0-9][0-9][0-9][0-9][0-9].jsonl.zst": "compressed chunks of prime-rl (zstd -d unpacks them)"}
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:

@@ -8,9 +8,10 @@
 A trace is a graph of messages: each way from its root to a leaf is a sample, since a harness that compacts its context
 or calls itself branches. A message holds the tokens that it adds; log-probs and advantages stand for sampled tokens
 only. The score is the sum of score times weight; null, where scoring did not run, is no score.
-prime-rl writes every arrival to `all` and what was trained to `effective`: the same samples, which count once.
+prime-rl writes every arrival to `all` and what was trained to `effective`: the same samples, which count once. Later it
+writes one stream of training and evaluations in chunks, `00000.jsonl`: the episodes of the told split are read.
 Source: verifiers/v1/{episode,trace,graph}.py, PrimeIntellect-ai/verifiers a60a606e and 91d4f69e; `FileMonitor` in
-src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477.
+src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477, and file/monitor.py, 048a6e23.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ name = "verifiers"
 HEAD = re.compile(rb'\s*\{.*"(?:traces|nodes)"\s*:\s*\[', re.DOTALL)
 FILE = re.compile(r"(?:\A|/)traces\.jsonl\Z")
 TRAINED = re.compile(r"(?:\A|/)effective/traces\.jsonl\Z")
+CHUNK = re.compile(r"(?:\A|/)\d{5}\.jsonl\Z")
+SPLITS = {"train": "a training", "eval": "an evaluation"}
 TRUTHS = ("answer", "ground_truth", "solution")
 MOST_CHARS = 256 << 20  # of all branches of an episode: each repeats what stands before it
 NODE_CHARS = 64  # that a node takes besides its text
@@ -45,7 +48,7 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
     """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
-    trained = bool(TRAINED.search(told.filename))
+    trained, mixed = bool(TRAINED.search(told.filename)), bool(CHUNK.search(told.filename))
     for found in rows(stream):
         if isinstance(found, Problem):
             yield found
@@ -53,6 +56,9 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
         line, row = found
         if not isinstance(row.get("traces"), list) and not isinstance(row.get("nodes"), list):
             yield Problem(line, "is no episode: it has neither `traces` nor `nodes`")
+            continue
+        if mixed and (split := split_of(row)) and split != told.split:
+            yield LeftOut(f"an episode of {SPLITS[split]}: --split {split} takes those")
             continue
         try:
             made = list(samples(row))
@@ -64,6 +70,15 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
         yield from made
         if not made:
             yield LeftOut("an episode that failed before the model said anything")
+
+
+def split_of(episode: Thing) -> str:
+    """`train` or `eval`, as prime-rl stamps its traces or its run says; empty where neither does."""
+    kinds = [part(trace, "info").get("kind") for trace in listed(episode.get("traces")) if isinstance(trace, dict)]
+    run = part(episode, "run")
+    return next(
+        (kind for kind in (*kinds, part(run, "work").get("type"), run.get("type")) if kind in ("train", "eval")), ""
+    )
 
 
 def samples(row: Thing) -> Iterator[Record]:

@@ -76,6 +76,20 @@ def test_episodes_lie_in_folders_of_steps_or_say_their_step() -> None:
     assert survey(DUMPS / "verifiers").notes == []
 
 
+def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Path) -> None:
+    """Whatever its first episodes are: evaluations stand between those of the training."""
+    (tmp_path / "traces").mkdir()
+    episode = '{"id": "e", "run": {"work": {"type": "eval", "step": 0}}, "traces": []}\n'
+    (tmp_path / "traces/00001.jsonl").write_text(episode)
+    (tmp_path / "traces/00000.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    (tmp_path / "traces/index.jsonl").write_text('{"id": "e", "kind": "eval", "reward": 1.0, "line": 1}\n')
+    assert found(tmp_path) == [("traces/00001.jsonl", "train", None, "global_step", "verifiers")]
+    assert [one.split for one in survey(tmp_path, Choice(split="eval")).files] == ["eval"]
+    assert survey(tmp_path).left_out["compressed chunks of prime-rl (zstd -d unpacks them)"] == [
+        "traces/00000.jsonl.zst"
+    ]
+
+
 def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "verifiers/eval", tmp_path / "gsm8k--policy")
     assert [split for _, split, _, _, _ in found(tmp_path)] == ["eval"]

@@ -1,0 +1,62 @@
+"""prime-rl's one stream of all episodes, in numbered chunks: which of them are of the told split."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from rollouts.formats import Told, pick
+from rollouts.formats.verifiers import split_of
+from rollouts.records import LeftOut, Record
+from tests.rollouts.golden import DUMPS
+
+ROWS = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes()
+CHUNK = "run/traces/00000.jsonl"
+
+
+def chunk() -> bytes:
+    """The episodes of a step of training, and once more as those of an evaluation of a later step."""
+    trained = [json.loads(line) for line in ROWS.splitlines()]
+    evaluated = [{**row, "run": {**row["run"], "work": {"type": "eval", "step": 7}}} for row in trained]
+    return b"".join(json.dumps(row).encode() + b"\n" for row in (*trained, *evaluated))
+
+
+def read(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
+    """How many samples by step, and what is left out."""
+    body = chunk()
+    form = pick(name, body[:65536])
+    assert form.name == "verifiers"
+    items = list(form.read(io.BytesIO(body), Told(name, split)))
+    return (
+        Counter(one.extras["step"] for one in items if isinstance(one, Record)),
+        Counter(one.reason for one in items if isinstance(one, LeftOut)),
+    )
+
+
+@pytest.mark.parametrize(("split", "step", "other"), [("train", 3, "eval"), ("eval", 7, "train")])
+def test_episodes_of_the_other_split_are_left_out_and_counted(split: str, step: int, other: str) -> None:
+    samples, left_out = read(CHUNK, split)
+    assert set(samples) == {step}
+    assert [count for reason, count in left_out.items() if f"--split {other} takes those" in reason] == [3]
+
+
+def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:
+    assert set(read("out/traces.jsonl", "eval")[0]) == {3, 7}
+
+
+@pytest.mark.parametrize(
+    ("episode", "split"),
+    [
+        ({"traces": [{}, {"info": {"kind": "eval"}}], "run": {"work": {"type": "train"}}}, "eval"),  # the stamp
+        ({"traces": [], "run": {"type": "train", "work": {"type": "eval"}}}, "eval"),
+        ({"traces": [{"info": None}, 3], "run": {"type": "train", "work": "x"}}, "train"),
+        ({"traces": None, "run": ["train"]}, ""),
+        ({"traces": [{"info": {"kind": ["eval"]}}]}, ""),
+    ],
+)
+def test_what_an_episode_was_made_for_is_stamped_or_said_by_its_run(episode: dict[str, Any], split: str) -> None:
+    assert split_of(episode) == split

@@ -17,6 +17,7 @@ import pytest
 from rolloutdeck import fetch, opening
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import hooks, session
+from rolloutdeck.trainers.trl_plugin import taking
 from tests.rolloutdeck.planning import Planning
 from tests.rolloutdeck.receiver import Receiver, until
 
@@ -150,6 +151,28 @@ def test_a_mistake_in_a_hook_of_the_callback_does_not_reach_the_trainer(
     told = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
     getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **told)
     assert f"lost something in callback.{hook}" in caplog.text
+
+
+def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
+    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer()
+    callback = joined(trl, trainer)
+    monkeypatch.setattr(taking, "ends", None)
+    trainer.step(at=0)
+    assert "lost something in taking._take" in caplog.text
+    assert callback.run is None and not at_receiver.dumps
+
+
+@pytest.mark.parametrize("way", ["replay", "laid"])
+def test_a_mistake_in_a_replay_costs_a_generation(
+    trl: SimpleNamespace, laid: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid) if way == "laid" else trl.replaying())
+    joined(trl, trainer)
+    monkeypatch.setattr(trainer.rollout_func, "calls", None)
+    assert not replayed(trainer, 2)
+    assert f"lost something in {way}._replayed" in caplog.text
 
 
 def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 from rollouts.formats import roll_jsonl, roll_mock
+from rollouts.records import Record
 from tests.rollouts.trainer_dumps import ROLL, columns, kept, read
 
 
@@ -87,3 +89,15 @@ def test_a_column_that_names_what_nobody_can_read_is_left_to_the_others() -> Non
         roll_jsonl, columns(prompt=["q"], responses=["a"], messages=["{broken"], tag=['["x"]'], global_step=[1])
     )
     assert (record.messages, record.extras) == (None, {"tag": ["x"]})
+
+
+def test_padding_on_the_left_of_a_batch_is_no_prompt() -> None:
+    held = {
+        "input_ids": [0, 0, 5, 6, 7, 8, 0], "attention_mask": [0, 0, 1, 1, 1, 1, 0],
+        "response_mask": [0, 0, 0, 0, 1, 1, 0], "infer_logprobs": [0.0, 0.0, -0.1, -0.2, -0.3, 0.0],
+    }  # fmt: skip
+    rows, made = object.__new__(roll_mock.Rows), Record()
+    rows.batch = SimpleNamespace(numbers=lambda name, row: held.get(name))  # type: ignore[assignment]
+    rows.keep_tokens(made, 0)
+    assert (made.prompt_ids, made.response_ids, made.response_mask) == ([5, 6], [7, 8], [1, 1])
+    assert made.logprobs == [-0.2, -0.3]

@@ -162,6 +162,17 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
     assert target.stat().st_size > size - 4 * width and peak < 8 << 20
 
 
+def test_an_archive_is_written_a_block_at_a_time(tmp_path: Path) -> None:
+    block, size = bytes(1 << 20), 64 << 20
+    zeros = [Part(block, 0, len(block))] * (size >> 20)
+    tracemalloc.start()
+    with (tmp_path / "made").open("wb") as file:
+        packing.pack(Plain("uint8", (size,), Joined(zeros)), file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (tmp_path / "made").stat().st_size > size and peak < 8 << 20
+
+
 def test_an_archive_of_more_than_4_gib_has_its_sizes_where_torch_has_them(tmp_path: Path) -> None:
     """Sizes and positions that don't fit into 32 bits, told by as many zeros as that; only their places are read."""
     huge, path = (1 << 32) + 64, tmp_path / "huge"

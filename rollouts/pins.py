@@ -12,7 +12,7 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck import wire
+from rolloutdeck import trainers, wire
 from rollouts import artifacts, audit, live, plans
 from rollouts.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
 from rollouts.errors import Conflict, NotThere
@@ -135,6 +135,9 @@ def nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
         said = _("None of the {prompts} prompts of step {step} has files that a trainer could load again.")
         return said.format(prompts=prompts, step=step)
     if not run.artifacts.exclude(role="tokenizer").exists():
+        if run.framework in trainers.offering("LOADS"):
+            said = _("This run has no files that a trainer could load again. How to keep them tells: {command}")
+            return said.format(command=f"rolloutdeck check --trainer {run.framework}")
         return _(
             "This run has no files that a trainer could load again; start it with its rollout dump on, and watch it."
         )

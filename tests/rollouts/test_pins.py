@@ -65,6 +65,9 @@ def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why
     dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
     with pytest.raises(NotThere, match="start it with its rollout dump on"):
         pinned(run, owner)
+    Run.objects.filter(pk=run.pk).update(framework="trl")
+    with pytest.raises(NotThere, match="rolloutdeck check --trainer trl"):
+        pinned(Run.objects.get(pk=run.pk), owner)
     registered(run, 4)
     with pytest.raises(NotThere, match="no files of step 3"):
         pinned(run, owner)

@@ -33,10 +33,14 @@ def test_an_answer_with_tools_is_told_turn_by_turn_without_the_keys_that_only_ot
         {"role": "tool", "content": "42", "name": "calculator"},
         {"role": "assistant", "content": "42", "name": None},
     ]
-    body = parquet(step=[1], prompt=[[{"role": "user", "content": "6*7?"}]], completion=[turns])
+    asked = [
+        {"role": "system", "content": "Be brief.", "name": None},
+        {"role": "user", "content": "6*7?", "name": "ann"},
+    ]
+    body = parquet(step=[1], prompt=[asked], completion=[turns])
     (record,) = kept(trl_completions, body)
     assert record.response == "let me see\ntool\n42\nassistant\n42\n"
-    assert record.messages == [{"role": "user", "content": "6*7?"}]
+    assert record.messages == [{"role": "system", "content": "Be brief."}, asked[1]]
 
 
 def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> None:

@@ -22,6 +22,7 @@ from rolloutdeck.safe.batch import Batch, open_batch
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.exclude import LeftOut, exclude, rows_of
 from rolloutdeck.safe.layouts import Contents
+from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.safe.selection import Joined, Part, Plain
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
@@ -160,6 +161,21 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert target.stat().st_size > size - 4 * width and peak < 8 << 20
+
+
+def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_own(tmp_path: Path) -> None:
+    data = bytes(range(96))
+    tensors = {
+        "a": Plain("int64", (2, 3, 2), Joined([Part(data, 0, 96)])),
+        "b": Plain("uint8", (2,), Joined([Part(data, 7, 2)])),
+    }
+    with (tmp_path / "made").open("wb") as file:
+        packing.pack(tensors, file)
+    with open_saved(tmp_path / "made") as saved:
+        assert [(one.shape, one.stride) for one in saved.values()] == [((2, 3, 2), (6, 2, 1)), ((2,), (1,))]
+    with zipfile.ZipFile(tmp_path / "made") as made:
+        assert (made.read("archive/data/0"), made.read("archive/data/1")) == (data, b"\x07\x08")
+        assert made.testzip() is None
 
 
 def test_an_archive_is_written_a_block_at_a_time(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ class HasScope(BasePermission):
         if not request.user.is_authenticated:
             return False
         if isinstance(request.auth, Token) and not request.auth.allows(scope_of(request, view)):
+            held, needed = request.auth.scopes, scope_of(request, view)
             raise PermissionDenied(
-                f"This token has the scopes {request.auth.scopes}, this needs {scope_of(request, view)}."
+                f"This token has the scopes {held}, this needs {needed}; "
+                f"`rolloutdeck token create NAME --scope {held},{needed}` makes one that has it."
             )
         return True
 

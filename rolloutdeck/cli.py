@@ -133,7 +133,8 @@ def _token(parser: argparse.ArgumentParser) -> None:
     create = verbs.add_parser("create", help="make a token; it is shown once")
     create.add_argument("name")
     create.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT; made where it does not exist")
-    create.add_argument("--scope", default="ingest", help=f"of {','.join(SCOPES)}; default: ingest")
+    told = f"of {','.join(SCOPES)}, one or several; default: ingest. A trainer that replays needs ingest,read"
+    create.add_argument("--scope", action="append", help=told)
     _server(create)
 
 

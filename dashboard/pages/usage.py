@@ -38,8 +38,8 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
         )
     found = [[Command(laid, pull(project, plan, ref, trainer, steps))]]
     said = _(
-        "A trainer with the plug-in fetches each step when it comes to it. It needs this in its environment, "
-        "and a token from the settings:"
+        "A trainer in which our functions run fetches each step when it comes to it. It needs this in its environment, "
+        "and from another machine a token with the scopes ingest and read, made under Settings:"
     )
     if trainer not in trainers.offering("INSIDE"):
         return found

@@ -13,7 +13,7 @@ from rolloutdeck.wire import SCOPES
 def main(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     project = project_named(args, settings)
-    scopes = [scope.strip() for scope in args.scope.split(",") if scope.strip()]
+    scopes = [word for part in args.scope or ["ingest"] for scope in part.split(",") if (word := scope.strip())]
     if strange := [scope for scope in scopes if scope not in SCOPES]:
         raise BadInput(f"There is no scope {strange[0]!r}; there are {', '.join(SCOPES)}.")
     if not scopes:

@@ -118,6 +118,11 @@ def test_reading_needs_the_scope_read(path: str, run: Run, owner: User) -> None:
     assert Ask.with_token(owner, "ingest", "annotate", "admin")("GET", placed(path, run)).status_code == 403
 
 
+def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) -> None:
+    said = Ask.with_token(owner, "ingest")("GET", "runs/").content.decode()
+    assert "needs read" in said and "rolloutdeck token create NAME --scope ingest,read`" in said
+
+
 @pytest.mark.parametrize("path", READS)
 def test_a_token_for_one_project_reaches_no_other(path: str, run: Run, owner: User) -> None:
     other = make.project("code")

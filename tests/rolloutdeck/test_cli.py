@@ -217,8 +217,9 @@ def test_options_win_over_the_environment(deck: Deck, command: Command, monkeypa
     assert set(deck.tokens) == {"Bearer other"}
 
 
-def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Command) -> None:
-    status, out, err = command("token", "create", "ci", "--project", "math", "--scope", "ingest,read")
+@pytest.mark.parametrize("scopes", [("--scope", "ingest,read"), ("--scope", "ingest", "--scope", "read")])
+def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Command, scopes: tuple[str, ...]) -> None:
+    status, out, err = command("token", "create", "ci", "--project", "math", *scopes)
     assert (status, out) == (0, "rd_secret\n") and "ci" in err and "rd_secret" not in err
     assert deck.posted("/tokens/") == [{"name": "ci", "project": "math", "scopes": ["ingest", "read"]}]
 

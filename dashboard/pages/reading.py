@@ -69,7 +69,7 @@ def flagging(request: HttpRequest, sample: Sample, flags: list[Flag], role: str)
 
 def others(body: Any) -> list[recorded.Entry]:
     """All that was recorded beside prompt, response, score and their like; short ones first."""
-    named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics")
+    named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
     keys = recorded.keys_of(body)
     ours = {*type(body).__dataclass_fields__} - {*named}
     found = [recorded.entry(name, value) for name, value in keys.items() if name not in ours]

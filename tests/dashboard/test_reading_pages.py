@@ -195,3 +195,14 @@ def test_a_sample_says_what_it_answered_beside_what_was_expected(run: Run, reade
     silent = {**row(4, 0, 0.0, ground_truth="2", group="b"), "response": "I do not know"}
     indexed(run, lines(silent), 4, format="native")
     assert '"expected">expected <b' in page_of(reader, sample_at(run, 4, 0))
+
+
+def test_segments_and_tools_stand_with_what_else_was_recorded(run: Run, client: Client, mate: User) -> None:
+    """AReaL tells which part of a completion the model wrote, prime-rl which tools it had."""
+    more = {"segments": [{"role": "context", "len": 3}], "tools": [{"name": "calculator_of_primes"}]}
+    indexed(run, lines(row(3, 0, 0.5, **more)), 3, format="native")
+    client.force_login(mate)
+    page = page_of(client, sample_at(run, 3, 0))
+    shown = page[page.index("Also recorded") :]
+    assert '<th scope="row">segments</th>' in shown and "&quot;context&quot;" in shown
+    assert '<th scope="row">tools</th>' in shown and "calculator_of_primes" in shown

@@ -90,8 +90,19 @@ def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> At
     row = shown.first() or told.first()
     if row is None:
         said = _("This run has nothing of {kind} {step} ({split}).")
-        raise NotThere(said.format(kind=step_kind, step=step, split=split), "step")
+        others = ", ".join(sorted(counted(run, split) - {step_kind}))
+        if others:
+            said = _("This run has nothing of {kind} {step} ({split}): its steps are {others}; `step_kind` says so.")
+        raise NotThere(said.format(kind=step_kind, step=step, split=split, others=others), "step")
     return row.attempt
+
+
+def counted(run: Run, split: str) -> set[str]:
+    """What the run's steps of a split count, of those that are shown and those that can be replayed."""
+    there = [
+        rows.filter(split=split).order_by().values_list("step_kind", flat=True) for rows in (run.steps, run.artifacts)
+    ]
+    return {kind for kinds in there for kind in kinds.distinct()}
 
 
 def gather(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> tuple[list[Artifact], int | None]:

@@ -37,6 +37,15 @@ def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner:
     assert (created, row.note, row.user, list(row.artifacts.all())) == (True, "the good one", owner, [one])
 
 
+def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
+    with pytest.raises(NotThere, match=r"nothing of global_step 3 \(train\)\.$"):
+        pinned(run, owner)
+    registered(run, 3, step_kind="rollout_id")
+    with pytest.raises(NotThere, match="its steps are rollout_id; `step_kind` says so"):
+        pinned(run, owner)
+    assert pinned(run, owner, step_kind="rollout_id").step == 3
+
+
 def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: User, mate: User) -> None:
     registered(run, 3)
     first = pinned(run, owner, note="a")

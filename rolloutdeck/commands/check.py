@@ -81,3 +81,8 @@ def _environment(trainer: Trainer) -> None:
     print("that calls rolloutdeck.init(), needs the server there:\n")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     _lines(trainer.environment(values) if hasattr(trainer, "environment") else exports)
+    print(
+        "\nBeside `rolloutdeck up` neither address nor token is needed. From another machine: a token that may replay, too,"
+    )
+    print("is made there by\n")
+    _lines([f"rolloutdeck token create NAME --project {values['ROLLOUTDECK_PROJECT']} --scope ingest,read"])

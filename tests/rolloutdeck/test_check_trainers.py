@@ -263,7 +263,8 @@ def test_without_settings_each_trainer_says_what_to_start_with(name: str, capsys
     assert main(["check", "--trainer", name]) == 0
     out = capsys.readouterr().out
     assert [text for text in ADVICE[name] if text not in out] == []
-    assert ("ROLLOUTDECK_TOKEN_FILE" in out) == (name in ("slime", "trl"))
+    inside = name in ("slime", "trl")
+    assert ("ROLLOUTDECK_TOKEN_FILE" in out) == inside == ("--scope ingest,read" in out)
 
 
 def test_rolls_recommended_lines_pass_its_check(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
+from pathlib import PurePath
 from typing import BinaryIO
 
 from rolloutdeck.state import Sent
@@ -15,9 +15,9 @@ END_BYTES = 1024  # of a growing file's beginning and of its sent end, by which 
 CHUNK = 1 << 20
 
 
-def part_of(path: Path) -> str:
-    """What a torn file ends in the middle of."""
-    return "itself" if path.suffix in ENDS else "a line"
+def torn(path: PurePath) -> str:
+    """What is said of a file that does not end as its kind does."""
+    return "is not whole" if path.suffix in ENDS else "ends in the middle of a line"
 
 
 def digest(file: BinaryIO) -> tuple[str, bytes | None]:

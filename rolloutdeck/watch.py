@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck import trainers
-from rolloutdeck.ends import continues, digest, ends, ends_whole, part_of, whole_lines
+from rolloutdeck.ends import continues, digest, ends, ends_whole, torn, whole_lines
 from rolloutdeck.links import followed
 from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
 from rolloutdeck.state import Sent, State
@@ -198,7 +198,7 @@ class Follower:
         found, stamp = candidate.found, candidate.stamp
         if not candidate.closed and not ends_whole(file, stamp[0], found.path.suffix):
             if found.source not in self.torn:
-                self.say(f"{found.path} ends in the middle of {part_of(found.path)}; waiting for the rest.")
+                self.say(f"{found.path} {torn(found.path)}; waiting for the rest.")
             self.pending += 1
             self.torn[found.source] = stamp
             return

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from rolloutdeck.columns import listed
@@ -27,7 +27,7 @@ from rolloutdeck.commands.session import (
     settings_of,
 )
 from rolloutdeck.commands.watch import FILES
-from rolloutdeck.ends import digest, ends_whole, whole_lines
+from rolloutdeck.ends import ENDS, digest, ends_whole, torn, whole_lines
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
@@ -257,7 +257,8 @@ def _table(report: Report) -> None:
     sent = report.bytes + report.steps_to_replay.bytes
     print(f'{sent / 1e6:,.2f} MB; "known" were there before and are counted once.')
     for source in report.torn:
-        say(f"{source} ends in the middle of a line: is it still being written? Its last line does not count.")
+        lost = "" if source.endswith(tuple(ENDS)) else " Its last line does not count."
+        say(f"{source} {torn(PurePath(source))}: is it still being written?{lost}")
 
 
 def _left_out(found: Survey) -> None:

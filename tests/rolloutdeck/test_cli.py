@@ -143,6 +143,13 @@ def test_import_takes_a_last_line_without_a_break_but_not_a_torn_one(
     assert "torn.jsonl ends in the middle of a line" in err and "whole.jsonl" not in err
 
 
+def test_import_says_of_half_a_json_file_that_it_is_not_whole(deck: Deck, tmp_path: Path, command: Command) -> None:
+    name = "outputs-rl-m-d.json"
+    (tmp_path / name).write_text('[{"question": "q"')
+    _, _, err = command("import", tmp_path, *HERE)
+    assert f"{name} is not whole: is it still being written?\n" in err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

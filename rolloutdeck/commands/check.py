@@ -82,7 +82,7 @@ def _environment(trainer: Trainer) -> None:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     _lines(trainer.environment(values) if hasattr(trainer, "environment") else exports)
     print(
-        "\nBeside `rolloutdeck up` neither address nor token is needed. From another machine: a token that may replay, too,"
+        "\nBeside `rolloutdeck up` neither address nor token is needed. For another machine a token is made there, and"
     )
-    print("is made there by\n")
+    print("one that may replay by:\n")
     _lines([f"rolloutdeck token create NAME --project {values['ROLLOUTDECK_PROJECT']} --scope ingest,read"])

@@ -81,8 +81,6 @@ def _environment(trainer: Trainer) -> None:
     print("that calls rolloutdeck.init(), needs the server there:\n")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     _lines(trainer.environment(values) if hasattr(trainer, "environment") else exports)
-    print(
-        "\nBeside `rolloutdeck up` neither address nor token is needed. For another machine a token is made there, and"
-    )
-    print("one that may replay by:\n")
+    print("\nBeside `rolloutdeck up` neither address nor token is needed. On another machine a token is, which is made")
+    print("beside the server; one that may replay, too, by:\n")
     _lines([f"rolloutdeck token create NAME --project {values['ROLLOUTDECK_PROJECT']} --scope ingest,read"])

@@ -12,7 +12,7 @@ import pytest
 
 from rolloutdeck import trainers
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainers import SkipFolder, Spot, cure
+from rolloutdeck.trainers import SkipFolder, Spot, cure, cure_step
 from rolloutdeck.trainers.cure_layout import Asking
 from rolloutdeck.trainers.cure_leave import leave
 
@@ -110,7 +110,9 @@ def test_what_should_be_text_and_is_not_makes_no_step(tmp_path: Path, file: str,
 def test_programs_that_were_not_run_yet_are_no_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
     shutil.copy(DATA / f"step0/before_execute/{BASE}", folder / BASE)
-    assert told(tmp_path).__class__ is str
+    assert told(tmp_path) == cure_step.NOT_WHOLE  # newer than the rewards
+    age(folder / BASE, 1000.0)  # whatever the clock says
+    assert told(tmp_path) == cure_step.NOT_RUN
 
 
 @pytest.mark.parametrize("content", ["", "[{]", "[1]", '{"a": 1}', "[" * 100_000 + "]" * 100_000])

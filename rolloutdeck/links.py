@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -17,3 +18,11 @@ def followed(path: Path) -> bool:
         return not stat.S_ISLNK(link.st_mode) or link.st_uid in (0, os.getuid(), path.stat().st_uid)
     except OSError:
         return False
+
+
+def owner_of(folder: Path) -> int | None:
+    """Whose folder this is; None where there is none, and for a link."""
+    with suppress(OSError):
+        found = folder.lstat()
+        return found.st_uid if stat.S_ISDIR(found.st_mode) else None
+    return None

@@ -44,6 +44,21 @@ def test_the_next_trainer_sends_what_a_killed_neighbour_left(
     until(lambda: len(list(spool_root.iterdir())) == 1)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another's")
+def test_a_spool_of_another_user_is_left_to_them_since_it_names_files_to_send(
+    start: Start, at_receiver: Receiver, spool_root: Path
+) -> None:
+    at_receiver.mode = "500"
+    theirs = killed_child(spool_root)
+    os.chown(theirs, 54_321, -1)
+    waiting = len(spool.waiting(theirs))
+    at_receiver.mode = "ok"
+    run = start()
+    run.log_samples([{"prompt": "1+1", "response": "2"}], step=1)
+    until(lambda: run.uid in {uid for uid, _, _ in at_receiver.dumps})
+    assert len(spool.waiting(theirs)) == waiting and lease.abandoned(theirs)
+
+
 def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Path) -> None:
     at_receiver.mode = "500"
     running = child(ENDLESS)

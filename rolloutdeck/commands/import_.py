@@ -252,10 +252,10 @@ def _table(report: Report) -> None:
     if kept := import_steps.row(report.steps_to_replay):
         rows.append(kept)
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    for row in rows:
+    for row in rows if len(rows) > 1 else ():  # of a tokenizer alone there is nothing to tell
         print(f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip())
     sent = report.bytes + report.steps_to_replay.bytes
-    print(f'{sent / 1e6:,.2f} MB; "known" were there before and are counted once.')
+    print(f"{sent / 1e6:,.2f} MB" + ('; "known" were there before and are counted once.' if len(rows) > 1 else "."))
     for source in report.torn:
         lost = "" if source.endswith(tuple(ENDS)) else " Its last line does not count."
         say(f"{source} {torn(PurePath(source))}: is it still being written?{lost}")

@@ -110,6 +110,16 @@ def test_the_tokenizer_is_kept_with_the_run_and_marks_its_steps(node: Path) -> N
     assert len(tokenizer.facts["tokenizer"]) == 64 and found.facts["tokenizer"] == tokenizer.facts["tokenizer"]
 
 
+def test_a_tokenizer_that_comes_later_has_no_table_of_files(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step(node, 1)
+    imported(node)
+    assert "known" in capsys.readouterr().out
+    imported("--tokenizer", TOKENIZER)
+    said = capsys.readouterr().out
+    assert said.endswith(" MB.\n") and said.count("\n") == 1
+    assert Artifact.objects.filter(role="tokenizer").count() == 1
+
+
 def test_a_path_without_a_tokenizer_is_refused_in_a_sentence(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     step(node, 1)
     assert imported(node, "--tokenizer", node) == 2

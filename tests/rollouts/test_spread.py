@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from rollouts import bodies, ingest
+from rollouts.formats import verifiers
 from rollouts.index import index
 from rollouts.models import Dump, Run, Sample, Step
+from rollouts.records import Record
 from tests.rollouts.golden import DUMPS
+from tests.rollouts.trainer_dumps import read
 
 pytestmark = pytest.mark.django_db
 CSV = b"question,answer,reward,global_step\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n"
@@ -102,7 +105,10 @@ def test_the_trained_half_of_the_episodes_counts_once_and_says_so(run: Run, tmp_
     folder = DUMPS / "verifiers/prime/rollouts/step_3/train"
     for subset in ("all", "effective"):
         body = (folder / subset / "traces.jsonl").read_bytes()
-        indexed(run, body, tmp_path, source=f"rollouts/step_3/train/{subset}/traces.jsonl", step=3, offset=0)
+        path = f"rollouts/step_3/train/{subset}/traces.jsonl"
+        indexed(run, body, tmp_path, source=path, step=3, offset=0)
+        records = [one for one in read(verifiers, body, filename=path, step=3) if isinstance(one, Record)]
+        assert {one.extras.get("trained", False) for one in records} == {subset == "effective"}
     assert steps(run) == {3: 3}
 
 

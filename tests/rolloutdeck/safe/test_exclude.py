@@ -174,6 +174,8 @@ def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_o
     with open_saved(tmp_path / "made") as saved:
         assert [(one.shape, one.stride) for one in saved.values()] == [((2, 3, 2), (6, 2, 1)), ((2,), (1,))]
     with zipfile.ZipFile(tmp_path / "made") as made:
+        names = [name.partition("/")[2] for name in made.namelist()]
+        assert names == ["data.pkl", "byteorder", "data/0", "data/1", "version"]
         assert (made.read("archive/data/0"), made.read("archive/data/1")) == (data, b"\x07\x08")
         assert made.testzip() is None
 

@@ -95,8 +95,10 @@ def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> No
     assert [split for _, split, _, _, _ in found(tmp_path)] == ["eval"]
 
 
-def test_rllms_episodes_lie_in_folders_of_their_step() -> None:
+def test_rllms_episodes_lie_in_folders_of_their_step(tmp_path: Path) -> None:
     assert {(split, step, form) for _, split, step, _, form in found(DUMPS / "rllm")} == {("train", 5, "rllm-episode")}
+    shutil.copytree(DUMPS / "rllm/episodes/train_step_5_epoch_0", tmp_path / "episodes/val_step_10_epoch_1")
+    assert {(split, step) for _, split, step, _, _ in found(tmp_path)} == {("eval", 10)}
 
 
 def test_tables_are_known_by_their_columns() -> None:

@@ -97,9 +97,7 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
     mock = pins.pin(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3")
     assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and "generates and records" not in page
-    assert (
-        "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
-    )
+    assert "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
     assert "step 1: nothing to load, the run ends here" in page
     assert "leave it out" in page and "generate instead" not in page
     assert "step 2: not reached, the run ends at step 1" in page

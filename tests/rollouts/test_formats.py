@@ -136,6 +136,12 @@ def test_ground_truth_may_be_anything() -> None:
 def test_a_dict_among_the_reward_extras_is_kept_as_it_is() -> None:
     record = one(verl_jsonl, lines(generation(detail={"a": [1]}, acc=1)))
     assert (record.rewards, record.extras) == ({"acc": 1.0}, {"detail": {"a": [1]}})
+    rows = read(verl_jsonl, lines(generation(acc=1), generation(acc={"a": 1}), generation(acc=[0.5])))
+    assert [(row.rewards, row.extras) for row in rows] == [
+        ({"acc": 1.0}, {}),
+        ({}, {"acc": {"a": 1}}),
+        ({}, {"acc": [0.5]}),
+    ]
 
 
 def test_a_line_over_the_limit_is_told_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

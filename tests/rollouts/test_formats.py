@@ -144,6 +144,12 @@ def test_a_dict_among_the_reward_extras_is_kept_as_it_is() -> None:
     ]
 
 
+def test_a_key_that_is_a_number_here_and_a_word_there_keeps_both() -> None:
+    rows = read(verl_jsonl, lines(generation(acc=1), generation(acc="0.5"), generation(acc="timeout")))
+    assert [row.rewards for row in rows] == [{"acc": 1.0}, {"acc": 0.5}, {}]
+    assert rows[2].extras == {"acc": "timeout"}
+
+
 def test_a_line_over_the_limit_is_told_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
     problem, record = read(verl_jsonl, lines(generation(response="x" * 5000), generation()))

@@ -10,7 +10,8 @@ _SETTING_UP = ("Config", "Arguments", "Trainer")
 
 def settings(text: str) -> dict[str, Any]:
     """The file's constants, `name = value` at its top, and what it hands to calls of names that end with `Config`,
-    `Arguments` or `Trainer`. `trainer` is the name of the trainer it makes; callbacks that are added count as handed.
+    `Arguments` or `Trainer`. `trainer` is the name of the trainer it makes; callbacks that are added or
+    made count as handed.
 
     A value is itself where it is a literal, else its source. Raises ValueError where the text is no Python.
     """
@@ -25,10 +26,18 @@ def settings(text: str) -> dict[str, Any]:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for call in calls:
         found |= _handed(call)
-    added = [ast.unparse(argument) for call in calls if _name(call) == "add_callback" for argument in call.args]
+    told = str(found.get("callbacks", ""))
+    added = [source for source in _callbacks(calls) if source not in told]
     if added:
-        found["callbacks"] = " ".join([str(found.get("callbacks", "")), *added]).strip()
+        found["callbacks"] = " ".join([told, *added]).strip()
     return found
+
+
+def _callbacks(calls: list[ast.Call]) -> list[str]:
+    """Those that are added, and those that are made: they may be handed over by a name."""
+    added = [ast.unparse(argument) for call in calls if _name(call) == "add_callback" for argument in call.args]
+    made = [ast.unparse(call) for call in calls if _name(call).endswith("Callback")]
+    return added + [one for one in made if one not in added]
 
 
 def _handed(call: ast.Call) -> dict[str, Any]:

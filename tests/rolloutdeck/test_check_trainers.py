@@ -250,6 +250,19 @@ def test_a_script_of_trl_is_checked_without_running_it(tmp_path: Path, capsys: p
     assert main([*words, "callbacks=[RolloutdeckCallback()]"]) == 0
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "callbacks = [RolloutdeckCallback(keep='out')]\nGRPOTrainer(args=args, callbacks=callbacks)\n",
+        "def main():\n    ours = trl.RolloutdeckCallback()\n    GRPOTrainer(args=args, callbacks=[ours])\n",
+        "trainer = RLOOTrainer()\nours = RolloutdeckCallback()\ntrainer.add_callback(ours)\n",
+    ],
+)
+def test_a_callback_that_a_script_hands_over_by_a_name_counts(script: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"args = GRPOConfig(output_dir='out')\n{script}")
+    assert main(["check", "--trainer", "trl", "--config", str(tmp_path / "train.py")]) == 0
+
+
 ADVICE = {
     "slime": ("rolloutdeck.trainers.slime.log_rollout", "--runtime-env-json="),
     "trl": ("callbacks=[RolloutdeckCallback()]", "export ROLLOUTDECK_URL="),

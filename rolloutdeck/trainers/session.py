@@ -14,6 +14,7 @@ from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.selection import Selection
 
 MOST_WAITING = 3  # steps whose rows wait to be made; each holds its batch in memory
+MOST_ROWS = 4096  # rows that wait in batches of less than a step, as an evaluation's
 EXIT_SECONDS = 20.0
 
 
@@ -28,18 +29,20 @@ class Session:
     def __init__(self, run: Run) -> None:
         self.run, self.pid = run, os.getpid()
         self.selection = Selection.read(Settings.read().tokens, run.uid)
-        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(MOST_WAITING)
+        self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
+        self._given = self._made = 0  # rows; each is counted by one thread
         self._thread: threading.Thread | None = None
 
-    def later(self, job: Callable[[], None]) -> None:
-        """Runs `job` in our thread, or counts it as lost when too many wait."""
+    def later(self, job: Callable[[], None], rows: int = MOST_ROWS) -> None:
+        """Runs `job`, which makes so many rows, in our thread, or counts it as lost when too many wait."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self.thread, daemon=True)
             self._thread.start()
-        try:
-            self._jobs.put_nowait(job)
-        except queue.Full:
+        if self._jobs.qsize() >= MOST_WAITING and self._given - self._made + rows > MOST_ROWS:
             self.lose(self.late)
+            return
+        self._given += rows
+        self._jobs.put_nowait((job, rows))
 
     def lose(self, what: str, count: int = 1) -> None:
         self.run.lose(f"{self.who}: {what}", count)
@@ -53,7 +56,8 @@ class Session:
 
     def _work(self) -> None:
         while True:
-            job = self._jobs.get()
+            job, rows = self._jobs.get()
             hooks.harmless(job)()
+            self._made += rows
             self._jobs.task_done()
             del job

@@ -78,7 +78,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         if keeps:
             self._kept = (held.step, call + 1)
             self._facts = self._facts or facts_of(trainer)
-        session.later(lambda: self._write(session, held, call if keeps else None))
+        session.later(lambda: self._write(session, held, call if keeps else None), len(held.prompts))
 
     def _write(self, session: Session, held: Held, call: int | None) -> None:
         session.run.log_samples(held.rows(session.selection), held.step, held.split)

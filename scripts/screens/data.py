@@ -36,9 +36,11 @@ class Deck:
         return list(self.product.get(f"samples/?{urlencode({'run': run, **asked})}")["results"])
 
     def wrong(self, run: str) -> list[dict[str, Any]]:
-        """Samples of a run's last training step whose group has right ones too, the lowest score first."""
+        """Samples of a run's last training step whose group has right ones too, the lowest score first, of those the
+        longest: each time the same."""
         last = max(row["step"] for row in self.product.get(f"runs/{run}/steps/?split=train")["results"])
-        return self.samples(run, split="train", step=last, ordering="score", q="-is:zerovar -is:empty")
+        found = self.samples(run, split="train", step=last, ordering="score", q="-is:zerovar -is:empty")
+        return sorted(found, key=lambda one: (one["score"], -one["chars"], one["id"]))
 
 
 def filled(product: Product, python: str, steps: int) -> Deck:

@@ -44,6 +44,11 @@ class Difference:
     def unknown(self) -> bool:
         return self.pinned is None or self.asking is None
 
+    @property
+    def untold(self) -> bool:
+        """Neither side knows it, so there is nothing to compare."""
+        return self.pinned is None and self.asking is None
+
 
 def differences(
     pinned: Mapping[str, Any], asking: Mapping[str, Any], loosened: Collection[str] = ()

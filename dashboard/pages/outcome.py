@@ -13,6 +13,7 @@ from dashboard.pages import cells
 from dashboard.pages.cells import Cell, Track
 from dashboard.pages.drafts import Draft
 from rolloutdeck import compat, resolution
+from rolloutdeck.compat import Difference
 from rollouts.plans import Judged
 
 MOST_STEPS = 10_000
@@ -118,11 +119,22 @@ def together(draft: Draft, found: Mapping[int, Judged]) -> list[Line]:
     """Equal differences of several entries in one line, refusals first."""
     lines: dict[tuple[str, str, str, str], Line] = {}
     for pin, step in sorted(draft.entries, key=lambda entry: entry[1]):
-        for one in found[pin].differences if pin in found else ():
+        for one in known(found.get(pin)):
             shown = (one.fact, one.verdict, value(one.pinned), value(one.asking))
             line = lines.setdefault(shown, Line(*shown, loosened=one.loosened))
             line.targets.append(step)
     return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", compat.FACTS.index(line.fact)))
+
+
+def known(judged: Judged | None) -> list[Difference]:
+    """Differences of which at least one side tells its value."""
+    return [one for one in judged.differences if not one.untold] if judged else []
+
+
+def untold(found: Mapping[int, Judged]) -> list[str]:
+    """Facts that neither a pin nor the run tells: nobody can compare them, so they are no warning."""
+    names = {one.fact for judged in found.values() for one in judged.differences if one.untold}
+    return sorted(names, key=compat.FACTS.index)
 
 
 def value(told: Any) -> str:

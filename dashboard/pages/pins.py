@@ -164,6 +164,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "end": result.end,
         "refuses": result.refuses,
         "differences": together,
+        "untold": outcome.untold(found),
         "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
         "loosened": sorted(page.project.loosened.items()),
         "commands": usage.commands(page.project, page.plan, page.newest, steps + 1 - first),
@@ -237,7 +238,7 @@ def line(
     row = known.get(told.pin)
     if row is None:
         return None
-    differences = found[told.pin].differences if told.pin in found else ()
+    differences = outcome.known(found.get(told.pin))
     refused = sum(one.verdict == "refuse" for one in differences)
     return {
         "pin": row.pin, "name": pinned.name(row.pin), "link": row.link, "state": row.state, "target": told.target,

@@ -65,9 +65,16 @@ def _print(told: Row, run: Row | None, steps: int) -> None:
     print(f"Plan {told['plan']}@{number}: {told['action']}, {mismatch} where a pin does not fit{also}.")
     _print_entries(entries, judged=run is not None)
     _print_strip(told["action"], entries, steps)
-    for entry in entries:
-        for difference in entry.get("differences") or ():
-            print(f"  step {entry['target_step']}: {_difference(difference)}")
+    _print_differences([(entry["target_step"], one) for entry in entries for one in entry.get("differences") or ()])
+
+
+def _print_differences(found: Sequence[tuple[Any, Row]]) -> None:
+    """By target step; facts that neither side tells in one line."""
+    for target, told in found:
+        if not _untold(told):
+            print(f"  step {target}: {_difference(told)}")
+    if untold := dict.fromkeys(str(told["fact"]) for _, told in found if _untold(told)):
+        print(f"  not compared, since neither side tells it: {printable(', '.join(untold), lines=False)}")
 
 
 def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
@@ -116,6 +123,10 @@ def _state(states: Sequence[str]) -> str:
 
 def _refused(entry: Row) -> bool:
     return any(one.get("verdict") == "refuse" for one in entry.get("differences") or ())
+
+
+def _untold(told: Row) -> bool:
+    return told.get("pinned") is None and told.get("asking") is None
 
 
 def _difference(told: Row) -> str:

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from rolloutdeck import compat
 from rollouts import pins, plans
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from tests import make
@@ -129,9 +130,19 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
     assert "Against the run" in page and asking.name in page
     table = page[page.index('aria-label="Differences"') :]
     assert table.index("rows") < table.index("model")
-    assert table.count("REFUSE</span>") == 1 and "unknown" in table
+    assert table.count("REFUSE</span>") == 1 and "Told by neither" in table
     assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
     assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("REFUSE</span>") == 0
+
+
+def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pin: Pin, project: Project) -> None:
+    told = pin.artifacts.get().facts
+    make.run(project, "next", uid="next", facts={**told, "dataset": None})
+    page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
+    silent = [fact for fact in compat.FACTS if told.get(fact) is None]
+    assert f'<span class="mono">{", ".join(silent)}</span>' in page
+    assert "WARN" not in page and "FITS" in page
+    assert "Every fact that the pinned steps and next tell is the same." in page
 
 
 def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, pin: Pin, project: Project) -> None:

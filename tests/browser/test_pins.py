@@ -82,7 +82,7 @@ def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit:
     page.keyboard.press("p")
     page.get_by_role("link", name="To the pins and the plan").click()
     expect(page.locator("#pins")).to_contain_text("keep this")
-    expect(page.locator("#pins")).to_contain_text(f"Nobody on {HOST} has asked for 60 s")
+    expect(page.locator("#pins")).to_contain_text(f"Nothing has asked from {HOST} for 60 s")
     expect(page.locator("#pins pre").first).to_contain_text("rolloutdeck import /dumps/2")
     page.goto(visit.site.url + plan_of("by-key"))
     page.evaluate("window.notReloaded = true")

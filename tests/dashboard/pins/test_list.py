@@ -40,12 +40,12 @@ def test_an_empty_page_asks_about_the_trainer_of_the_newest_run_where_its_steps_
 
 def test_a_pin_whose_machine_is_silent_shows_host_path_and_command(signed: Client, pin: Pin, run: Run) -> None:
     page = body(signed, "/pins/")
-    assert "WAITING" in page and "Nobody on" in page
+    assert "WAITING" in page and "Nothing has asked from" in page
     assert "rolloutdeck import /dumps/2 --project math --run grpo" in page
     seen(pin.pk, run)
     assert "asks for it and sends" in body(signed, "/pins/")
     seen(pin.pk, run, 61)
-    assert "Nobody on" in body(signed, "/pins/")
+    assert "Nothing has asked from" in body(signed, "/pins/")
 
 
 def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, run: Run, keeper: User) -> None:

@@ -111,7 +111,7 @@ def test_the_command_on_the_plans_page_lays_it_out(
     roll: Ask, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(owner, (pinned(1, owner), 0))
-    (shown,) = usage.commands(project, "default", plans.current(project), 1)
+    ((shown,),) = usage.commands(project, "default", plans.current(project), 1)
     _, command, *words = shlex.split(shown.lines)
     monkeypatch.chdir(tmp_path)
     assert words[words.index("--trainer") + 1] == "roll"

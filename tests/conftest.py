@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 from django.test import Client
+from django.utils import translation
 
 from rollouts.models import Project, Run
 from tests import make
@@ -47,6 +48,13 @@ def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
 def cheap_passwords(settings: Any) -> None:
     """The real hasher takes half a second per account, which tests make by the hundred."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def own_language() -> Iterator[None]:
+    """A request leaves its thread in the language of whoever asked."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first run of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext[-4000:])
+        for name, said in report.sections:
+            terminalreporter.write_line(f"--- {name}\n{said[-3000:]}")
 
 
 @pytest.fixture(autouse=True)

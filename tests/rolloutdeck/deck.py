@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,12 +20,8 @@ class Deck(Receiver):
         self.answers: dict[str, Any] = {}
         super().__init__()
 
-    def up(self) -> None:
-        handler = type("Bound", (DeckHandler,), {"receiver": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
-        self.server.daemon_threads = True
-        self.port = self.server.server_port
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    def handler(self) -> type[Handler]:
+        return DeckHandler
 
     def attempts(self) -> list[str]:
         return list(dict.fromkeys(query["attempt"] for _, query, _ in self.dumps))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from http.server import ThreadingHTTPServer
 
 from tests.rolloutdeck.receiver import Handler, Receiver
 
@@ -18,12 +16,8 @@ class Planning(Receiver):
         self.content, self.target, self.name, self.flagged = content, target, name, flagged
         super().__init__()
 
-    def up(self) -> None:
-        handler = type("Bound", (PlanningHandler,), {"receiver": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
-        self.server.daemon_threads = True
-        self.port = self.server.server_port
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    def handler(self) -> type[Handler]:
+        return PlanningHandler
 
     def plan(self) -> dict[str, object]:
         file = {"sha256": hashlib.sha256(self.content).hexdigest(), "bytes": len(self.content)}

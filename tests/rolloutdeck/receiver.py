@@ -29,8 +29,12 @@ class Receiver:
         self.port = 0
         self.up()
 
+    def handler(self) -> type[Handler]:
+        """What answers a request."""
+        return Handler
+
     def up(self) -> None:
-        handler = type("Bound", (Handler,), {"receiver": self})
+        handler = type("Bound", (self.handler(),), {"receiver": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
         self.server.daemon_threads = True
         self.port = self.server.server_port

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
-LONG = 200_000  # characters of a text that a page is not kept waiting for
+LONG = 200_000  # characters; a longer text is sent behind its page, and laid out by the browser block by block
 CHUNK = 500_000  # characters that are sent at once
 
 
@@ -50,7 +50,7 @@ def drawn(template: str, context: dict[str, Any], request: HttpRequest) -> str:
 
 
 def answer(template: str, context: dict[str, Any], request: HttpRequest) -> HttpResponseBase:
-    """The drawn template, in pieces where it waits for a long text and the server can send it so."""
+    """The drawn page, in pieces where it waits for a long text and the server can send it so."""
     late, told = context.get("late"), pieces(template, context, request)
     if not isinstance(late, Late) or late.length <= LONG or not isinstance(request, ASGIRequest):
         return HttpResponse("".join(told))

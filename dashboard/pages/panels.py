@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from django.contrib.messages import get_messages
-from django.http import HttpRequest, HttpResponseBase, HttpResponseNotModified
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import get_language
 
@@ -40,7 +40,8 @@ def answer(
         return finished(HttpResponseNotModified(), etag)
     shown = context()
     headers = shown.pop("headers", {})
-    response = late.answer(shown.pop("template", panels.get(panel.partition("-")[0], template)), shown, request)
+    wanted = shown.pop("template", panels.get(panel.partition("-")[0], template))
+    response = HttpResponse(late.drawn(wanted, shown, request)) if panel else late.answer(wanted, shown, request)
     for name, value in headers.items():
         response[name] = value
     return finished(response, "" if "unread" in shown else etag)

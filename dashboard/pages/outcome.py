@@ -127,12 +127,12 @@ def together(draft: Draft, found: Mapping[int, Judged]) -> list[Line]:
 
 
 def known(judged: Judged | None) -> list[Difference]:
-    """Differences of which at least one side tells its value."""
+    """Differences without those of `untold`."""
     return [one for one in judged.differences if not one.untold] if judged else []
 
 
 def untold(found: Mapping[int, Judged]) -> list[str]:
-    """Facts that neither a pin nor the run tells: nobody can compare them, so they are no warning."""
+    """Facts that neither a pin nor the run tells and that would only warn: one line names them."""
     names = {one.fact for judged in found.values() for one in judged.differences if one.untold}
     return sorted(names, key=compat.FACTS.index)
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from rolloutdeck import trainers
 from rolloutdeck.commands.samples import printable, run_of
 from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
+from rolloutdeck.compat import is_untold
 from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.http import Server
 from rolloutdeck.replay import DEFAULT
@@ -126,7 +127,7 @@ def _refused(entry: Row) -> bool:
 
 
 def _untold(told: Row) -> bool:
-    return told.get("pinned") is None and told.get("asking") is None
+    return is_untold(str(told.get("fact")), told.get("pinned"), told.get("asking"))
 
 
 def _difference(told: Row) -> str:

@@ -136,13 +136,22 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
 
 
 def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pin: Pin, project: Project) -> None:
-    told = pin.artifacts.get().facts
-    make.run(project, "next", uid="next", facts={**told, "dataset": None})
+    known = dict.fromkeys(compat.REFUSE, 1) | pin.artifacts.get().facts
+    pin.artifacts.update(facts=known)
+    make.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
-    silent = [fact for fact in compat.FACTS if told.get(fact) is None]
-    assert f'<span class="mono">{", ".join(silent)}</span>' in page
+    assert '<span class="mono">dataset, versions, rollout_correction</span>' in page
     assert "WARN" not in page and "FITS" in page
     assert "Every fact that the pinned steps and next tell is the same." in page
+
+
+def test_a_tokenizer_that_nobody_tells_stays_a_warning(signed: Client, pin: Pin, project: Project) -> None:
+    known = {fact: 1 for fact in compat.REFUSE if fact != "tokenizer"} | pin.artifacts.get().facts
+    pin.artifacts.update(facts=known)
+    make.run(project, "next", uid="next", facts=known)
+    page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
+    assert "WARN 1" in page and "FITS" not in page
+    assert '<span class="mono">tokenizer</span>' in page[page.index('aria-label="Differences"') :]
 
 
 def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, pin: Pin, project: Project) -> None:

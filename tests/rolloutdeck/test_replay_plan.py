@@ -114,7 +114,8 @@ def test_the_plan_is_shown_with_its_verdict_for_a_run(
     assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" here' in said
     assert (
         "neither side tells it: model, dataset, versions, rollout_correction" in said
-        and "tokenizer is unknown in the pin, unknown here" in said
+       
+    assert "warn: tokenizer is unknown in the pin, unknown here" in said
     )
     assert "step 7 of source" in said and "ready" in said
 

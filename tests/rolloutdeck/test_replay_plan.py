@@ -112,11 +112,8 @@ def test_the_plan_is_shown_with_its_verdict_for_a_run(
     assert "Plan default@1: repeat, generate where a pin does not fit." in said
     assert "steps 3-7 replay the pin of 3" in said and "steps 1-2 generate" in said
     assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" here' in said
-    assert (
-        "neither side tells it: model, dataset, versions, rollout_correction" in said
-       
+    assert "neither side tells it: model, dataset, versions, rollout_correction" in said
     assert "warn: tokenizer is unknown in the pin, unknown here" in said
-    )
     assert "step 7 of source" in said and "ready" in said
 
 

@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from rollouts import artifact_dumps, blobs, judging, live, spread, storage
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
-from rollouts.formats import HEAD_BYTES, Format, Told, pick, table
+from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick, table
 from rollouts.formats.jsonl import integer
 from rollouts.identity import Namer, prompt_key
 from rollouts.models import Dump, Run, Segment
@@ -79,9 +79,11 @@ def index(dump_id: int) -> None:
 
 
 def reindex(run: Run) -> int:
-    """Puts every dump of the run back in the queue and says how many; ids, flags and links stay."""
+    """Puts the dumps of the run back in the queue and says how many; ids, flags and links stay. Not metrics that were
+    read: their points stand, and another order of indexing would change which of two for one step is the last."""
     state = Dump.State
     done = run.dumps.filter(state__in=[state.INDEXED, state.SUPERSEDED, state.FAILED, state.UNSAFE])
+    done = done.exclude(state=state.INDEXED, format__in=POINTS)
     return done.update(state=state.RECEIVED, tries=0, message="", due_at=timezone.now())
 
 

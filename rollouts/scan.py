@@ -122,7 +122,7 @@ def matching(scope: Scope, node: Node, progress: Progress | None = None, patienc
             return translated(scope, scanned(parts(scope), node, progress, patience))
         except (FileNotFoundError, StorageUnavailable):  # folding has moved rows to another file since
             if last:
-                said = _("A body file of this run cannot be read; try again, or re-index it.")
+                said = _("A body file of this run cannot be read; try again, or index the run again.")
                 raise StorageUnavailable(said) from None
     raise AssertionError("unreachable")
 

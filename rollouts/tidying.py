@@ -1,4 +1,5 @@
-"""Many runs at once: tagged, put out of the way and brought back, each by whom in the audit log; and what they hold."""
+"""Many runs at once: tagged, put out of the way and brought back, indexed anew, each by whom in the audit log; and what
+they hold."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from django.db import transaction
 from django.db.models import Count, Sum
 from django.utils import timezone
 
-from rollouts import audit, live
+from rollouts import audit, index, live
 from rollouts.ingest import tag_list
 from rollouts.models import Dump, Flag, Pin, Run, Step
 
@@ -39,6 +40,18 @@ def archive(runs: Sequence[Run], by: User, *, back: bool = False) -> int:
         run.archived_at = None if back else timezone.now()
         changed += saved(run, "archived_at", by, "run.unarchive" if back else "run.archive")
     return changed
+
+
+@transaction.atomic
+def index_again(runs: Sequence[Run], by: User) -> int:
+    """What their dumps hold is read anew from the bytes that were kept; returns how many dumps wait for it."""
+    waiting = 0
+    for run in runs:
+        count = index.reindex(run)
+        audit.note(by, "run.index", run.name, project=run.project, uid=run.uid, dumps=count)
+        live.changed(run)
+        waiting += count
+    return waiting
 
 
 def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
-from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -22,7 +21,7 @@ from rolloutdeck import wire
 from rollouts import ingest, live, projects, tidying
 from rollouts.errors import BadInput
 from rollouts.masking import masked
-from rollouts.models import Dump, Run
+from rollouts.models import Run
 from rollouts.words import number, one_of, text, yes
 
 MOST_WAITED = 10**9  # seconds
@@ -249,45 +248,3 @@ class Finish(APIView):
         run = arriving(request, uid)
         ingest.finish(run, text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})
-
-
-class Dumps(APIView):
-    """What arrived."""
-
-    paged = True
-    takes: ClassVar[Takes] = {
-        "GET": {
-            "state": "received, indexing, indexed, failed, unsafe or superseded.",
-            "split": "train or eval.",
-            "step": "A number.",
-        }
-    }
-
-    def get(self, request: Request, uid: str) -> Response:
-        """The run's dumps, newest first, filtered by `state`, `split` and `step`."""
-        query = asked(request, self)
-        rows = access.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
-        state = one_of(query.get("state"), "state", Dump.State.values, default="")
-        split = one_of(query.get("split"), "split", wire.SPLITS, default="")
-        step = number(query.get("step"), "step")
-        if state:
-            rows = rows.filter(state=state)
-        if split:
-            rows = rows.filter(split=split)
-        if step is not None:
-            rows = rows.filter(step=step)
-        pages = Pages()
-        return pages.get_paginated_response([shown.dump(row) for row in pages.paginate_queryset(rows, request) or []])
-
-
-class OneDump(APIView):
-    """The bytes with this sha256, as far as they have come; PUT is in `dashboard/uploads.py`."""
-
-    def get(self, request: Request, uid: str, sha256: str) -> Response:
-        """The dumps of a run with these bytes: one for each identity they arrived under."""
-        if not wire.SHA256.match(sha256):
-            raise BadInput("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
-        rows = access.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
-        if not rows:
-            raise Http404("This run has no dump with these bytes.")
-        return Response({"results": [shown.dump(row) for row in rows]})

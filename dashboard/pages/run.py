@@ -51,13 +51,15 @@ def run(request: HttpRequest, uid: str) -> HttpResponseBase:
     """
     one = access.run_or_404(request, uid)
     status, over = one.status, overlay.of(request, one)
+    may_index = opened.may(one.project.role_of(request.user), "maintainer")
     return panels.answer(
         request,
         "run/page.html",
         PANELS,
-        lambda: context(request, one, over) | {"status": status},
+        lambda: context(request, one, over) | {"status": status, "may_index": may_index},
         one.version,
         status,
+        may_index,
         [(run.pk, run.name) for run in over],
     )
 

@@ -1,4 +1,5 @@
-"""What can be done with the runs that are selected in the list: compared, tagged, put away, deleted, brought back."""
+"""What can be done with the runs that are selected in the list: compared, tagged, indexed anew, put away, deleted,
+brought back."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Project, Run
 
 MOST = 500
-NEEDS = {"tag": "ingest", "untag": "ingest", "archive": "ingest", "unarchive": "ingest", "restore": "admin"}
+NEEDS = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
 
 
 @login_required
@@ -67,6 +68,8 @@ def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
         raise BadInput(_("Type the tag first."), "tag")
     if what in ("tag", "untag"):
         return counted(what, tidying.tag(runs, by, word, off=what == "untag"), tag=word)
+    if what == "index":
+        return counted(what, tidying.index_again(runs, by))
     if what == "restore":
         return counted(what, len([projects.restore_run(run, by) for run in runs]))
     return counted(what, tidying.archive(runs, by, back=what == "unarchive"))
@@ -79,10 +82,11 @@ def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
 
 
 def counted(what: str, count: int, **holes: str) -> str:
-    """What was done with how many runs."""
+    """What was done with how many runs, or dumps of theirs."""
     said = {
         "tag": ngettext("{count} run got the tag {tag}.", "{count} runs got the tag {tag}.", count),
         "untag": ngettext("{count} run lost the tag {tag}.", "{count} runs lost the tag {tag}.", count),
+        "index": ngettext("{count} dump is indexed again.", "{count} dumps are indexed again.", count),
         "restore": ngettext("{count} run taken out of the bin.", "{count} runs taken out of the bin.", count),
         "unarchive": ngettext("{count} run back in the list.", "{count} runs back in the list.", count),
         "archive": ngettext(

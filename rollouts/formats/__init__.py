@@ -22,7 +22,7 @@ from rollouts.formats import (
 )
 from rollouts.formats.base import HEAD_BYTES, Format, Told
 
-__all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "TEXTLESS", "Format", "Told", "of_file", "pick"]
+__all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
 FORMATS: tuple[Format, ...] = (
     verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, roll_jsonl, verl_jsonl, native,
@@ -31,6 +31,8 @@ FORMATS: tuple[Format, ...] = (
 NAMES = frozenset(form.name for form in FORMATS)
 # Their trainer overwrites a file with other rows of the same step: its versions add up.
 ADDING = frozenset((trl_completions.name, roll_jsonl.name))
+# They hold metrics and no samples.
+POINTS = frozenset((verl_metrics.name, cure_results.name))
 # They hold tokens and no text, and join the samples that others tell of.
 TEXTLESS = frozenset((slime_train.name, roll_mock.name, *table.TEXTLESS, *(form.name for form in verl_skip.FORMATS)))
 

@@ -37,6 +37,7 @@ WRITES: list[tuple[str, str, Any, str, int, int]] = [
     ("POST", "runs/{run}/heartbeat/", {"attempt": "a"}, "ingest", 200, 403),
     ("POST", "runs/{run}/finish/", {"attempt": "a"}, "ingest", 200, 403),
     ("POST", "runs/{run}/metrics/", POINTS, "ingest", 200, 403),
+    ("POST", "runs/{run}/index/", {}, "ingest", 200, 403),
     ("POST", "flags/", {"sample": "{sample}"}, "annotate", 201, 201),
     ("PATCH", "projects/math/", {"correct": "score>0"}, "admin", 200, 403),
     ("POST", "projects/math/members/", {"user": "stan", "role": "viewer"}, "admin", 200, 403),

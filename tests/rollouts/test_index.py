@@ -216,6 +216,15 @@ def test_a_reindex_keeps_every_id_and_leaves_no_file_behind(
     assert len(list(storage.body_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
 
 
+def test_a_reindex_reads_metrics_again_only_where_they_failed(run: Run) -> None:
+    read = indexed(run, b'{"step":1,"data":{"loss":0.5}}\n', None, split="train")
+    failed = indexed(run, b'{"step":2,"data":{"loss":0.25}}\n', None, split="train", source="other")
+    Dump.objects.filter(pk=failed.pk).update(state=Dump.State.FAILED)
+    assert index.reindex(run) == 1
+    states = Dump.objects.in_bulk()
+    assert (states[read.pk].state, states[failed.pk].state) == (Dump.State.INDEXED, Dump.State.RECEIVED)
+
+
 def test_a_dump_that_is_gone_is_nothing_to_do(db: None) -> None:
     index.index(12345)
 

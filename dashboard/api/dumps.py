@@ -1,0 +1,77 @@
+"""Dumps of a run: what arrived, and reading it anew. PUT is in `dashboard/uploads.py`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from dashboard import access
+from dashboard.api import shown
+from dashboard.api.paging import Pages
+from dashboard.api.parsing import asked, told
+from dashboard.api.schema import Takes
+from rolloutdeck import wire
+from rollouts import tidying
+from rollouts.errors import BadInput
+from rollouts.models import Dump
+from rollouts.words import number, one_of
+
+
+class Dumps(APIView):
+    """What arrived."""
+
+    paged = True
+    takes: ClassVar[Takes] = {
+        "GET": {
+            "state": "received, indexing, indexed, failed, unsafe or superseded.",
+            "split": "train or eval.",
+            "step": "A number.",
+        }
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """The run's dumps, newest first, filtered by `state`, `split` and `step`."""
+        query = asked(request, self)
+        rows = access.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
+        state = one_of(query.get("state"), "state", Dump.State.values, default="")
+        split = one_of(query.get("split"), "split", wire.SPLITS, default="")
+        step = number(query.get("step"), "step")
+        if state:
+            rows = rows.filter(state=state)
+        if split:
+            rows = rows.filter(split=split)
+        if step is not None:
+            rows = rows.filter(step=step)
+        pages = Pages()
+        return pages.get_paginated_response([shown.dump(row) for row in pages.paginate_queryset(rows, request) or []])
+
+
+class OneDump(APIView):
+    """The bytes with this sha256, as far as they have come."""
+
+    def get(self, request: Request, uid: str, sha256: str) -> Response:
+        """The dumps of a run with these bytes: one for each identity they arrived under."""
+        if not wire.SHA256.match(sha256):
+            raise BadInput("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
+        rows = access.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
+        if not rows:
+            raise Http404("This run has no dump with these bytes.")
+        return Response({"results": [shown.dump(row) for row in rows]})
+
+
+class Index(APIView):
+    """Indexing anew."""
+
+    scopes = {"POST": "ingest"}
+    takes: ClassVar[Takes] = {"POST": {}}
+
+    def post(self, request: Request, uid: str) -> Response:
+        """Read the run's dumps once more from the bytes that were kept; ids, flags and links stay. `dumps` says how
+        many wait for it."""
+        told(request, self)
+        run = access.run_or_404(request, uid, scope="ingest")
+        return Response({"dumps": tidying.index_again([run], access.person(request))})

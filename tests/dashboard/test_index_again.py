@@ -1,0 +1,64 @@
+"""What could not be read, or was read by an older server, is indexed again by a person."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import index
+from rollouts.models import AuditEntry, Dump, Project, Run, Sample
+from tests import make
+from tests.dashboard.ask import Ask, filled
+
+pytestmark = pytest.mark.django_db
+BUTTON = '<button class="small" name="do" value="index"'
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """Of its two dumps the second could not be read by the server that it came to."""
+    run = filled(project)
+    Dump.objects.filter(step=2).update(state="failed", message="No format recognises it.")
+    return run
+
+
+@pytest.fixture
+def at(client: Client, project: Project) -> Client:
+    client.force_login(make.member(project, "mara", "maintainer"))
+    return client
+
+
+def test_a_failed_dump_is_indexed_again_from_the_overview(run: Run, at: Client) -> None:
+    address = f"/runs/{run.uid}/"
+    assert BUTTON in at.get(address).content.decode()
+    before = set(Sample.objects.values_list("pk", flat=True))
+    answer = at.post("/tidy/", {"do": "index", "run": run.uid, "next": address}, follow=True)
+    assert answer.redirect_chain == [(address, 302)]
+    assert "2 dumps are indexed again." in answer.content.decode()
+    assert {(dump.state, dump.message) for dump in Dump.objects.all()} == {("received", "")}
+    for pk in Dump.objects.values_list("pk", flat=True):
+        index.index(pk)
+    assert set(Sample.objects.values_list("pk", flat=True)) == before
+    assert not Dump.objects.exclude(state="indexed").exists()
+    assert BUTTON not in at.get(address).content.decode()
+    entry = AuditEntry.objects.get(verb="run.index")
+    assert (entry.user and entry.user.get_username(), entry.detail["dumps"]) == ("mara", 2)
+
+
+def test_the_list_offers_it_to_maintainers_and_not_in_the_bin(run: Run, at: Client, mate: User) -> None:
+    assert BUTTON in at.get("/").content.decode()
+    assert BUTTON not in at.get("/?show=bin").content.decode()
+    at.force_login(mate)
+    assert BUTTON not in at.get("/").content.decode()
+    assert BUTTON not in at.get(f"/runs/{run.uid}/").content.decode()
+    said = at.post("/tidy/", {"do": "index", "run": run.uid}, follow=True).content.decode()
+    assert "This needs the role maintainer" in said
+    assert Dump.objects.filter(state="failed").count() == 1
+
+
+def test_the_api_says_how_many_dumps_wait(run: Run, owner: User) -> None:
+    ask = Ask.with_token(owner, "ingest")
+    assert ask("POST", f"runs/{run.uid}/index/").json() == {"dumps": 2}
+    assert ask("POST", f"runs/{run.uid}/index/").json() == {"dumps": 0}
+    assert ask("POST", f"runs/{run.uid}/index/", {"step": 1}).status_code == 400

@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 
-from rolloutdeck import trainers
+from rolloutdeck import doubts, trainers
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainers import FileKind, Head, SkipFolder
 
@@ -25,7 +25,7 @@ NO_COLUMNS = "tables without the columns of generations (--map says which they a
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 BESIDE = "tables beside what a trainer wrote, which --format table takes"
 
-EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test", "dev"})
 TRAIN_WORDS = frozenset({"rollout", "rollouts", "train", "training"})
 _NEUTRAL = frozenset({"data", "dir", "dump", "dumps", "samples", "generations", "outputs"})
 
@@ -173,9 +173,10 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
         by_folder.setdefault(path.parent, []).append((found, head))
     if not choice.format and beside_others(found.kind for members in by_folder.values() for found, _ in members):
         _leave_guessed(by_folder, result.left_out)
+    guessed: dict[tuple[str, str], list[Path]] = {}
     for folder, members in by_folder.items():
-        result.files += _with_split(folder, base, members, choice, result.notes)
-    result.notes += _alike(result.files)
+        result.files += _with_split(folder, base, members, choice, guessed)
+    result.notes += [*doubts.guessed(guessed), *doubts.alike(result.files)]
     result.files.sort(key=lambda found: (found.step if found.step is not None else -1, found.split, found.source))
     return result
 
@@ -226,15 +227,20 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
 
 
 def _with_split(
-    folder: Path, base: Path, members: list[tuple[Found, Head]], choice: Choice, notes: list[str]
+    folder: Path,
+    base: Path,
+    members: list[tuple[Found, Head]],
+    choice: Choice,
+    guessed: dict[tuple[str, str], list[Path]],
 ) -> Iterable[Found]:
+    """Puts into `guessed` a folder whose split nobody named, under the one that was taken and why."""
     samples = [(found, head) for found, head in members if found.kind.holds == "samples"]
     unnamed = [(found, head) for found, head in samples if not found.kind.split(found.path)]
     split = ""
     if unnamed:
         split, why = split_of(folder, base, unnamed, choice)
         if why:
-            notes.append(f"{folder} was taken as {split}: {why}. Say --split eval or --split train to change it.")
+            guessed.setdefault((split, why), []).append(folder)
     for found, _ in members:
         if found.kind.holds == "metrics":
             yield found
@@ -253,23 +259,3 @@ def split_of(folder: Path, base: Path, samples: Sequence[tuple[Found, Head]], ch
     steps = [found.step for found, _ in samples if found.step is not None]
     split, why = trainer.guess_split([head for _, head in samples], steps)
     return split, f"no folder's name says what it is, and {why}"
-
-
-def _alike(files: Iterable[Found]) -> Iterator[str]:
-    """A sentence for each two folders that claim the same steps of the same split."""
-    steps: dict[tuple[str, str], dict[Path, set[int]]] = {}
-    for found in files:
-        kind = found.kind
-        if found.step is not None and not kind.joins and kind.arrives == "whole" and kind.holds == "samples":
-            folders = steps.setdefault((found.split, found.step_kind), {})
-            folders.setdefault(found.path.parent, set()).add(found.step)
-    for (split, _), folders in steps.items():
-        seen: list[tuple[Path, set[int]]] = []
-        for folder, own in folders.items():
-            for other, theirs in seen:
-                if shared := own & theirs:
-                    yield (
-                        f"{other} and {folder} look alike: both have {split} step {min(shared)}, so their samples are "
-                        "added up. If one is another run or split, import them one by one with --run and --split."
-                    )
-            seen.append((folder, own))

@@ -298,7 +298,7 @@ def _indexed(dumps: Sequence[dict[str, Any]]) -> str:
     for dump in dumps:
         rows["point" if dump["step"] is None else "joined" if dump["format"] in joins else "sample"] += dump["rows"]
     words = [plural(rows["sample"] or rows["joined"], "sample")]
-    words += [f"{plural(rows['joined'], 'row')} of the same samples"] if rows["sample"] and rows["joined"] else []
+    words += [f"{plural(rows['joined'], 'more row')} of the same ones"] if rows["sample"] and rows["joined"] else []
     words += [plural(rows["point"], "metric point")] if rows["point"] else []
     return ", ".join(words)
 

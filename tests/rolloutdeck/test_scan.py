@@ -97,6 +97,17 @@ def test_two_folders_with_the_same_steps_of_one_split_are_said_to_look_alike(tmp
     assert any("look alike" in note for note in scan.survey([tmp_path], Choice()).notes)
 
 
+def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> None:
+    for place, folder in enumerate("abcdefg"):
+        for step in (place, place + 1):  # each shares a step with the next
+            write(tmp_path / folder / f"{step + 1}.jsonl", sample(step + 1))
+    write(tmp_path / "z" / "99.jsonl", sample(99))
+    taken, alike = scan.survey([tmp_path], Choice()).notes
+    assert taken.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 4 more were taken as train: ")
+    assert alike.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 3 more look alike: ")
+    assert "more than one of them has train step 2," in alike
+
+
 def test_steps_may_count_other_things_per_split(tmp_path: Path) -> None:
     write(tmp_path / "val" / "513.jsonl", sample(513))
     write(tmp_path / "rollout" / "2.jsonl", sample(2))

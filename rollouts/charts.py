@@ -19,24 +19,61 @@ FAN: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
 # One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
 # one chart per name. The first pattern group that matches takes a name.
 DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    (N_("score"), ("critic/score/mean", "score/mean", "score_mean", "score", "reward", "reward_mean", "rewards/mean")),
-    ("*", ("val-core/*/mean@*", "eval/reward", "eval/score", "eval_reward", "val/score", "val/accuracy")),
+    (
+        N_("score"),
+        (
+            "critic/score/mean", "train/reward", "rollout/reward", "score/mean", "score_mean", "score", "reward",
+            "reward_mean", "rewards/mean",
+        ),
+    ),
+    (
+        "*",
+        (
+            "val-core/*/mean@*", "eval/reward", "eval/score", "eval_reward", "val/score", "val/accuracy",
+            "val_correct/all/mean", "val_score/all/mean", "code/acc", "case/acc", "BoN (*)/acc",
+        ),
+    ),
     (FAN_TITLE, FAN),
     (N_("groups with nothing to learn"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
         N_("response length"),
-        ("response_length/mean", "response_length/max", "completions/mean_length", "completion_length"),
+        (
+            "response_length/mean", "response_length/max", "train/completions/mean_length",
+            "train/completions/max_length", "rollout/response_len/mean", "rollout/response_len/max",
+            "completions/mean_length", "completion_length",
+        ),
     ),
-    (N_("entropy"), ("actor/entropy", "entropy", "policy/entropy")),
-    (N_("policy loss"), ("actor/pg_loss", "policy_loss", "loss", "loss/policy")),
-    (N_("KL to the old policy"), ("actor/ppo_kl", "kl", "approx_kl", "objective/kl")),
-    (N_("gradient norm"), ("actor/grad_norm", "grad_norm")),
-    (N_("clipped fraction"), ("actor/pg_clipfrac", "clip_ratio", "clip_ratio/region_mean", "policy/clipfrac_avg")),
-    (N_("rollout and trainer probabilities differ by"), ("training/rollout_probs_diff_mean",)),
-    (N_("seconds"), ("timing_s/step", "timing_s/gen", "timing_s/update_actor")),
+    (
+        N_("entropy"),
+        ("actor/entropy", "train/entropy", "train/entropy_loss", "critic/entropy/mean", "entropy", "policy/entropy"),
+    ),
+    (N_("policy loss"), ("actor/pg_loss", "train/pg_loss", "train/loss", "policy_loss", "loss", "loss/policy")),
+    (N_("KL to the old policy"), ("actor/ppo_kl", "train/ppo_kl", "kl", "approx_kl", "objective/kl")),
+    (N_("gradient norm"), ("actor/grad_norm", "train/grad_norm", "grad_norm")),
+    (
+        N_("clipped fraction"),
+        (
+            "actor/pg_clipfrac", "train/pg_clipfrac", "train/clip_ratio/region_mean", "clip_ratio",
+            "clip_ratio/region_mean", "policy/clipfrac_avg",
+        ),
+    ),
+    (
+        N_("rollout and trainer probabilities differ by"),
+        (
+            "training/rollout_probs_diff_mean", "train/sampling/sampling_logp_difference/mean",
+            "train/train_rollout_logprob_abs_diff",
+        ),
+    ),
+    (
+        N_("seconds"),
+        (
+            "timing_s/step", "train/step_time", "perf/step_time", "time/step_total", "timing_s/gen",
+            "perf/rollout_time", "time/step_generate", "timing_s/update_actor", "perf/train_time", "time/step_train",
+        ),
+    ),
     (N_("throughput"), ("perf/throughput", "throughput", "tokens_per_second")),
     (N_("aborted"), ("response/aborted_ratio",)),
-)
+)  # fmt: skip
 KINDS: Final = {"seconds": "stack", FAN_TITLE: "fan"}
 
 

@@ -100,6 +100,31 @@ def test_known_metrics_come_first_in_their_order_and_the_rest_by_prefix() -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("logged", "led"),
+    [
+        (
+            ["train/reward", "train/completions/mean_length", "train/entropy", "train/loss", "train/step_time"],
+            ["score", "response length", "entropy", "policy loss", "seconds"],
+        ),
+        (
+            ["rollout/reward", "rollout/response_len/mean", "train/pg_loss", "train/grad_norm", "perf/rollout_time"],
+            ["score", "response length", "policy loss", "gradient norm", "seconds"],
+        ),
+        (
+            ["critic/score/mean", "val_correct/all/mean", "critic/entropy/mean", "actor/grad_norm", "time/step_total"],
+            ["score", "val_correct/all/mean", "entropy", "gradient norm", "seconds"],
+        ),
+        (["code/acc", "case/acc", "BoN (4, 4)/acc"], ["code/acc", "case/acc", "BoN (4, 4)/acc"]),
+    ],
+    ids=["TRL", "slime", "ROLL", "CURE"],
+)
+def test_the_words_of_each_trainer_lead_its_overview(logged: list[str], led: list[str]) -> None:
+    layout = arrange([*logged, "train/learning_rate", "eval/runtime"])
+    assert [chart.title for chart in layout.default] == led
+    assert set(layout.groups) == {"train", "eval"}
+
+
 def test_metrics_that_never_change_are_collapsed_with_their_value() -> None:
     one = {"actor/lr": flat(1e-6, 1e-6), "actor/entropy": flat(1.0, 0.5), "once": flat(3.0), "nan": flat(None, None)}
     other = {"actor/lr": flat(1e-6, 1e-6), "kept": flat(1.0, 1.0)}

@@ -42,6 +42,16 @@ def test_a_hit_says_what_the_source_steps_generation_had_taken(run: Run, good: P
     assert (created, row.outcome, row.pin, row.rows, row.seconds, row.saved) == (True, "hit", good, 32, 0.5, 41.5)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("perf/rollout_time", "rollout_id"), ("time/step_generate", "global_step")])
+def test_each_trainers_own_word_for_the_time_of_a_generation_is_known(
+    run: Run, source: Run, owner: User, name: str, kind: str
+) -> None:
+    registered(source, 9, step_kind=kind)
+    series.append(source, ingest.attempt_of(source, "launch"), [Point(9, {name: 12.5}, kind)])
+    pinned = pins.pin(source, 9, owner, step_kind=kind)[0]
+    assert replays.report(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
+
+
 def test_a_source_that_logged_no_time_saves_an_unknown_amount(run: Run, source: Run, owner: User) -> None:
     registered(source, 9)
     row, _ = replays.report(run, "a", 1, "hit", pin=pins.pin(source, 9, owner)[0].pk)

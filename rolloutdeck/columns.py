@@ -5,7 +5,10 @@ Both sides go by it: what is taken from a folder is what the server can read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rolloutdeck.wire import SAMPLE_KEYS
 
@@ -25,19 +28,21 @@ PRESETS: dict[str, dict[str, str]] = {
 # Of each part, the names that are taken for it where nobody said anything, the likeliest first. `answer` is none for a
 # response: in data sets it is the expected one.
 USUAL: dict[str, tuple[str, ...]] = {
-    "prompt": ("prompt", "question", "query", "input", "instruction", "problem", "prompt_text", "queries"),
+    "prompt": ("prompt", "question", "query", "input", "instruction", "problem", "prompt_text", "queries",
+               "input_prompt", "prompts"),
     "response": ("response", "completion", "output", "generation", "generated_text", "model_response", "response_text",
-                 "prediction", "model_output", "responses", "completions", "text"),
-    "score": ("score", "reward", "total_reward", "episode_reward", "rewards", "scores", "is_correct"),
+                 "prediction", "model_output", "output_response", "predict", "responses", "completions", "generations",
+                 "predictions", "outputs", "text"),
+    "score": ("score", "reward", "total_reward", "episode_reward", "rewards", "scores", "is_correct", "correct"),
     "ground_truth": ("ground_truth", "label", "gts", "gold", "target", "reference", "solution", "labels", "answer"),
     "step": ("step", "global_step", "training_step", "train_step", "iteration", "rollout_id"),
     "group": ("group", "group_id", "uid", "prompt_id", "prompt_idx", "problem_id", "example_id", "task_id"),
     "index": ("index", "sample_idx", "sample_index", "sample_id"),
     "trajectory": ("trajectory", "trajectory_id", "traj_id"),
     "turn": ("turn",),
-    "messages": ("messages", "conversation", "conversations"),
+    "messages": ("messages", "conversation", "conversations", "messages_and_choices", "turns"),
     "data_source": ("data_source", "dataset", "env_name", "domain", "source"),
-    "finish_reason": ("finish_reason", "stop_reason"),
+    "finish_reason": ("finish_reason", "stop_reason", "finish_reasons", "stop_reasons"),
     "truncated": ("truncated", "is_truncated"),
     "prompt_ids": ("prompt_ids", "prompt_tokens", "prompt_token_ids"),
     "response_ids": ("response_ids", "response_tokens", "completion_ids", "response_token_ids", "output_ids"),
@@ -49,6 +54,10 @@ USUAL: dict[str, tuple[str, ...]] = {
 OURS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # which a table may have as one number, too
 REWARDS = "rewards."  # before the name of a part of the reward: `rewards.format=format_score`
 PARTS = frozenset((*SAMPLE_KEYS, "step"))
+NUMBERED = re.compile(r"(?P<base>.*[^\d_])_(?P<number>\d{1,6})\Z", re.DOTALL)
+LOGGED = re.compile(rb'\s*\{\s*(?:"_type"\s*:\s*"table[^"]*"\s*,\s*)?"columns"\s*:\s*(?=\[)')
+TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s*:|"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+MOST_DEPTH = 4  # of objects in which rows are looked for
 
 
 def told(text: str) -> dict[str, str]:
@@ -93,7 +102,66 @@ def is_generation(found: Mapping[str, str]) -> bool:
 
 def looks_generated(found: Mapping[str, str]) -> bool:
     """Whether a table that nobody spoke of is one of generations: a text alone is a data set."""
-    return is_generation(found) and any(part in found for part in ("prompt", "score", "advantages", "prompt_ids"))
+    if any(part in found for part in ("prompt", "score", "advantages", "prompt_ids")):
+        return is_generation(found)
+    return "messages" in found and found.get("response", "text") != "text"
+
+
+def looks(names: Iterable[str]) -> bool:
+    """Whether columns of these names are of generations, one in a row or several."""
+    names = list(names)
+    return looks_generated(guessed(names, {})) or bool(numbered(names))
+
+
+def numbered(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """{number: {name: column}} of a table that holds a generation in every few columns: `input_1`, `output_1`,
+    `score_1`, `input_2`, …; {} of every other."""
+    found: dict[str, dict[str, str]] = {}
+    for name in names:
+        if one := NUMBERED.match(name):
+            found.setdefault(one["number"], {})[one["base"]] = name
+    first = next(iter(found.values()), {})
+    return found if looks_generated(guessed(first, {})) else {}
+
+
+def holding(row: Mapping[str, Any]) -> str:
+    """The column of a row that holds its samples, as objects in a list; "" where there is none."""
+    for name, value in row.items():
+        first = value[0] if isinstance(value, list) and value else None
+        if not isinstance(first, dict) or "role" in first or {"type", "text"} <= set(first):
+            continue
+        rest = [other for other in row if other != name]
+        keys = [*first, "response"] if isinstance(first.get("message"), dict) else [*first]
+        if is_generation(guessed(keys, {})) and looks([*rest, *keys]) and not looks(rest):
+            return name if all(isinstance(one, dict) for one in value) else ""
+    return ""
+
+
+def logged_names(start: bytes) -> list[str]:
+    """The columns of a table as trackers keep it, `{"columns": […], "data": […]}`; none of every other JSON."""
+    found = LOGGED.match(start)
+    if not found:
+        return []
+    try:
+        names = json.JSONDecoder().raw_decode(start[found.end() :].decode("utf-8", "replace"))[0]
+    except (ValueError, RecursionError):
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def objects(start: bytes) -> Iterator[list[str]]:
+    """The keys of the objects in JSON of which this is the beginning, those that end in it first."""
+    open_: list[list[str] | None] = []
+    for token in TOKEN.finditer(start):
+        if token[0] in (b"{", b"["):
+            open_.append([] if token[0] == b"{" else None)
+        elif token[0] in (b"}", b"]"):
+            keys = open_.pop() if open_ else None
+            if keys and len(open_) < MOST_DEPTH:
+                yield keys
+        elif token["key"] and open_ and (keys := open_[-1]) is not None:
+            keys.append(token["key"].decode("utf-8", "replace"))
+    yield from (keys for keys in open_[:MOST_DEPTH] if keys)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

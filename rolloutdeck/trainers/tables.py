@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.columns import USUAL, guessed, looks_generated
+from rolloutdeck.columns import USUAL, holding, logged_names, looks, objects
 from rolloutdeck.trainers import FileKind, Head
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")
+_EVAL = re.compile(r"(?:\A|[^a-z])(?:val|valid|validation|evals?|evaluation|test|dev)(?:[^a-z]|\Z)", re.IGNORECASE)
 _BARE = re.compile(r"\d{1,18}\Z")
 
 
@@ -27,16 +28,22 @@ def _step_of(path: PurePath) -> int | None:
     return next((int(one.group(1)) for one in found if one), None)
 
 
-def _looks(names: Sequence[str]) -> bool:
-    return looks_generated(guessed(names, {}))
+def _split_of(path: PurePath) -> str:
+    """A file that is called after an evaluation is one, whatever its folder is called."""
+    return "eval" if _EVAL.search(path.name.partition(".")[0]) else ""
 
 
 def _is_rows(name: str, head: Head) -> bool:
-    return bool(head.rows) and _looks(list(head.rows[0]))
+    return bool(head.rows) and (looks(head.rows[0]) or bool(holding(head.rows[0])))
+
+
+def _is_json(name: str, head: Head) -> bool:
+    """One value, or lines all the same."""
+    return looks(logged_names(head.start)) or _is_rows(name, head) or any(map(looks, objects(head.start)))
 
 
 def _is_csv(name: str, head: Head) -> bool:
-    return _looks(_csv_names(head))
+    return looks(_csv_names(head))
 
 
 def _csv_names(head: Head) -> list[str]:
@@ -56,7 +63,7 @@ def _is_parquet(name: str, head: Head) -> bool:
     """Its footer names the columns, each after its length."""
     known = {word for words in USUAL.values() for word in words}
     start = head.start[4:].lower().translate(_UNDERLINED)  # lengths are smaller than any letter, and stay
-    return _looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
+    return looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
 
 
 def _is_logged(name: str, head: Head) -> bool:
@@ -64,10 +71,11 @@ def _is_logged(name: str, head: Head) -> bool:
 
 
 KINDS = tuple(
-    FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True, guessed=True)
+    FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True, guessed=True,
+             split=_split_of)
     for pattern, recognise in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
-        ("*.table.json", _is_logged),
+        ("*.table.json", _is_logged), ("*.json", _is_json),
     )
 )  # fmt: skip
 

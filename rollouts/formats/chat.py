@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollouts.formats.jsonl import as_json, content_text
+from rollouts.formats.jsonl import as_json, content_text, prompt_of, response_of
 
 REASONING = ("reasoning_content", "reasoning")
+
+# Who speaks in conversations as ShareGPT has them; every other name is a role.
+SPEAKERS = {
+    "human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "chatgpt": "assistant",
+    "bing": "assistant", "bard": "assistant", "function_call": "assistant", "observation": "tool",
+    "function_response": "tool", "function": "tool",
+}  # fmt: skip
 
 Message = dict[str, Any]
 
@@ -15,6 +22,20 @@ Message = dict[str, Any]
 def is_talk(value: Any) -> bool:
     """Whether it is a list of messages with roles."""
     return isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in value)
+
+
+def talk_of(value: Any) -> Any:
+    """Messages with roles of a conversation as ShareGPT has it (`from`, `value`), or in which answers stand as OpenAI's
+    choices; every other value as it is."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+        return value
+    if all(isinstance(one.get("from"), str) and "value" in one for one in value):
+        return [
+            {"role": SPEAKERS.get(one["from"], one["from"]), "content": one["value"]}
+            | {key: inner for key, inner in one.items() if key not in ("from", "value")}
+            for one in value
+        ]
+    return [one["message"] if isinstance(one.get("message"), dict) else one for one in value]
 
 
 def said(message: Message) -> str:
@@ -53,6 +74,17 @@ def answered(messages: Sequence[Message]) -> str:
     first, *rest = messages
     begun = said(first) if first["role"] == "assistant" else f"{first['role']}\n{said(first)}"
     return "\n".join([begun, *(f"{message['role']}\n{said(message)}" for message in rest)])
+
+
+def exchanged(prompt: Any, response: Any) -> tuple[str, str, list[Message] | None]:
+    """Texts of a prompt and a response, each a text or messages, and the messages that are known. Those of a response
+    that says more than its text (turns, tool calls, reasoning) are among them. Raises ValueError."""
+    asks, known = prompt_of(prompt)
+    if not response or not is_talk(response):
+        return asks, response_of(response), known
+    text = answered(response)
+    plain = response == [{"role": "assistant", "content": text}]
+    return asks, text, known if plain or known is None else [*known, *response]
 
 
 def parted(messages: Sequence[Message]) -> int:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from rollouts.formats import chat
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import as_json, integer, number, prompt_of, response_of, rows, told_text
+from rollouts.formats.jsonl import as_json, integer, number, rows, told_text
 from rollouts.records import LeftOut, Problem, Record
 
 name = "native"
@@ -37,8 +38,7 @@ def record(row: dict[str, Any]) -> Record:
     for is kept under `extras`, as it came."""
     if "prompt" not in row or "response" not in row:
         raise ValueError("has no `prompt` or no `response`")
-    prompt, messages = prompt_of(row["prompt"])
-    made = Record(prompt=prompt, response=response_of(row["response"]), messages=messages)
+    made = Record(*chat.exchanged(row["prompt"], row["response"]))
     for key, value in row.items():
         if value is None or key in ("prompt", "response"):
             continue

@@ -18,7 +18,7 @@ Source: `GRPOTrainer.log` of TRL 1.16.0 and 1.9.2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -26,11 +26,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.errors import UnreadableDump
+from rollouts.formats import chat
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.jsonl import integer, number, told_text
 from rollouts.formats.parquet_rows import opened, rows
-from rollouts.formats.values import answer_of, plain
+from rollouts.formats.values import plain
 from rollouts.records import Problem, Record
 
 name = "trl-completions"
@@ -70,8 +71,7 @@ def records(file: pq.ParquetFile, told: Told) -> Iterator[Record | Problem]:
 
 def record(row: Row, told: Told, parts: Sequence[str], scored: bool) -> Record:
     """Raises ValueError when its prompt or completion is neither text nor messages."""
-    prompt, asked = prompt_of(spoken(row["prompt"]))
-    made = Record(prompt, answer_of(spoken(row["completion"])), asked)
+    made = Record(*chat.exchanged(spoken(row["prompt"]), spoken(row["completion"])))
     made.rewards = {part: number(row[part]) for part in parts}
     made.score = sum_of(made.rewards) if scored else None
     advantage = number(row.get("advantage"))
@@ -106,11 +106,20 @@ def explains(file: pq.ParquetFile, parts: Sequence[str]) -> bool:
     """Whether the sum of the doubles is what the advantages were made of, as far as their order tells."""
     if "advantage" not in file.schema_arrow.names:
         return True
+    told = rows(file, ["prompt", "advantage", *parts])
+    return agree(
+        (repr(row["prompt"]), sum_of({part: number(row[part]) for part in parts}), number(row["advantage"]))
+        for row in told
+    )
+
+
+def agree(told: Iterable[tuple[str, float | None, float | None]]) -> bool:
+    """Whether prompt, score and advantage of each row agree: of two responses to a prompt the one with more has no
+    smaller advantage."""
     groups: dict[str, list[tuple[float, float]]] = {}
-    for row in rows(file, ["prompt", "advantage", *parts]):
-        score, advantage = sum_of({part: number(row[part]) for part in parts}), number(row["advantage"])
+    for prompt, score, advantage in told:
         if score is not None and advantage is not None:
-            groups.setdefault(repr(row["prompt"]), []).append((score, advantage))
+            groups.setdefault(prompt, []).append((score, advantage))
     return all(in_order(sorted(group)) for group in groups.values())
 
 

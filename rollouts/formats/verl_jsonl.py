@@ -45,6 +45,8 @@ Row = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
+    if head.lstrip().startswith(b"["):  # one list of them, as other tools keep it
+        return False
     return bool(HEAD.match(head)) or len(set(FIRST_KEYS.findall(head[:65536]))) >= 3
 
 

@@ -123,7 +123,7 @@ def test_a_data_set_is_no_table_of_generations(tmp_path: Path, body: str) -> Non
 
 def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_for_it(tmp_path: Path) -> None:
     """A reward function's own log tells of the same samples once more, and counts its steps in another way."""
-    shutil.copytree(DUMPS / "trl/plain", tmp_path / "run")
+    shutil.copytree(DUMPS / "trl/plain", tmp_path / "run", ignore=shutil.ignore_patterns("*.json"))
     (tmp_path / "tap.jsonl").write_text('{"step": 7, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
     left = survey(tmp_path)
     assert {one.kind.format for one in left.files} == {"trl-completions"}

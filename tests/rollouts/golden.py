@@ -20,7 +20,7 @@ REAL = (
     "verl_jsonl/**/*.jsonl", "trl/**/*.parquet", "slime/**/*.pt", "roll/**/*.jsonl", "roll/**/*.pkl",
     "cure/**/*data*.json", "cure/**/outputs-*.json", "cure/**/results-*.txt", "nemo_rl/**/*.jsonl",
     "verifiers/**/*.jsonl", "rllm/**/episode_*.json", "table/**/*.csv", "table/**/*.jsonl", "table/**/*.parquet",
-    "table/**/*.table.json",
+    "table/**/*.table.json", "others/**/*.json", "others/**/*.jsonl", "others/**/*.parquet",
 )  # fmt: skip
 WHOLE = (0, 1, -1)  # records that are kept whole
 

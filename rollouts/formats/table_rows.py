@@ -1,0 +1,176 @@
+"""The rows of a table, whatever file it came in: CSV, JSON lines, Parquet, or JSON that is read at once.
+
+JSON that is read at once: a list of objects; `{"columns", "data"}` as trackers keep tables and pandas splits them; an
+object of columns, also by row name as pandas writes them; an object of rows by name; an object that holds such rows
+under one of its keys beside what else a tool tells of its run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import orjson
+
+from rolloutdeck import wire
+from rolloutdeck.columns import looks
+from rollouts.errors import UnreadableDump
+from rollouts.formats import jsonl, whole_json
+from rollouts.formats.at_hand import at_hand
+from rollouts.formats.base import Told
+from rollouts.formats.parquet_rows import opened as parquet_file
+from rollouts.formats.parquet_rows import rows as parquet_file_rows
+from rollouts.formats.values import plain
+from rollouts.records import Problem
+
+PARQUET = b"PAR1"
+LOGGED = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')
+BEGUN = (b"{", b"[", b",")  # ends of the first line of an object that goes on
+
+Row = dict[str, Any]
+Numbered = tuple[int, Row] | Problem
+
+
+def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
+    """Number from 1 and values by column of each row. Raises UnreadableDump."""
+    if head.startswith(PARQUET):
+        return parquet_rows(stream, told)
+    start = head.removeprefix(jsonl.BOM).lstrip()
+    if LOGGED.match(start):
+        return logged_rows(whole_json.value(stream)[0])
+    if start.startswith(b"["):
+        return listed_rows(whole_json.value(stream)[0])
+    return json_rows(stream) if start.startswith(b"{") else csv_rows(stream)
+
+
+def is_csv(head: bytes) -> bool:
+    return not head.startswith(PARQUET) and not head.removeprefix(jsonl.BOM).lstrip().startswith((b"{", b"["))
+
+
+def joined(head: bytes, rest: BinaryIO) -> BinaryIO:
+    """The stream once more from its beginning."""
+    if rest.seekable():
+        rest.seek(0)
+        return rest
+    return io.BufferedReader(Chained(head, rest))
+
+
+class Chained(io.RawIOBase):
+    """A beginning, then the stream that it was read from."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self.head, self.rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.head[: len(buffer)] or self.rest.read(len(buffer))
+        self.head = self.head[len(piece) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
+    """Rows of a comma, semicolon or tab separated file with a line of names."""
+    text = text_lines(stream)
+    csv.field_size_limit(wire.MAX_LINE_BYTES)
+    begun = next(text, "")
+    separator = max(",;\t", key=begun.count)
+    try:
+        names = next(csv.reader([begun], delimiter=separator), [])
+        for cells in (reader := csv.reader(text, delimiter=separator)):
+            if not any(cells):  # spreadsheets leave such lines behind
+                continue
+            if len(cells) == len(names):
+                yield reader.line_num + 1, {key: cell or None for key, cell in zip(names, cells, strict=True)}
+            else:
+                yield Problem(reader.line_num + 1, f"has {len(cells)} cells where {len(names)} columns are named")
+    except csv.Error as error:
+        raise UnreadableDump(f"It is no CSV that can be read: {error}.") from None
+
+
+def text_lines(stream: BinaryIO) -> Iterator[str]:
+    """Lines with their ends. Raises UnreadableDump for one that is too long."""
+    first = True
+    while line := stream.readline(wire.MAX_LINE_BYTES + 1):
+        if len(line) > wire.MAX_LINE_BYTES:
+            raise UnreadableDump(f"It is no CSV that can be read: a line is over {wire.MAX_LINE_BYTES >> 20} MiB long.")
+        yield (line.removeprefix(jsonl.BOM) if first else line).decode("utf-8", "replace")
+        first = False
+
+
+def parquet_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
+    with at_hand(stream, told) as path, parquet_file(path) as file:
+        for number, row in enumerate(parquet_file_rows(file), 1):
+            yield number, {key: plain(value) for key, value in row.items()}
+
+
+def json_rows(stream: BinaryIO) -> Iterator[Numbered]:
+    """Objects, one a line, or one object over the whole file."""
+    first = stream.readline(wire.MAX_LINE_BYTES + 1)
+    behind = stream.readline(1 << 16)
+    again = io.BufferedReader(Chained(first + behind, stream))
+    if behind.strip() and not first.rstrip().endswith(BEGUN):
+        return jsonl.rows(again)
+    if not behind and not whole_object(first):
+        return jsonl.rows(again)
+    return object_rows(whole_json.value(again)[0])
+
+
+def whole_object(line: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(line.removeprefix(jsonl.BOM)), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def listed_rows(found: Any) -> Iterator[Numbered]:
+    """A list of objects."""
+    for number, row in enumerate(found, 1):
+        yield (number, row) if isinstance(row, dict) else Problem(number, f"is {jsonl.kind(row)}, not an object")
+
+
+def logged_rows(value: Mapping[str, Any]) -> Iterator[Numbered]:
+    """A table as trackers keep it: names, and a list of values per row. Else it is an object: a table of one row."""
+    names, data = value.get("columns"), value.get("data")
+    if not isinstance(names, list) or not isinstance(data, list):
+        raise UnreadableDump("It has no `columns` and `data`.")
+    for number, cells in enumerate(data, 1):
+        if isinstance(cells, list) and len(cells) == len(names):
+            yield number, dict(zip(map(str, names), cells, strict=True))
+        else:
+            yield Problem(number, f"is no list of {len(names)} values")
+
+
+def object_rows(value: Any) -> Iterator[Numbered]:
+    """One object: columns by row name, rows by name, what holds rows under a key, else a row itself."""
+    if looks(value):
+        return enumerate(by_row_name(value) or [value], 1)
+    if all_objects(value) and looks(next(iter(value.values()))):
+        return enumerate(({"key": key, **row} for key, row in value.items()), 1)
+    held = max(lists_of_rows(value), key=len, default=None)
+    return listed_rows(held) if held else iter([(1, value)])
+
+
+def by_row_name(columns: Row) -> list[Row]:
+    """The rows of `{"prompt": {"0": …, "1": …}, "response": …}`; none of every other object."""
+    first = next(iter(columns.values()), None)
+    if not all_objects(columns) or not first or any(column.keys() != first.keys() for column in columns.values()):
+        return []
+    return [{name: column[row] for name, column in columns.items()} for row in first]
+
+
+def all_objects(value: Row) -> bool:
+    return bool(value) and all(isinstance(one, dict) for one in value.values())
+
+
+def lists_of_rows(value: Row, depth: int = 2) -> Iterator[list[Any]]:
+    for inner in value.values():
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict) and looks(inner[0]):
+            yield inner
+        elif isinstance(inner, dict) and depth:
+            yield from lists_of_rows(inner, depth - 1)

@@ -1,0 +1,160 @@
+"""How the rows of one table become records: which column is what, what is a part of the reward, what is the score."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rolloutdeck.columns import REWARDS
+from rollouts.formats import chat, jsonl, native
+from rollouts.formats.base import Told
+from rollouts.formats.trl_completions import agree, sum_of
+from rollouts.formats.values import plain
+from rollouts.records import Record
+
+PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
+STRUCTURED = frozenset(
+    ("messages", "prompt_ids", "response_ids", "response_mask", "logprobs", "advantages", "rewards", "tools")
+)
+
+ASKED = ("step", "prompt", "completion")  # the first columns of what TRL logs
+ADVANTAGE = ("advantage", "advantages")
+
+Row = dict[str, Any]
+
+
+class Shape:
+    """How the rows of one table become records. `rows`: the first of them."""
+
+    def __init__(self, found: dict[str, str], names: list[str], rows: Sequence[Row], *, textual: bool) -> None:
+        self.found, self.textual = found, textual
+        self.taken = set(found.values())
+        self.parts = {part.removeprefix(REWARDS): column for part, column in found.items() if part.startswith(REWARDS)}
+        self.parts |= {named(column): column for column in names if column not in self.taken and PART.match(column)}
+        functions = [name for name in rewarded(names, rows) if name not in self.parts.values()]
+        self.parts |= {name: name for name in functions if name not in self.taken}
+        self.summed = "score" not in found and bool(self.parts) and explained(names, rows, self.parts.values())
+
+    def record(self, row: Row, told: Told) -> Record:
+        """Raises ValueError."""
+        made = native.record(self.native(row))
+        made.textless = only_tokens(self.found)
+        if made.textless and told.decode:
+            made.prompt, made.response = told.decode([made.prompt_ids or [], made.response_ids or []])
+            made.textless = False
+        self.keep(made, row)
+        if made.ground_truth is None:
+            made.ground_truth = jsonl.told_text(truth_within(made.extras))
+        if self.summed:
+            made.score = sum_of(made.rewards)
+        if told.step is None:
+            step = jsonl.integer(jsonl.number(made.extras.get("step")))
+            made.extras["step"] = 0 if step is None else step
+        return made
+
+    def native(self, row: Row) -> Row:
+        """The row under the names of `wire.SAMPLE_KEYS`. Raises ValueError."""
+        cells = {part: row[column] for part, column in self.found.items() if column in row}
+        values = {
+            part: self.cell(part, value)
+            for part, value in cells.items()
+            if not part.startswith(REWARDS) and (value is not None or part == "response")
+        }
+        parts = row.get(self.found.get("score", ""))
+        if isinstance(parts, dict):
+            values |= {"score": None, "rewards": parts}
+        elif isinstance(parts, list) and parts and all(map(jsonl.is_number, parts)):  # one per token, as SkyRL has them
+            values |= {"score": sum(parts), "token_scores": parts}
+        values |= spoken(values)
+        if not {"response", "response_ids"} & set(values):
+            raise ValueError("has no response")
+        return {"prompt": "", "response": None, **values}
+
+    def cell(self, part: str, value: Any) -> Any:
+        if part == "step":
+            return jsonl.number(value)
+        if isinstance(value, str):
+            if part in STRUCTURED or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
+                return chat.talk_of(unpacked(value))
+            if self.textual and part in ("index", "turn", "policy_version"):
+                whole = jsonl.integer(jsonl.number(value))
+                return value if whole is None else whole
+            return value
+        return chat.talk_of(value) if part in ("prompt", "response", "messages") else value
+
+    def keep(self, made: Record, row: Row) -> None:
+        """Parts of the reward, and every column that is none of a sample's own."""
+        for part, column in self.parts.items():
+            value = row.get(column)
+            if value is None or jsonl.number(value) is not None:
+                made.rewards[part] = jsonl.number(value)
+        for column, value in row.items():
+            if column in self.taken or value is None:
+                continue
+            if column not in self.parts.values() or jsonl.number(value) is None:
+                made.extras[column] = plain(value)
+
+
+def spoken(values: Row) -> Row:
+    """Prompt and response that only the conversation tells; the response may stand beside it, and at its end."""
+    talk, response = values.get("messages"), values.get("response")
+    if not talk or not chat.is_talk(talk):
+        return {}
+    if response is None:
+        at = chat.parted(talk)
+        return {"prompt": chat.asked(talk[:at]), "response": chat.answered(talk[at:])}
+    if "prompt" in values:
+        return {}
+    answered = talk[-1]["role"] == "assistant"
+    return {"prompt": chat.asked(talk[:-1] if answered else talk)}
+
+
+def truth_within(value: Any, depth: int = 3) -> Any:
+    """What an object of the row calls the ground truth: `reward_model` in data of verl, `env_extras` of SkyRL."""
+    if not isinstance(value, dict) or not depth:
+        return None
+    within = (truth_within(inner, depth - 1) for inner in value.values())
+    return value.get("ground_truth") or next((found for found in within if found is not None), None)
+
+
+def rewarded(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """The columns of reward functions in a table as TRL logs it: the numbers between `completion` and `advantage`."""
+    end = next((names.index(name) for name in ADVANTAGE if name in names), 0)
+    if tuple(names[: len(ASKED)]) != ASKED:
+        return []
+    return [name for name in names[len(ASKED) : end] if all(numeric(row.get(name)) for row in rows)]
+
+
+def numeric(value: Any) -> bool:
+    return value is None or jsonl.is_number(value)
+
+
+def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -> bool:
+    """Whether the advantages of the first rows are in the order of the sums of these parts."""
+    column = next((name for name in ADVANTAGE if name in names), "")
+    if tuple(names[: len(ASKED)]) != ASKED or not column:
+        return False
+    told = (
+        (repr(row.get("prompt")), sum_of({part: jsonl.number(row.get(part)) for part in parts}), row.get(column))
+        for row in rows
+    )
+    return agree((asked, score, jsonl.number(advantage)) for asked, score, advantage in told)
+
+
+def named(column: str) -> str:
+    found = PART.match(column)
+    return (found["after"] or found["before"]) if found else column
+
+
+def unpacked(text: str) -> Any:
+    """JSON in a cell; what is none stays text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def only_tokens(found: Mapping[str, str]) -> bool:
+    return "response_ids" in found and "response" not in found and "messages" not in found

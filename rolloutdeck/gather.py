@@ -18,6 +18,7 @@ from rolloutdeck.artifact import Artifact, Stamp, Unsteady
 from rolloutdeck.http import Answer
 from rolloutdeck.links import followed
 from rolloutdeck.push import NotNow, Refused, Target, trusted
+from rolloutdeck.resolution import ranges
 from rolloutdeck.shelf import Shelf, given_up, register, wanted
 from rolloutdeck.trainers import SkipFolder, Spot
 
@@ -110,17 +111,16 @@ class Gatherer:
 
     def _tell(self) -> int:
         started = time.monotonic()
-        told: list[str] = []
+        told: list[int] = []
         try:
             for spot, stamps in self.look():
                 if found := self._take(spot, stamps):
-                    told.append(str(found.step))
+                    told.append(found.step)
         finally:
             self._look_at = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - started))
             if told:
                 self._ask_at = 0.0
-                names = ", ".join(told[:8]) + (", …" if len(told) > 8 else "")
-                self.say(f"{self.target.name}: step{'s' if len(told) > 1 else ''} {names} can be pinned.")
+                self.say(f"{self.target.name}: step{'s' if len(told) > 1 else ''} {ranges(told)} can be pinned.")
         return len(told)
 
     def _take(self, spot: Spot, stamps: Stamps) -> SkipFolder | None:

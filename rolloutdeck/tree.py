@@ -39,6 +39,8 @@ class Pattern:
     def read(cls, text: str, *, project: str = "", run: str = "") -> Pattern:
         """Raises BadInput where the pattern leaves open which run or project a folder belongs to."""
         path = absolute_path(Path(text))
+        if re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", text)):
+            raise BadInput(f"In --tree {text} a brace lacks its other half.")
         found = re.findall(r"\{([^{}]*)\}", str(path))
         for name in found:
             if name not in PLACEHOLDERS:

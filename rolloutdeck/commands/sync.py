@@ -29,6 +29,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _report(result: Synced) -> None:
+    if result == Synced():
+        print("Nothing waits to be sent.")
+        return
     print(f"{plural(result.sent, 'file')} sent ({result.bytes:,} bytes).")
     if result.rejected:
         say(f"{plural(result.rejected, 'file')} refused for good; each lies in rejected/ with the reason beside it.")

@@ -244,6 +244,8 @@ def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None]) -> 
         if time.monotonic() >= next_discovery:
             discover()
             next_discovery = time.monotonic() + DISCOVER_SECONDS
+            if first and not loop.follows:
+                say("No folder fits it." if args.once else "No folder fits it yet; looking again now and then.")
         sent = loop.turn()
         if args.once and _settled(loop, sent):
             return 0

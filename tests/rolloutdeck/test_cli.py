@@ -176,6 +176,10 @@ def test_bad_input_is_one_sentence_and_status_two(command: Command, words: tuple
     assert says in err.splitlines()[-1] and err.rstrip().endswith((".", "?")) and "Traceback" not in err
 
 
+def test_a_sync_of_nothing_says_so(command: Command, tmp_path: Path) -> None:
+    assert command("sync", tmp_path) == (0, "Nothing waits to be sent.\n", "")
+
+
 @pytest.mark.parametrize(
     "words", [("import", DUMPS, *HERE), ("samples", "--run", "x"), ("token", "create", "x", *HERE[:2])]
 )

@@ -49,11 +49,14 @@ def turns(follow: Follow, count: int = 3, *, looking: bool = True) -> None:
         follow.turn()
 
 
-def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(node: Path, following: Following) -> None:
+def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(
+    node: Path, following: Following, capsys: pytest.CaptureFixture[str]
+) -> None:
     step(node, 1)
     step(node, 2, V1)
     follow = following()
     turns(follow)
+    assert "steps 1-2 can be pinned." in capsys.readouterr().err
     assert list(Artifact.objects.order_by("step").values_list("step", "role", "state")) == [
         (1, "rollout", "waiting"),
         (2, "rollout_tq", "waiting"),

@@ -88,6 +88,13 @@ def test_folders_without_dumps_and_of_no_split_are_no_runs(deck: Deck, tmp_path:
     assert deck.posts == [] and deck.dumps == []
 
 
+def test_a_pattern_that_no_folder_fits_is_said_to_fit_none(
+    deck: Deck, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert follow(command, f"{tmp_path}/nowhere/{{project}}/{{run}}") == 0
+    assert "No folder fits it." in capsys.readouterr().err
+
+
 def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:
     sample(tmp_path / "a" / "dumps" / "rollout")
     runs = Pattern.read(f"{tmp_path}/{{run}}/dumps", project="math").runs()
@@ -110,6 +117,8 @@ def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
         ("/x/{run}/{run}", "only once"),
         ("/x/{run}", "--project"),
         ("/x/{project}/{split}", "--run"),
+        ("/x/{project}/{run", "other half"),
+        ("/x/{project}/run}", "other half"),
         ("/x/{split}/{project}/{run}", "must come after"),
     ],
 )

@@ -15,7 +15,7 @@ THEMES = ("light", "dark")
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Theme, keys of this page, and the address of the doorbell; costs no query."""
+    """Theme, name of this page, and the address of the doorbell; costs no query."""
     match = request.resolver_match
     chosen = request.COOKIES.get("theme", "")
     page = match.url_name if match else ""
@@ -26,7 +26,6 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "theme": chosen if chosen in THEMES else "",
         "page_name": page,
         "page_title": title(page),
-        "keys": keys.keys_for(page),
         "single_keys": request.COOKIES.get("keys", "") != "off",
         "linked": page in keys.LINKED,
         "follows": page in keys.FOLLOWS,

@@ -12,7 +12,8 @@ Columns, in this order, are always all there:
 
 Then the keys of the run's own: `num.<key>` double (booleans too), `str.<key>` string, `json.<key>` for lists and
 objects. A `num.` column whose metadata says part=reward is a part of the reward. A key that only appears in later
-batches of a dump, or is one too many, is in `more`. Row groups end at 128 rows or 4 MB of text; zstd-1.
+batches of a dump, or is one too many, is in `more`. Row groups end at 128 rows or 4 MB of text, and before and behind
+a row of 1 MB, so that it is read alone; zstd-1.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from rollouts.records import Record
 SCHEMA_VERSION = 1
 GROUP_ROWS = 128
 GROUP_BYTES = 4 << 20
+LONG_ROW = 1 << 20  # bytes
 MOST_KEYS = 300
 MOST_KEY_CHARS = 200
 
@@ -213,12 +215,14 @@ class Writer:
 
 
 def group_bounds(table: pa.Table) -> Iterator[tuple[int, int]]:
-    """(first, end) of the row groups: up to 128 rows, ending when their text passes 4 MB."""
-    sizes = row_bytes(table)
+    """(first, end) of the row groups: up to 128 rows, ending when their text passes 4 MB; a long row stands alone."""
     start = total = 0
-    for row, size in enumerate(sizes):
+    for row, size in enumerate(row_bytes(table)):
+        if row > start and size >= LONG_ROW:
+            yield start, row
+            start, total = row, 0
         total += size
-        if total >= GROUP_BYTES or row - start + 1 == GROUP_ROWS:
+        if size >= LONG_ROW or total >= GROUP_BYTES or row - start + 1 == GROUP_ROWS:
             yield start, row + 1
             start, total = row + 1, 0
     if start < table.num_rows:

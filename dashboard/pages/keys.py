@@ -202,6 +202,12 @@ def elsewhere(page: str | None) -> list[Section]:
 
 
 @lru_cache(maxsize=256)
+def foot(page: str | None, language: str) -> SafeString:
+    """The keys that the footer names."""
+    return render_to_string("parts/foot.html", {"keys": [key for key in keys_for(page) if key.foot]})
+
+
+@lru_cache(maxsize=256)
 def help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
     """Drawn once for each page and language: every page has it, and nothing in it changes."""
     told = {"here": here(page), "elsewhere": elsewhere(page), "single_keys": single_keys}

@@ -14,7 +14,8 @@ from dashboard.pages import roles, text
 MOST = 40
 MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)(?!\w)[^`\n]*$", re.MULTILINE)
 MOST_LABEL = 20
-SIGNS = ("</think", "<tool_call>", "```")  # looking for them is ten times faster than for MARK
+# Looking for these is ten times faster than for MARK, and for what they begin with faster again.
+SIGNS = {"<": ("</think", "<tool_call>"), "`": ("```",)}
 NAMES = {"thought": N_("end of reasoning"), "tool": N_("tool call"), "code": N_("code")}
 
 
@@ -51,7 +52,8 @@ def turns(response: str) -> Iterator[tuple[int, str, str]]:
 def marks(response: str) -> Iterator[tuple[int, str, str]]:
     """A fence that closes a block of code begins none."""
     inside = False
-    for found in MARK.finditer(response) if any(sign in response for sign in SIGNS) else ():
+    there = any(first in response and any(sign in response for sign in signs) for first, signs in SIGNS.items())
+    for found in MARK.finditer(response) if there else ():
         kind = str(found.lastgroup)
         if kind == "code":
             inside = not inside

@@ -13,12 +13,13 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
+from dashboard.pages import strip
 from dashboard.pages.text import num
-from rollouts.models import Sample
+from rollouts.models import Run, Sample
 
 MOST_STEPS = 60
-# To each side; looked through first, since a prompt of an evaluation is in every step of thousands.
-NEAR = 6 * MOST_STEPS
+# Steps to each side that are looked through before all are: a prompt of an evaluation is in every one of thousands.
+NEAR = (MOST_STEPS, 6 * MOST_STEPS, 36 * MOST_STEPS)
 WIDEST = 48  # pixels of a bar
 NARROW = 8  # per cent of the row: below that a number is wider than its bar
 TALLEST, BASE = 28, 26  # pixels
@@ -50,25 +51,29 @@ def place_of(sample: Sample) -> Place:
 def history(samples: Iterable[Sample]) -> dict[Place, list[Told]]:
     """The samples of the same prompts in the same run and split, step by step: at least those of the `MOST_STEPS`
     steps around the sample's that have the prompt."""
-    wanted: dict[tuple[int, str, int], set[str]] = defaultdict(set)
-    for run, split, step, key in map(place_of, samples):
-        wanted[run, split, step].add(key)
+    wanted: dict[tuple[Run, str, int], set[str]] = defaultdict(set)
+    for one in samples:
+        wanted[one.step.run, one.step.split, one.step.step].add(one.prompt_key)
     found: dict[Place, list[Told]] = defaultdict(list)
     for (run, split, step), keys in wanted.items():
         for key, told in near_first(run, split, step, keys):
-            found[run, split, step, key] = told
+            found[run.pk, split, step, key] = told
     return found
 
 
-def near_first(run: int, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
+def near_first(run: Run, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
     rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
+    bars = strip.of(run, split).bars
+    reach = max(step - bars[0].first, bars[-1].last - step) if bars else 0
     left = set(keys)
-    for key, told in by_key(rows.filter(step__step__range=(step - NEAR, step + NEAR)), keys):
-        if len({number for number, _score, _pk in told}) >= MOST_STEPS:
-            left.discard(key)
-            yield key, told
-    if left:
-        yield from by_key(rows, left)
+    for near in [one for one in NEAR if one < reach]:
+        for key, told in by_key(rows.filter(step__step__range=(step - near, step + near)), left):
+            if len({number for number, _score, _pk in told}) >= MOST_STEPS:
+                left = left - {key}
+                yield key, told
+        if not left:
+            return
+    yield from by_key(rows, left)
 
 
 def by_key(rows: QuerySet[Sample], keys: set[str]) -> Iterable[tuple[str, list[Told]]]:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages.text import HALF
 from rollouts import bodies
+from rollouts.models import Sample
 
 INNER = ("seen_in", "textless", "extras")
 MOST_SHOWN = 4000  # characters of a value on the page; the download has all
 MOST_VALUES = 40  # of a list
+TOOLS = (
+    '<span class="keyed row"><button type="button" class="plain small" data-copy-from="{there}" aria-label="{copies}">'
+    '{copy}</button><a class="small muted" href="{there}" download aria-label="{downloads}">{download}</a></span>'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,13 @@ def keys_of(body: Any) -> dict[str, Any]:
         del ours["response"]
     found = {name: value for name, value in ours.items() if value not in (None, {}, [])}
     return found | {f"extras.{key}" if key in ours else key: value for key, value in body.extras.items()}
+
+
+def tools(sample: Sample, key: str) -> SafeString:
+    """Copying and downloading what was recorded under a key. A pane has ten: a template takes six times as long."""
+    there = f"{reverse('sample-file', args=[sample.pk])}?key={quote(key, safe='')}"
+    copies, downloads = _("Copy %(key)s") % {"key": key}, _("Download %(key)s") % {"key": key}
+    return format_html(TOOLS, there=there, copies=copies, downloads=downloads, copy=_("copy"), download=_("download"))
 
 
 def entries(body: Any) -> list[Entry]:

@@ -12,13 +12,16 @@ CALLED = {
     "prompt": N_("prompt"), "system": N_("system"), "user": N_("user"), "assistant": N_("assistant"),
     "tool": N_("tool"),
 }  # fmt: skip
+# Llama's marks stand one behind the other, with no line between the end of a turn and the next one's role.
 LINE = re.compile(
-    r"^(?:<\|im_start\|>|<\|start_header_id\|>)?(?P<role>system|user|assistant|tool)"
-    r"(?:<\|end_header_id\|>)?[ \t]*(?:\n|\Z)",
+    r"(?:^|(?<=<\|begin_of_text\|>)|(?<=<\|eot_id\|>))(?:<\|im_start\|>|<\|start_header_id\|>)?"
+    r"(?P<role>system|user|assistant|tool)(?:<\|end_header_id\|>)?[ \t]*(?:\n|\Z)",
     re.MULTILINE,
 )
 FOLLOW = {"system": ("user", "assistant"), "user": ("assistant",), "tool": ("assistant", "user", "tool")}
 ENDINGS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>")
+BEGINNING = "<|begin_of_text|>"
+HEADED = "<|end_header_id|>"
 
 Stretch = tuple[str, int, int]
 
@@ -32,9 +35,9 @@ def split(text: str, first: str = "") -> list[Stretch]:
     """[(role, start, end)] of the turns' own text. `first` is the role of what stands before any role's line; without
     it that must be empty, or the text has no roles. A line that says only `user` inside a turn is a turn only where an
     answer or a tool's result follows."""
-    lines = LINE.finditer(text) if any(f"{name}\n" in text for name in NAMES) or text.endswith(NAMES) else ()
+    lines = LINE.finditer(text) if may_hold(text, first) else ()
     found = [(str(line["role"]), line.start(), line.end()) for line in lines]
-    if not first and (not found or text[: found[0][1]].strip()):
+    if not first and (not found or text[: found[0][1]].removeprefix(BEGINNING).strip()):
         return []
     turns: list[Stretch] = [(first, 0, 0)] if first else []
     for place, (role, start, end) in enumerate(found):
@@ -47,6 +50,15 @@ def split(text: str, first: str = "") -> list[Stretch]:
     if turns:
         turns[-1] = (turns[-1][0], turns[-1][1], len(text))
     return [turn for place, turn in enumerate(turns) if place or not first or turn[2] > turn[1]] or turns
+
+
+def may_hold(text: str, first: str) -> bool:
+    """Whether it is worth looking for lines: in megabytes words are found much faster. See `begins` for what must
+    follow an assistant."""
+    marked = "<" in text
+    if first == "assistant" and "assistant" not in text and not (marked and "<tool_response>" in text):
+        return False
+    return any(f"{name}\n" in text for name in NAMES) or text.endswith(NAMES) or (marked and HEADED in text)
 
 
 def begins(before: str, role: str, later: str, following: str) -> bool:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
@@ -22,6 +24,7 @@ from rollouts.models import Run
 
 WINDOW = 2048
 BARS = 240
+BLOCK = 128  # tokens at least
 UNLIKELY = math.log(0.1)  # nats; what `.` stops at
 ENTROPY = ("entropy", "entropys", "entropies", "token_entropy")
 TRAINED = ("old_logprobs", "old_log_probs", "train_logprobs", "actor_logprobs", "training_logprobs")
@@ -50,6 +53,9 @@ class Bar:
     y: float
     height: float
     kind: str
+
+    def drawn(self, wide: float) -> str:
+        return f'<rect class="{self.kind or "h0"}" x="{self.x}" y="{self.y}" height="{self.height}" width="{wide}"/>'
 
 
 @dataclass(slots=True)
@@ -87,9 +93,10 @@ class Window:
         return self.end - 1
 
     @property
-    def bar_width(self) -> float:
-        """In per cent of the chart, with a gap."""
-        return round(90 / max(1, len(self.bars)), 3)
+    def chart(self) -> SafeString:
+        """The bars, with gaps. A template takes ten times as long."""
+        wide = round(90 / max(1, len(self.bars)), 3)
+        return mark_safe("".join(one.drawn(wide) for one in self.bars))
 
     @property
     def before(self) -> int | None:
@@ -174,45 +181,45 @@ def bars(values: Values, by: str, low: float, high: float) -> list[Bar]:
     low, high = min(low, 0.0), max(high, 0.0)
     span = (high - low) or 1.0
     size = max(1, -(-len(values) // BARS))
-    made = []
-    for place in range(0, len(values), size):
-        part = np.nan_to_num(values[place : place + size])
-        far = float(part[np.abs(part).argmax()])
-        top = round(100 * (high - max(far, 0.0)) / span, 2)
-        made.append(Bar(round(100 * place / len(values), 3), top, round(100 * abs(far) / span, 2), level(by, far)))
-    return made
+    parts = np.pad(np.nan_to_num(values), (0, -len(values) % size)).reshape(-1, size)
+    far = np.take_along_axis(parts, np.abs(parts).argmax(1)[:, None], 1)[:, 0]
+    places = np.arange(0, len(values), size)
+    figures = (100 * places / len(values), 100 * (high - np.maximum(far, 0.0)) / span, 100 * np.abs(far) / span)
+    drawn = (np.round(one, digits).tolist() for one, digits in zip(figures, (3, 2, 2), strict=True))
+    return [Bar(*one) for one in zip(*drawn, levels(by, far), strict=True)]
 
 
-def level(by: str, value: float) -> str:
-    """The class of a token's background: h1 to h4, p1 to p3 above nought, n1 to n3 below it, or m0 for one that is
+def levels(by: str, values: Values) -> list[str]:
+    """The class of each token's background: h1 to h4, p1 to p3 above nought, n1 to n3 below it, or m0 for one that is
     masked; empty for nothing to say."""
-    if math.isnan(value):
-        return ""
     if by == "mask":
-        return "" if value else "m0"
-    far = abs(value)
+        return picked(("", "m0"), values == 0)
     if by in LEVELS:
-        strength = sum(far >= abs(limit) for limit in LEVELS[by])
-        return f"h{strength}" if strength else ""
-    strength = sum(far > limit for limit in (0.0, 0.5, 1.5))
-    return f"{'p' if value > 0 else 'n'}{strength}" if strength else ""
+        return picked(("", "h1", "h2", "h3", "h4"), (np.abs(values)[:, None] >= np.abs(LEVELS[by])).sum(1))
+    strength = (np.abs(values)[:, None] > (0.0, 0.5, 1.5)).sum(1)
+    return picked(("", "p1", "p2", "p3", "n3", "n2", "n1"), np.where(values > 0, strength, -strength))
 
 
-def spans(window: Window) -> str:
-    """The window's tokens as HTML, escaped: each a <b>, so that the n-th of them is the n-th token."""
-    values = window.columns[window.by][window.start : window.end].tolist() if window.columns else []
+def picked(names: tuple[str, ...], places: Values) -> list[str]:
+    found: list[str] = np.array(names)[places.astype(int)].tolist()
+    return found
+
+
+def spans(window: Window) -> Iterator[str]:
+    """The window's tokens as HTML, escaped: each a <b>, so that the n-th of them is the n-th token. They stand in
+    blocks of whole lines, of which the browser lays out those in sight; mere ids have no lines."""
+    inside = slice(window.start, window.end)
+    kinds = levels(window.by, window.columns[window.by][inside]) if window.columns else repeat("")
     logprobs = window.columns.get("logprob")
-    low = (logprobs[window.start : window.end] < UNLIKELY).tolist() if logprobs is not None else []
-    shown = window.texts or [str(token) for token in window.ids]
-    return "".join(
-        span(
-            text.plain(token).replace("\n", "⏎\n"),
-            level(window.by, values[place]) if values else "",
-            bool(low and low[place]),
-            window.start + place == window.here,
-        )
-        for place, token in enumerate(shown)
-    )
+    low = (logprobs[inside] < UNLIKELY).tolist() if logprobs is not None else repeat(False)
+    shown = [text.plain(one).replace("\n", "⏎\n") for one in window.texts] if window.texts else map(str, window.ids)
+    made: list[str] = []
+    for place, (token, kind, unlikely) in enumerate(zip(shown, kinds, low, strict=False), window.start):
+        made.append(span(token, kind, unlikely, place == window.here))
+        if len(made) >= BLOCK and (window.texts is None or token.endswith("\n")):
+            yield f'<span class="block">{"".join(made)}</span>'
+            made.clear()
+    yield f'<span class="block">{"".join(made)}</span>'
 
 
 def span(shown: str, kind: str, low: bool, here: bool) -> str:

@@ -56,7 +56,9 @@ def are_there(body: Any) -> bool:
     """Whether `of` has something that the raw text does not show; cheap."""
     if body.messages:
         return True
-    return bool(roles.split(body.prompt)) or "</think" in body.response or "<tool_call>" in body.response
+    if roles.split(body.prompt):
+        return True
+    return "<" in body.response and ("</think" in body.response or "<tool_call>" in body.response)
 
 
 def talk(body: Any) -> list[dict[str, Any]]:

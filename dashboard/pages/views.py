@@ -96,7 +96,7 @@ def tokens(body: Any, asked: Reading) -> dict[str, Any]:
     table = asked.told("as") == "table"
     return {
         "tokens": window,
-        "token_spans": "" if table else mark_safe(tokenview.spans(window)),
+        "token_spans": "" if table else mark_safe("".join(tokenview.spans(window))),
         "token_values": "" if table else tokenview.told(window),
         "token_rows": tokenview.rows(window) if table else None,
     }

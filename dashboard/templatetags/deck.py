@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard import assets
-from dashboard.pages import cells, drawing, keys, past, text
+from dashboard.pages import cells, drawing, keys, past, recorded, text
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 
@@ -28,6 +28,7 @@ register.simple_tag(text.reading, name="reading")
 register.simple_tag(drawing.marks, name="marks")
 register.simple_tag(cells.drawn, name="cells")
 register.simple_tag(past.drawn, name="past_bars")
+register.simple_tag(recorded.tools, name="keyed")
 register.simple_tag(assets.url, name="asset")
 register.simple_tag(assets.module, name="module")
 register.simple_tag(assets.release, name="release")
@@ -36,6 +37,11 @@ register.simple_tag(assets.release, name="release")
 @register.simple_tag(takes_context=True, name="help")
 def help_dialog(context: template.Context) -> SafeString:
     return keys.help_dialog(context["page_name"], context["language"], context["single_keys"])
+
+
+@register.simple_tag(takes_context=True)
+def foot(context: template.Context) -> SafeString:
+    return keys.foot(context["page_name"], context["language"])
 
 
 @register.filter

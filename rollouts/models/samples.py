@@ -52,7 +52,7 @@ class Sample(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["step", "score"], name="sample_by_score"),
-            models.Index(fields=["prompt_key"], name="sample_by_prompt"),
+            models.Index(fields=["prompt_key", "step"], name="sample_by_prompt"),
         ]
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ import { show } from "./reader.js";
 import { next, reveal } from "./sample.js";
 
 const shown = () => document.querySelector("[data-tokens]");
+const every = () => [...document.querySelectorAll("[data-tokens] b")];
 let values;
 
 // Comes to the token that the address names, once for each pane.
@@ -28,7 +29,7 @@ const first = () => Number(shown().dataset.tokens);
 
 // What was recorded of a token: its place among its siblings is its place in the window.
 function tell(token) {
-  const place = [...shown().children].indexOf(token);
+  const place = every().indexOf(token);
   const parts = Object.entries(values).flatMap(([name, all]) => (all[place] == null ? [] : [`${name} ${all[place]}${chance(name, all[place])}`]));
   token.title = [`#${(first() + place).toLocaleString("en")}`, ...parts].join(" · ");
   document.querySelector("[data-token-said]").textContent = token.title;
@@ -37,18 +38,18 @@ function tell(token) {
 const chance = (name, value) => (name === shown().dataset.logprob ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
 
 function goTo(at) {
-  const token = shown()?.children[at - first()];
+  const token = every()[at - first()];
   if (token) reached(token);
   else show(null, { view: "tokens", at }, true);
 }
 
 document.addEventListener("pointerover", (event) => {
-  const token = event.target.closest?.("[data-tokens] > b");
+  const token = event.target.closest?.("[data-tokens] b");
   if (token) tell(token);
 });
 
 document.addEventListener("click", (event) => {
-  const token = event.target.closest("[data-tokens] > b");
+  const token = event.target.closest("[data-tokens] b");
   if (token) return reached(token);
   const chart = event.target.closest("[data-token-chart]");
   if (chart) {
@@ -57,7 +58,7 @@ document.addEventListener("click", (event) => {
   }
   const button = event.target.closest("[data-next-low]");
   if (!button) return;
-  const found = next("[data-tokens] > .low");
+  const found = next("[data-tokens] .low");
   if (found) tell(found);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
   else say(gettext("No unlikely token follows"));

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -161,6 +163,37 @@ def test_a_value_that_is_no_number_is_not_a_figure() -> None:
     assert found is not None
     assert found[2] == 1
     assert str(found[:2]) == "[nan nan]"
+
+
+@pytest.mark.parametrize(
+    ("by", "values", "kinds"),
+    [
+        ("logprob", [0.0, -0.7, -2.4, -5.0, -9.0, math.nan], ["", "h1", "h2", "h3", "h4", ""]),
+        ("mismatch", [-0.3, 0.04, 1.0], ["h2", "", "h4"]),
+        ("mask", [1.0, 0.0, math.nan], ["", "m0", ""]),
+        ("advantage", [0.2, 0.6, 2.0, 0.0, -0.2, -0.6, -2.0, math.nan], ["p1", "p2", "p3", "", "n1", "n2", "n3", ""]),
+    ],
+)
+def test_a_tokens_colour_tells_how_far_its_figure_is_from_nought(
+    by: str, values: list[float], kinds: list[str]
+) -> None:
+    assert tokenview.levels(by, np.array(values)) == kinds
+
+
+def test_a_bar_of_the_chart_is_as_far_out_as_the_farthest_of_its_tokens() -> None:
+    values = np.zeros(2 * tokenview.BARS - 1)
+    values[[4, 478]] = -4.0, 1.0
+    drawn = {bar.x: (bar.y, bar.height, bar.kind) for bar in tokenview.bars(values, "advantage", -4.0, 1.0)}
+    assert len(drawn) == tokenview.BARS
+    assert {x: bar for x, bar in drawn.items() if bar[1]} == {0.835: (20.0, 80.0, "n3"), 99.791: (0.0, 20.0, "p2")}
+
+
+def test_tokens_stand_in_blocks_of_whole_lines() -> None:
+    texts = ["word\n" if at % 100 == 50 else "word" for at in range(300)]
+    window = tokenview.Window(0, 300, 300, None, "", {}, range(300), texts)
+    assert [block.count("<b>") for block in tokenview.spans(window)] == [151, 149]
+    window.texts = None
+    assert [block.count("<b>") for block in tokenview.spans(window)] == [128, 128, 44]
 
 
 def test_every_key_can_be_downloaded_as_it_was_written(tokens: Sample, client: Client, mate: User) -> None:

@@ -98,6 +98,16 @@ def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
     assert "after" in str(seen(PROMPT, f"before {broken} after"))
 
 
+def test_llamas_marks_stand_one_behind_the_other_and_are_roles_too() -> None:
+    head = "<|start_header_id|>{}<|end_header_id|>\n\n"
+    asked = f"<|begin_of_text|>{head.format('system')}Be brief.<|eot_id|>{head.format('user')}1+1?<|eot_id|>"
+    assert seen(asked + head.format("assistant"), "It is 2.<|eot_id|>") == [
+        ("system", [("text", "Be brief.")]),
+        ("user", [("text", "1+1?")]),
+        ("assistant", [("text", "It is 2.")]),
+    ]
+
+
 def test_text_without_roles_has_none() -> None:
     assert roles.split("What is 2+2?") == []
     assert roles.split("") == []

@@ -1,0 +1,24 @@
+"""How bodies lie in their files."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollouts.parquet import LONG_ROW, Layout, group_bounds
+from rollouts.records import Record
+
+
+@pytest.mark.parametrize(
+    ("chars", "groups"),
+    [
+        ([10] * 130, [(0, 128), (128, 130)]),
+        ([LONG_ROW // 2] * 10, [(0, 8), (8, 10)]),
+        ([10, 10, LONG_ROW, 10, LONG_ROW, LONG_ROW], [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6)]),
+    ],
+)
+def test_what_is_read_at_once_is_small_and_a_long_sample_is_read_alone(
+    chars: list[int], groups: list[tuple[int, int]]
+) -> None:
+    records = [Record(prompt="", response="x" * count) for count in chars]
+    names = [str(at) for at in range(len(records))]
+    assert list(group_bounds(Layout.of(records).table(records, names, names))) == groups

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.management import create_contenttypes
 from django.core.asgi import get_asgi_application
+from django.db.models.signals import post_migrate
 from django.test import Client
 from django.utils import translation
+from whitenoise.base import WhiteNoise
 
 from rollouts.models import Project, Run
 from tests import make
@@ -37,6 +41,33 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(report.longreprtext[-4000:])
         for name, said in report.sections:
             terminalreporter.write_line(f"--- {name}\n{said[-3000:]}")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> None:
+    """A test with real transactions ends with empty tables and a migrate: of what that adds, nothing is ours."""
+    post_migrate.disconnect(create_permissions, dispatch_uid="django.contrib.auth.management.create_permissions")
+    post_migrate.disconnect(create_contenttypes)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def static_files_once() -> Iterator[None]:
+    """Each client looks at all scripts and styles before it answers; they stay the same while tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoise, "get_static_file", kept_static_file(WhiteNoise.get_static_file))
+        yield
+
+
+def kept_static_file(find: Callable[..., Any]) -> Callable[..., Any]:
+    found: dict[tuple[str, str], Any] = {}
+
+    def get_static_file(self: WhiteNoise, path: str, url: str, stat_cache: Any = None) -> Any:
+        key = (str(path), url)
+        if key not in found:
+            found[key] = find(self, path, url, stat_cache)
+        return found[key]
+
+    return get_static_file
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import os
 from pathlib import PurePath
 from typing import BinaryIO
 
+from rolloutdeck import packing
 from rolloutdeck.state import Sent
 from rolloutdeck.wire import MAX_LINE_BYTES, PART_BYTES
 
@@ -83,7 +84,19 @@ def json_ends(file: BinaryIO, size: int) -> bool:
     return True
 
 
-ENDS = {".parquet": parquet_ends, ".pt": zip_ends, ".pkl": pickle_ends, ".json": json_ends}
+def gzip_ends(file: BinaryIO, size: int) -> bool:
+    return packing.ends_whole(file)
+
+
+def zstd_ends(file: BinaryIO, size: int) -> bool:
+    """Nothing here can look into it; what writes such files names them when they are whole."""
+    return True
+
+
+ENDS = {
+    ".parquet": parquet_ends, ".pt": zip_ends, ".pkl": pickle_ends, ".json": json_ends,
+    packing.GZIP: gzip_ends, packing.ZSTD: zstd_ends,
+}  # fmt: skip
 
 
 def whole_lines(file: BinaryIO, offset: int) -> bytes:

@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 
-from rolloutdeck import doubts, trainers
+from rolloutdeck import doubts, packing, trainers
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainers import FileKind, Head, SkipFolder
 
@@ -23,6 +23,7 @@ MAX_SOURCE = 500  # characters, what the server keeps of a source
 NO_FORMAT = "JSONL files of no known format"
 NO_COLUMNS = "tables without the columns of generations (--map says which they are)"
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+UNSEEN = "zstd files of which only the name is known here (--format says what they are)"
 BESIDE = "tables beside what a trainer wrote, which --format table takes"
 
 EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test", "dev"})
@@ -97,6 +98,8 @@ def files_below(path: Path) -> Iterator[Path]:
 
 def read_head(path: Path) -> Head:
     """The first rows of a file; of its first line only the first key where the line is longer than 4 MiB."""
+    if packing.is_packed(path):
+        return packing.head_of(path, LONG_HEAD_BYTES)
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
         if start.startswith(b"PAR1"):  # its columns are named at its end
@@ -112,14 +115,16 @@ def kind_of(path: Path, kinds: Sequence[FileKind], *, told: bool = False) -> tup
 
     Raises OSError if the file can't be read.
     """
-    candidates = [kind for kind in kinds if fnmatch(path.name, kind.pattern)]
+    name = packing.bare(path).name
+    candidates = [kind for kind in kinds if fnmatch(name, kind.pattern)]
     if not candidates or not path.is_file():  # reading a pipe would wait for ever
         return None, Head()
     head = read_head(path)
-    for kind in candidates:
+    for known in candidates:
+        kind = packing.whole(known) if packing.is_packed(path) else known
         if kind.holds == "samples" and not kind.stepless and kind.step(path) is None:
             continue
-        if told or kind.recognise(path.name, head):
+        if told or kind.recognise(name, head):
             return kind, head
     return None, head
 
@@ -217,6 +222,8 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
     for pattern, what in trainers.others().items():
         if fnmatch(path.name, pattern):
             return what
+    if path.suffix == packing.ZSTD:
+        return UNSEEN
     if not path.exists():
         return "links to files that are not there"
     if path.suffix in TABLES and not path.stat().st_size:

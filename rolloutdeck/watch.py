@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck import trainers
+from rolloutdeck import packing, trainers
 from rolloutdeck.ends import continues, digest, ends, ends_whole, torn, whole_lines
 from rolloutdeck.links import followed
 from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
@@ -100,7 +100,7 @@ class Follower:
         for path, stamp, kind in entries:
             source = self._source(path)
             sent = self.state.files.get(source)
-            if (sent and sent.stamp == stamp) or not stamp[0] or len(source) > MAX_SOURCE:
+            if (sent and sent.stamp == stamp) or not stamp[0] or len(source) > MAX_SOURCE or self._sealed(source):
                 continue
             still = self._quiet(source, stamp)
             if kind.arrives == "whole" and not self._ready(source, stamp, path in closed, still):
@@ -109,6 +109,10 @@ class Follower:
             found.append(Candidate(self._described(path, source, kind), stamp, path in closed and still))
         found.sort(key=lambda one: (one.stamp[1], -1 if one.found.step is None else one.found.step, one.found.source))
         return found
+
+    def _sealed(self, source: str) -> bool:
+        """Whether it is compressed and was sent while it was not."""
+        return packing.bare_name(source) != source and packing.bare_name(source) in self.state.files
 
     def whole_files(self) -> list[Found]:
         """All whole files there are, sent or not, in the order of their writing."""

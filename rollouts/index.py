@@ -21,7 +21,8 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rollouts import artifact_dumps, blobs, judging, live, spread, storage
+from rolloutdeck import packing
+from rollouts import artifact_dumps, blobs, judging, live, packed, spread, storage
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick, table
 from rollouts.formats.jsonl import integer
@@ -207,7 +208,7 @@ def work(dump: Dump) -> None:
             finish(Reading(dump, "", left_out=Counter(dump.left_out)))
         return
     with raw(dump) as stream:
-        form = pick(dump.source, head_of(dump), dump.format or table.format_of(dump.columns))
+        form = pick(packing.bare_name(dump.source), head_of(dump), dump.format or table.format_of(dump.columns))
         dump.format = form.name
         items = form.read(stream, told(dump))
         reading = Reading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
@@ -225,7 +226,8 @@ def work(dump: Dump) -> None:
 
 
 def told(dump: Dump) -> Told:
-    return artifact_dumps.told(dump, Told(dump.source, dump.split, dump.step, dump.step_kind, dump.columns))
+    source = packing.bare_name(dump.source)
+    return artifact_dumps.told(dump, Told(source, dump.split, dump.step, dump.step_kind, dump.columns))
 
 
 @contextmanager
@@ -239,7 +241,7 @@ def raw(dump: Dump) -> Iterator[BinaryIO]:
         with io.BufferedReader(
             cast(io.RawIOBase, storage.open_raw(dump.run.project_id, dump.sha256)), 128 << 10
         ) as stream:
-            yield stream
+            yield packed.plain(stream)
     except zstandard.ZstdError as error:
         raise UnreadableDump(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
 

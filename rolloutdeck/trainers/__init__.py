@@ -27,11 +27,12 @@ READ: tuple[str, ...] = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct
 @dataclass(frozen=True)
 class Head:
     """The beginning of a file: its first readable JSON objects, the first key when even one line is too long, and the
-    bytes themselves."""
+    bytes themselves. `unseen`: it is compressed, and only its name is known."""
 
     rows: tuple[dict[str, Any], ...] = ()
     first_key: str = ""
     start: bytes = b""
+    unseen: bool = False
 
     @classmethod
     def of(cls, start: bytes) -> Head:

@@ -26,6 +26,8 @@ def _is_episodes(name: str, head: Head) -> bool:
 
 
 def _is_stream(name: str, head: Head) -> bool:
+    if head.unseen:  # those that are full are compressed
+        return True
     return bool(head.rows) and isinstance(head.rows[0].get("traces"), list) and "run" in head.rows[0]
 
 
@@ -37,7 +39,7 @@ KINDS = (
     ),
 )  # fmt: skip
 
-OTHERS = {"[0-9][0-9][0-9][0-9][0-9].jsonl.zst": "compressed chunks of prime-rl (zstd -d unpacks them)"}
+OTHERS: dict[str, str] = {}
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:

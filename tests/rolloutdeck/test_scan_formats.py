@@ -82,12 +82,14 @@ def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Pat
     episode = '{"id": "e", "run": {"work": {"type": "eval", "step": 0}}, "traces": []}\n'
     (tmp_path / "traces/00001.jsonl").write_text(episode)
     (tmp_path / "traces/00000.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    (tmp_path / "traces/rows.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     (tmp_path / "traces/index.jsonl").write_text('{"id": "e", "kind": "eval", "reward": 1.0, "line": 1}\n')
-    assert found(tmp_path) == [("traces/00001.jsonl", "train", None, "global_step", "verifiers")]
-    assert [one.split for one in survey(tmp_path, Choice(split="eval")).files] == ["eval"]
-    assert survey(tmp_path).left_out["compressed chunks of prime-rl (zstd -d unpacks them)"] == [
-        "traces/00000.jsonl.zst"
+    assert found(tmp_path) == [
+        (f"traces/{name}", "train", None, "global_step", "verifiers") for name in ("00000.jsonl.zst", "00001.jsonl")
     ]
+    assert [one.kind.arrives for one in survey(tmp_path).files] == ["whole", "append"]
+    assert {one.split for one in survey(tmp_path, Choice(split="eval")).files} == {"eval"}
+    assert survey(tmp_path).left_out[scan.UNSEEN] == ["traces/rows.jsonl.zst"]
 
 
 def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""A dump that came compressed, as gzip or zstd, as the plain bytes that its format reads. What is kept is what came."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from rolloutdeck import wire
+from rollouts.errors import UnreadableDump
+
+CODECS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
+MAGIC_BYTES = 4
+CHUNK = 128 << 10
+
+
+def plain(stream: io.BufferedReader[Any]) -> BinaryIO:
+    """The stream, or what it holds compressed; that stream raises UnreadableDump where it breaks off."""
+    begun = stream.peek(MAGIC_BYTES)
+    codec = next((codec for magic, codec in CODECS.items() if begun.startswith(magic)), "")
+    return io.BufferedReader(Unpacked(stream, codec), CHUNK) if codec else stream
+
+
+class Unpacked(io.RawIOBase):
+    """Plain bytes, at most as many as a dump may have."""
+
+    def __init__(self, stream: BinaryIO, codec: str) -> None:
+        self.codec, self.done = codec, 0
+        self.inner = pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            piece = self.inner.read(len(buffer))
+        except (OSError, pa.ArrowException) as error:
+            where = f"cannot be unpacked beyond {self.done:,} bytes"
+            raise UnreadableDump(f"It is compressed with {self.codec} and {where} ({error}): is it whole?") from error
+        self.done += len(piece)
+        if self.done > wire.MAX_DUMP_BYTES:
+            raise UnreadableDump(f"It unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+        buffer[: len(piece)] = piece
+        return len(piece)

@@ -21,6 +21,7 @@ from rolloutdeck import wire
 from rollouts import ingest, projects
 from rollouts.errors import NotThere
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
+from rollouts.words import text
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which itself imports this module, see settings.REST_FRAMEWORK
@@ -197,7 +198,7 @@ def arriving_run(user: User, token: Token | None, uid: str, headers: Mapping[str
         require_role(user, run.project, ROLE_FOR["ingest"])
         return run
     told = {
-        name: unquote(headers.get(name.lower(), ""))
+        name: text(unquote(headers.get(name.lower(), "")), name, most=200)
         for name in (wire.PROJECT_HEADER, wire.RUN_HEADER, wire.RESUME_HEADER)
     }
     if not told[wire.RUN_HEADER]:

@@ -179,6 +179,8 @@ def matched(path: str) -> tuple[str, str, str]:
     uid, key, sha256 = found.groups(default="") if found else ("", "", "")
     if not wire.SHA256.match(sha256):
         raise BadInput("The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256")
+    if key and not wire.SHA256.match(key):
+        raise BadInput("An artifact is named by a sha256: 64 lower-case hex digits.", "key")
     if not wire.UID.match(uid):
         raise BadInput("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
     return uid, key, sha256

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from django.db import transaction
+
 from rollouts import storage
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Blob
@@ -27,18 +29,23 @@ def part_path(project_id: int, sha256: str, total: int) -> Path:
 def keep(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
     """Moves `plain` into its place and writes the row; twice is once. The caller has checked hash and `size` in bytes.
 
-    Raises StorageUnavailable when the disk refuses.
+    Raises StorageUnavailable when the disk refuses, or a purge took the file meanwhile.
     """
     target = path(project_id, sha256)
     try:
         if target.exists() and target.stat().st_size == size:
-            os.utime(target)  # the purge leaves young files alone: a row for these bytes is about to be written
+            os.utime(target)  # the sweep leaves young files alone: a row for these bytes is about to be written
             plain.unlink(missing_ok=True)
         else:
             place(plain, target)
     except OSError as error:
         raise StorageUnavailable(f"The server cannot write to {target.parent}: {error.strerror}.") from error
-    return Blob.objects.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
+    with transaction.atomic():  # a purge of this blob that is under way has ended when its row is ours
+        rows = Blob.objects.select_for_update()
+        blob = rows.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
+        if not target.exists():
+            raise StorageUnavailable(f"The bytes of file {sha256[:12]} were removed meanwhile; send them again.")
+    return blob
 
 
 def place(plain: Path, target: Path) -> None:
@@ -68,10 +75,12 @@ def arrived(project_id: int, sha256: str, total: int) -> int:
 
 
 def drop(blobs: Iterable[Blob]) -> int:
-    """Removes those that no artifact names, row first; returns how many."""
+    """Removes those that no artifact names, row first; returns how many. The file goes while the row is still locked:
+    who keeps the same bytes anew, see `keep`, comes before both or after."""
     gone = 0
     for blob in blobs:
-        if Blob.objects.filter(pk=blob.pk, artifacts=None).delete()[0]:
-            path(blob.project_id, blob.sha256).unlink(missing_ok=True)
-            gone += 1
+        with transaction.atomic():
+            if Blob.objects.filter(pk=blob.pk, artifacts=None).delete()[0]:
+                path(blob.project_id, blob.sha256).unlink(missing_ok=True)
+                gone += 1
     return gone

@@ -59,8 +59,10 @@ def newest(scope: Scope) -> list[Part]:
 
 def stamp(part: Part) -> int:
     """Changes with the file; 0 where it has gone meanwhile."""
-    path = storage.body_path(part.path)
-    return path.stat().st_mtime_ns if path.exists() else 0
+    try:
+        return storage.body_path(part.path).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 @lru_cache(maxsize=256)

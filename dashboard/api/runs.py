@@ -172,7 +172,11 @@ def restored(request: Request, uid: str, data: dict[str, Any]) -> None:
 
 
 def change(run: Run, data: dict[str, Any]) -> None:
-    """Raises BadInput, also when the name is taken."""
+    """Writes what is told and nothing else, since others may write at the same time. Raises BadInput, also when the
+    name is taken."""
+    told = [name for name in ("name", "tags", "framework", "config") if name in data]
+    if not told:
+        return
     if "name" in data:
         run.name = text(data["name"], "name", most=190).strip()
         if not run.name:
@@ -187,7 +191,7 @@ def change(run: Run, data: dict[str, Any]) -> None:
         run.config = masked(data["config"])
     try:
         with transaction.atomic():
-            run.save(update_fields=["name", "tags", "framework", "config"])
+            run.save(update_fields=told)
             live.changed(run)
     except IntegrityError as error:
         raise BadInput(f"There is a run called {run.name} in this project already.", "name") from error

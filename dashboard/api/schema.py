@@ -21,6 +21,7 @@ UPLOAD = {
     "offset": "Of a chunk of an append file, in bytes; a chunk ends in a newline.",
     "generation": "Rises when an append file starts anew.",
     "producer": "Only where several processes generate for the same step.",
+    "columns": "Of a table: part=column with commas between them, where the columns' names do not tell.",
 }
 DUMP = "The file, or a chunk of an append file, plain or gzipped."
 FILE = "A file that the artifact's manifest names, plain or gzipped; verified whole, also when it is known."

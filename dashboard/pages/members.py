@@ -46,14 +46,14 @@ def save(request: HttpRequest, slug: str) -> HttpResponse:
 
 def account(name: str) -> User | None:
     """The account if it had to be made, else None. Raises BadInput for a name that none can have."""
-    if User.objects.filter(username=name).exists():
-        return None
     try:
         UnicodeUsernameValidator()(name)
     except ValidationError as error:
         raise BadInput(_("A name may hold letters, digits and @ . + - _ only."), "user") from error
     if len(name) > 150:
         raise BadInput(_("A name may have at most 150 characters."), "user")
+    if User.objects.filter(username=name).exists():
+        return None
     return User.objects.create_user(name)
 
 

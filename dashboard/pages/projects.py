@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 from django.contrib import messages
@@ -15,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import access
 from dashboard.pages import asking, opened, panels
+from dashboard.pages.ask import clean
 from rolloutdeck import wire
 from rollouts import judging, projects
 from rollouts.errors import BadInput, RolloutError
@@ -22,6 +25,7 @@ from rollouts.models import Membership, Project
 from workers import tasks
 
 MOST_REASONS = 30
+LONGEST_KEY = 40
 PANELS = {"judging": "settings/correct.html"}
 
 
@@ -86,18 +90,31 @@ def reasons(request: HttpRequest, slug: str) -> HttpResponse:
     """One reason on each line, in the order of the keys 1 to 6. A name that stays keeps its key."""
     one = access.project_or_404(request, slug)
     access.require_role(request, one, "maintainer")
-    known = {reason["name"]: reason["key"] for reason in one.reasons}
-    names = list(dict.fromkeys(" ".join(line.split())[:60] for line in request.POST.get("reasons", "").splitlines()))
+    typed = clean(request.POST.get("reasons", ""))
+    names = list(dict.fromkeys(" ".join(line.split())[:60] for line in typed.splitlines()))
     names = [name for name in names if name][:MOST_REASONS]
     if not names:
         messages.error(request, _("A project needs at least one reason; nothing was changed."))
         return redirect("project", one.slug)
-    one.reasons = [
-        {"key": known.get(name) or slugify(name, allow_unicode=True)[:40] or name[:40], "name": name} for name in names
-    ]
+    one.reasons = keyed(names, {reason["name"]: reason["key"] for reason in one.reasons})
     one.save(update_fields=["reasons"])
     messages.success(request, _("The reasons are saved."))
     return redirect("project", one.slug)
+
+
+def keyed(names: Sequence[str], known: Mapping[str, str]) -> list[dict[str, str]]:
+    """The names with their keys; new ones get one that no other has, since a key is what flags hold."""
+    keys = {name: known[name] for name in names if name in known}
+    for name in names:
+        if name not in keys:
+            keys[name] = free(slugify(name, allow_unicode=True)[:LONGEST_KEY] or name[:LONGEST_KEY], keys.values())
+    return [{"key": keys[name], "name": name} for name in names]
+
+
+def free(key: str, taken: Collection[str]) -> str:
+    """The key, with a number behind it where it is taken."""
+    endings = chain([""], (f"-{number}" for number in count(2)))
+    return next(one for end in endings if (one := key[: LONGEST_KEY - len(end)] + end) not in taken)
 
 
 @login_required

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from dashboard.api.rendering import Json
 from dashboard.api.runs import STATUSES
+from rollouts.ingest import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
 from tests import make
 from tests.dashboard.ask import Ask, dumped, filled, line, one_sample
@@ -301,7 +302,8 @@ def test_every_answer_says_that_it_is_ours(ask: Ask, run: Run) -> None:
 def test_the_api_describes_itself(ask: Ask, owner: User) -> None:
     paths = json.loads(ask("GET", "/api/schema/").content)["paths"]
     assert {"/api/v1/runs/", "/api/v1/samples/{id}/history/", "/api/v1/runs/{uid}/dumps/{sha256}/"} <= set(paths)
-    assert "put" in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]
+    taken = {one["name"] for one in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]["put"]["parameters"]}
+    assert taken == {"uid", "sha256", *DumpHeader.__dataclass_fields__}
     page = Ask.signed_in(owner)("GET", "/api/docs/")
     assert page.status_code == 200
     assert "/api/v1/samples/{id}/history/" in page.content.decode()

@@ -298,6 +298,15 @@ def test_a_malformed_address_is_refused_in_one_sentence(site: Site, key: str, ru
     assert set(answer.json["error"]) <= {"code", "message", "field"}
 
 
+@pytest.mark.parametrize("name", ["X_Rolloutdeck_Project", "X_Rolloutdeck_Run", "X_Rolloutdeck_Resume"])
+def test_headers_that_no_database_takes_are_refused_in_one_sentence(
+    site: Site, key: str, project: Project, name: str
+) -> None:
+    answer = put(site, key, BODY, **{**about("math", "grpo"), name: "a%00b"})
+    assert (answer.status, answer.json["error"]["field"].lower()) == (400, name.replace("_", "-").lower())
+    assert not Run.objects.exists()
+
+
 def test_an_unknown_encoding_is_refused(site: Site, key: str, run: Run) -> None:
     assert put(site, key, BODY, Content_Encoding="br").status == 415
 

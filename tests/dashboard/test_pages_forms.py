@@ -212,6 +212,16 @@ def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, proje
     assert not User.objects.filter(username="nora").exists()
 
 
+@pytest.mark.parametrize("name", ["a b", "a\0b", "n" * 151])
+def test_a_name_that_no_account_can_have_is_refused_in_a_sentence(
+    client: Client, project: Project, owner: User, name: str
+) -> None:
+    client.force_login(owner)
+    answer = client.post("/settings/math/members/", {"user": name, "role": "viewer"}, follow=True)
+    assert "A name may h" in answer.content.decode()
+    assert not User.objects.exclude(pk=owner.pk).exists()
+
+
 def test_a_token_is_shown_once(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     page = client.post("/settings/math/tokens/", {"name": "cluster", "scopes": ["ingest", "read"]}).content.decode()
@@ -239,6 +249,20 @@ def test_a_reason_that_stays_keeps_its_key(client: Client, project: Project, own
         {"key": "reward-hack", "name": "reward hack"},
         {"key": "too-short", "name": "too short"},
     ]
+
+
+def test_reasons_that_sound_alike_have_keys_of_their_own(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    long = "a" * 50
+    client.post("/settings/math/reasons/", {"reasons": f"Reward Hack\nreward\0 hack!\nreward hack\n{long}\n{long}b"})
+    project.refresh_from_db()
+    assert {one["name"]: one["key"] for one in project.reasons} == {
+        "Reward Hack": "reward-hack-2",
+        "reward hack!": "reward-hack-3",
+        "reward hack": "reward-hack",
+        long: "a" * 40,
+        f"{long}b": "a" * 38 + "-2",
+    }
 
 
 def test_colours_are_kept_in_a_cookie(client: Client, mate: User) -> None:

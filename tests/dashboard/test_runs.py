@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.api.runs import change
 from rollouts import projects, series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.records import Point
@@ -250,3 +251,10 @@ def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: Use
     assert ask("GET", "runs/?archived=true").json()["results"][0]["id"] == made["id"]
     assert ask("PATCH", f"runs/{made['id']}/", {"archived": False}).json()["archived_at"] is None
     assert ask("PATCH", f"runs/{made['id']}/", {"archived": "perhaps"}).status_code == 400
+
+
+def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:
+    run = make.run(project, tags=["old"])
+    project.runs.update(tags=["new"])  # by somebody else, after the request had read its row
+    change(run, {"name": "renamed"})
+    assert project.runs.values_list("name", "tags").get() == ("renamed", ["new"])

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts import artifacts, blobs, pins, plans, projects, upkeep, verdicts
-from rollouts.errors import Conflict
+from rollouts.errors import Conflict, StorageUnavailable
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from tests import make
 from tests.rollouts.artifacts import brought, registered
@@ -132,6 +132,22 @@ def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
     plans.bind(run)
     binned(run, owner)
     assert upkeep.empty_bin() == 1
+
+
+def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
+    run: Run, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here(run)
+    Artifact.objects.all().delete()
+    blob, again = Blob.objects.get(), tmp_path / "again"
+    again.write_bytes(FILES["meta.json"])
+    monkeypatch.setattr(os, "utime", lambda path: blobs.drop([blob]))  # between the look at the file and its row
+    with pytest.raises(StorageUnavailable, match="send them again"):
+        blobs.keep(run.project_id, blob.sha256, again, blob.bytes)
+    assert (files(data_dir), Blob.objects.count()) == ([], 0)
+    monkeypatch.undo()
+    again.write_bytes(FILES["meta.json"])
+    assert blobs.keep(run.project_id, blob.sha256, again, blob.bytes) and len(files(data_dir)) == 1
 
 
 def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_are_old(run: Run, data_dir: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,3 +27,12 @@ def owner_of(folder: Path) -> int | None:
         found = folder.lstat()
         return found.st_uid if stat.S_ISDIR(found.st_mode) else None
     return None
+
+
+def owner_here(folder: Path) -> int:
+    """Whose what this process makes in a folder is: a shared file system may call root somebody else."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as made:
+            return Path(made).lstat().st_uid
+    except OSError:
+        return os.geteuid()

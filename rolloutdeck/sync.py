@@ -11,6 +11,7 @@ from rolloutdeck import lease, spool
 from rolloutdeck.courier import NOTHING, Courier
 from rolloutdeck.env import Settings, same_server
 from rolloutdeck.http import Server
+from rolloutdeck.links import owner_here, owner_of
 from rolloutdeck.voice import Voice
 
 PATIENCE = 30.0
@@ -20,8 +21,8 @@ PATIENCE = 30.0
 class Synced:
     """Files sent, put aside for good (`rejected`), and still waiting; `bytes` sent.
 
-    `live` spools belong to running processes that send them themselves; `elsewhere` ones were written for another
-    server. `problem` is why files still wait, "" when none do.
+    `live` spools belong to running processes that send them themselves, `others` to other users; `elsewhere` ones were
+    written for another server. `problem` is why files still wait, "" when none do.
     """
 
     sent: int = 0
@@ -30,6 +31,7 @@ class Synced:
     waiting: int = 0
     live: int = 0
     elsewhere: int = 0
+    others: int = 0
     problem: str = ""
 
 
@@ -66,12 +68,15 @@ def sync(
 
 
 def _take_all(below: Path, url: str, *, anywhere: bool, result: Synced) -> list[Path]:
-    taken = []
+    """Not those of other users: a spool names files, which are read with the rights of whoever sends it."""
+    taken, us = [], owner_here(below)
     for folder in spool.folders(below):
         meant = lease.meant_for(folder)
         if not spool.waiting(folder):
             continue
-        if meant and not anywhere and not same_server(meant, url):
+        if owner_of(folder) != us:
+            result.others += 1
+        elif meant and not anywhere and not same_server(meant, url):
             result.elsewhere += 1
         elif mine := lease.take(folder, url):
             taken.append(mine)

@@ -37,6 +37,8 @@ def _report(result: Synced) -> None:
         say(f"{plural(result.rejected, 'file')} refused for good; each lies in rejected/ with the reason beside it.")
     if result.live:
         say(f"{plural(result.live, 'spool')} left to running processes, which send them themselves.")
+    if result.others:
+        say(f"{plural(result.others, 'spool')} of other users, who send them: a spool names files to read.")
     if result.elsewhere:
         say(f"{plural(result.elsewhere, 'spool')} written for another server; name a spool's folder to send it here.")
     if result.waiting:

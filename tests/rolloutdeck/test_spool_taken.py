@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck import lease, spool
+from rolloutdeck.cli import main
 from rolloutdeck.sync import sync
 from tests.rolloutdeck.programs import ENDLESS, HEADER, Start, child, killed_child, whole
 from tests.rolloutdeck.receiver import Receiver, until
@@ -57,6 +58,24 @@ def test_a_spool_of_another_user_is_left_to_them_since_it_names_files_to_send(
     run.log_samples([{"prompt": "1+1", "response": "2"}], step=1)
     until(lambda: run.uid in {uid for uid, _, _ in at_receiver.dumps})
     assert len(spool.waiting(theirs)) == waiting and lease.abandoned(theirs)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another's")
+def test_sync_by_root_leaves_the_spools_of_others_to_them(
+    at_receiver: Receiver, spool_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, theirs = (spool.Spool(spool_root, name, "a") for name in ("run-1", "run-2"))
+    for one in (own, theirs):
+        one.write(HEADER, lambda: [b"body"])
+        one.close()
+    assert theirs.folder
+    os.chown(theirs.folder, 54_321, -1)
+    for named in ([spool_root], [theirs.folder], []):
+        result = sync(named)
+        assert (result.others, len(spool.waiting(theirs.folder))) == (1, 1)
+    assert len(at_receiver.dumps) == 1
+    assert main(["sync", str(spool_root)]) == 0
+    assert "1 spool of other users" in capsys.readouterr().err
 
 
 def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Path) -> None:

@@ -170,6 +170,7 @@ class Server:
         if query:
             target += "?" + urlencode({name: value for name, value in query.items() if value is not None})
         try:
+            connection.connect()  # a reset before there is a connection has no answer behind it
             # A server may answer (413, 401) and close before it has read the body: its answer is still there.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, target, body=_pieces(body), headers=self._headers(body, headers))

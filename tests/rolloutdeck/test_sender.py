@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -223,6 +224,15 @@ def test_an_address_that_leads_nowhere_is_one_clear_sentence(url: str) -> None:
     with pytest.raises(NotReachable) as failure:
         Server(url).request("GET", "runs/")
     assert "\n" not in str(failure.value)
+
+
+def test_a_connection_that_is_reset_before_it_stands_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(*given: object, **named: object) -> None:
+        raise ConnectionResetError("the peer reset it")
+
+    monkeypatch.setattr(socket, "create_connection", reset)
+    with pytest.raises(NotReachable, match="the peer reset it"):
+        Server("http://127.0.0.1:9").request("POST", "runs/", body=b"{}")
 
 
 def test_a_token_that_cannot_be_sent_is_not_shown(at_receiver: Receiver) -> None:

@@ -23,13 +23,14 @@ PRESETS: dict[str, dict[str, str]] = {
         "group": "prompt_idx", "index": "sample_idx", "data_source": "dataset", "step": "step",
         "ground_truth": "ground_truth", "finish_reason": "finish_reason", "logprobs": "logprobs",
     },
+    "swift": {"prompt": "prompt", "response": "completion", "step": "step", "advantages": "advantages"},
     "openrlhf": {"response": "text", "score": "reward", "step": "global_step"},
 }  # fmt: skip
 # Of each part, the names that are taken for it where nobody said anything, the likeliest first. `answer` is none for a
 # response: in data sets it is the expected one.
 USUAL: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "question", "query", "input", "instruction", "problem", "prompt_text", "queries",
-               "input_prompt", "prompts"),
+               "input_prompt", "full_prompt", "prompts"),
     "response": ("response", "completion", "output", "generation", "generated_text", "model_response", "response_text",
                  "prediction", "model_output", "output_response", "predict", "responses", "completions", "generations",
                  "predictions", "outputs", "text"),
@@ -150,18 +151,24 @@ def logged_names(start: bytes) -> list[str]:
 
 
 def objects(start: bytes) -> Iterator[list[str]]:
-    """The keys of the objects in JSON of which this is the beginning, those that end in it first."""
+    """The keys of the objects that may be rows in JSON of which this is the beginning: the outermost, those right in
+    it, and those in lists. Those that end in it come first."""
     open_: list[list[str] | None] = []
     for token in TOKEN.finditer(start):
         if token[0] in (b"{", b"["):
             open_.append([] if token[0] == b"{" else None)
         elif token[0] in (b"}", b"]"):
             keys = open_.pop() if open_ else None
-            if keys and len(open_) < MOST_DEPTH:
+            if keys and may_be_row(open_):
                 yield keys
         elif token["key"] and open_ and (keys := open_[-1]) is not None:
             keys.append(token["key"].decode("utf-8", "replace"))
-    yield from (keys for keys in open_[:MOST_DEPTH] if keys)
+    yield from (keys for depth, keys in enumerate(open_) if keys and may_be_row(open_[:depth]))
+
+
+def may_be_row(around: Sequence[list[str] | None]) -> bool:
+    """Whether an object may be a row; None is a list."""
+    return len(around) <= 1 or (len(around) < MOST_DEPTH and around[-1] is None)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
 # Whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`.
-READ: tuple[str, ...] = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "tables")
+READ: tuple[str, ...] = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "swift", "evaluations", "tables")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from rolloutdeck.columns import USUAL, holding, logged_names, looks, objects
 from rolloutdeck.trainers import FileKind, Head
 
-_NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
+_NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")
 _EVAL = re.compile(r"(?:\A|[^a-z])(?:val|valid|validation|evals?|evaluation|test|dev)(?:[^a-z]|\Z)", re.IGNORECASE)
 _BARE = re.compile(r"\d{1,18}\Z")
@@ -24,8 +24,14 @@ def _step_of(path: PurePath) -> int | None:
     stem = path.name.partition(".")[0]
     if _BARE.match(stem):
         return int(stem)
-    found = (_NAMED.search(name) for name in (stem, path.parent.name))
-    return next((int(one.group(1)) for one in found if one), None)
+    found = (step_named(name) for name in (stem, path.parent.name))
+    return next((step for step in found if step is not None), None)
+
+
+def step_named(name: str) -> int | None:
+    """The step that a name of a file or folder says: `step_12`, `checkpoint-400`."""
+    found = _NAMED.search(name)
+    return int(found.group(1)) if found else None
 
 
 def _split_of(path: PurePath) -> str:

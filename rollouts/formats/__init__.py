@@ -6,6 +6,9 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import (
     cure,
     cure_results,
+    inspect_log,
+    lighteval,
+    lm_eval,
     native,
     nemo_rl,
     rllm,
@@ -25,8 +28,8 @@ from rollouts.formats.base import HEAD_BYTES, Format, Told
 __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
 FORMATS: tuple[Format, ...] = (
-    verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, roll_jsonl, verl_jsonl, native,
-    trl_completions, slime_train, slime_rollout, roll_mock, *verl_skip.FORMATS, *table.FORMATS,
+    verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, roll_jsonl, verl_jsonl,
+    native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_skip.FORMATS, *table.FORMATS,
 )  # fmt: skip
 NAMES = frozenset(form.name for form in FORMATS)
 # Their trainer overwrites a file with other rows of the same step: its versions add up.

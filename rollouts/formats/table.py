@@ -21,6 +21,7 @@ from rolloutdeck.columns import (
     PRESETS,
     TOKEN,
     guessed,
+    holding,
     logged_names,
     looks,
     looks_generated,
@@ -54,13 +55,13 @@ class TableFormat:
         if self.name in PRESETS or head.startswith(PARQUET):
             return self.name == "table"
         try:
-            names = first_names(filename, head)
+            row = first_row(filename, head)
         except UnreadableDump:
             return False
-        found = guessed(names, {})
+        found = guessed(row, {})
         if looks_generated(found):
             return (self.name == TOKENS.name) == only_tokens(found)
-        return self.name == TEXT.name and (bool(numbered(names)) or holds_rows(filename, head))
+        return self.name == TEXT.name and bool(numbered(row) or holding(row) or holds_rows(filename, head))
 
     def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
         """Records in the order of the rows. Raises UnreadableDump."""
@@ -73,27 +74,27 @@ FORMATS = (TOKENS, *map(TableFormat, PRESETS), TEXT)
 TEXTLESS = (TOKENS.name, "open-instruct")
 
 
-def first_names(filename: str, head: bytes) -> list[str]:
-    """The columns of the first row, or those that the beginning of a longer one names. Raises UnreadableDump."""
+def first_row(filename: str, head: bytes) -> Row:
+    """The first row; of a longer one the columns that its beginning names, without values. Raises UnreadableDump."""
     try:
         for row in table(io.BytesIO(head), head, Told(filename)):
             if not isinstance(row, Problem):
-                return list(row[1])
+                return row[1]
     except UnreadableDump:
         if len(head) < HEAD_BYTES:
             raise
     if names := logged_names(head.removeprefix(jsonl.BOM)):
-        return names
+        return dict.fromkeys(names)
     begun = re.match(rb"\s*(?:\[\s*)?(?=\{)", head.removeprefix(jsonl.BOM))
-    return cut_names(head.removeprefix(jsonl.BOM)[begun.end() :]) if begun else []
+    return dict.fromkeys(cut_names(head.removeprefix(jsonl.BOM)[begun.end() :]) if begun else ())
 
 
 def holds_rows(filename: str, head: bytes) -> bool:
-    """Whether a JSON file has rows of generations somewhere in it, or JSON lines have them in their first row."""
+    """Whether a JSON file has rows of generations somewhere in it, or a first line that is longer than this has."""
     start = head.removeprefix(jsonl.BOM).lstrip()
     if filename.endswith(".json") or start.startswith(b"["):
         return any(map(looks, objects(start)))
-    return start.startswith(b"{") and any(map(looks, objects(start.partition(b"\n")[0])))
+    return start.startswith(b"{") and b"\n" not in head and any(map(looks, objects(start)))
 
 
 def cut_names(start: bytes) -> list[str]:

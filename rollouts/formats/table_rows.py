@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from rolloutdeck import wire
-from rolloutdeck.columns import looks
+from rolloutdeck.columns import guessed, looks
 from rollouts.errors import UnreadableDump
 from rollouts.formats import jsonl, whole_json
 from rollouts.formats.at_hand import at_hand
@@ -169,8 +169,10 @@ def all_objects(value: Row) -> bool:
 
 
 def lists_of_rows(value: Row, depth: int = 2) -> Iterator[list[Any]]:
+    """Those whose rows have a prompt of their own; others are samples of the object, which is a row then."""
     for inner in value.values():
-        if isinstance(inner, list) and inner and isinstance(inner[0], dict) and looks(inner[0]):
+        first = inner[0] if isinstance(inner, list) and inner else None
+        if isinstance(first, dict) and looks(first) and {"prompt", "messages"} & guessed(first, {}).keys():
             yield inner
         elif isinstance(inner, dict) and depth:
             yield from lists_of_rows(inner, depth - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -169,3 +169,36 @@ def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys:
     assert cli.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
     said = capsys.readouterr().err
     assert "`promt=frage` maps no column" in said and said.count("\n") == 1
+
+
+def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp_path: Path) -> None:
+    """Evaluations of checkpoints, completions of ms-swift, and tables in JSON files among those of settings."""
+    others = DUMPS / "others"
+    for name, into in (
+        ("evaluations/samples_gsm8k_cot_2026-01-01T00-00-00.jsonl", "evals/checkpoint-400/model"),
+        ("evaluations/details_aime24_2026-01-01T00.parquet", "evals/global_step_40/model"),
+        ("evaluations/2026-01-01_math_abc.eval", "logs"),
+        ("evaluations/2026-01-01_math_abc.json", "logs"),
+        ("folded/completions.jsonl", "swift"),
+    ):
+        (tmp_path / "run" / into).mkdir(parents=True, exist_ok=True)
+        shutil.copy(others / name, tmp_path / "run" / into)
+    (tmp_path / "run/swift/args.json").write_text('{"model": "m", "prompt": "", "template": {"text": ""}}')
+    assert {(PurePath(one[0]).name, *one[1:3], one[4]) for one in found(tmp_path / "run")} == {
+        ("samples_gsm8k_cot_2026-01-01T00-00-00.jsonl", "eval", 400, "lm-eval"),
+        ("details_aime24_2026-01-01T00.parquet", "eval", 40, "lighteval"),
+        ("2026-01-01_math_abc.eval", "eval", None, "inspect"),
+        ("2026-01-01_math_abc.json", "eval", None, "inspect"),
+        ("completions.jsonl", "train", None, "swift"),
+    }
+    assert survey(tmp_path / "run").left_out[".json files"] == ["swift/args.json"]
+    shutil.copytree(
+        others / "folded", tmp_path / "tables", ignore=shutil.ignore_patterns("completions*", "*.expected.*")
+    )
+    shutil.copy(others / "val_step20.json", tmp_path / "tables")
+    assert {(PurePath(one[0]).name, *one[1:3], one[4]) for one in found(tmp_path / "tables")} == {
+        ("by_row_name.json", "train", None, "table"), ("groups.jsonl", "train", None, "table"),
+        ("main_generation.parquet", "train", None, "table"), ("report.json", "train", None, "table"),
+        ("results.json", "train", None, "table"), ("val_generations.table.json", "eval", None, "table"),
+        ("val_step20.json", "eval", 20, "table"),
+    }  # fmt: skip

@@ -1,0 +1,48 @@
+"""What evaluation harnesses log of a checkpoint: lm-evaluation-harness with `--log_samples`,
+`samples_{task}_{time}.jsonl` (lm_eval/loggers/evaluation_tracker.py:344, 4e7e0d47); lighteval with `--save-details`,
+`details_{task}_{time}.parquet` (src/lighteval/logging/evaluation_tracker.py:359, 3fd15266); inspect_ai,
+`{time}_{task}_{id}.eval` or `.json`.
+
+The step is that of the checkpoint where a folder says it: `checkpoint-400`, `global_step_40`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainers.tables import step_named
+
+
+def _step_of(path: PurePath) -> int | None:
+    found = (step_named(folder.name) for folder in path.parents)
+    return next((step for step in found if step is not None), None)
+
+
+def _is_samples(name: str, head: Head) -> bool:
+    return head.has("doc_id") and head.has("filtered_resps")
+
+
+def _is_details(name: str, head: Head) -> bool:
+    return b"model_response" in head.start
+
+
+def _is_log(name: str, head: Head) -> bool:
+    return name.endswith(".eval") or (b'"status"' in head.start and b'"eval"' in head.start and b'"task"' in head.start)
+
+
+KINDS = tuple(
+    FileKind(format, what, pattern, "whole", recognise, step=_step_of, stepless=True, split=lambda path: "eval")
+    for format, what, pattern, recognise in (
+        ("lm-eval", "samples of an evaluation", "samples_*.jsonl", _is_samples),
+        ("lighteval", "details of an evaluation", "details_*.parquet", _is_details),
+        ("inspect", "a log of an evaluation", "*.eval", _is_log),
+        ("inspect", "a log of an evaluation", "*.json", _is_log),
+    )
+)
+
+OTHERS: dict[str, str] = {}
+
+
+def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+    return "eval", "it is an evaluation"

@@ -1,0 +1,206 @@
+"""Files of generations in the shapes that many tools write, none of which says what it is. Whole ones: data/others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats import FORMATS, TEXTLESS, pick
+from rollouts.records import Problem, Record
+from tests.rollouts.golden import DUMPS, files
+from tests.rollouts.trainer_dumps import parquet, read
+
+FORMS = {form.name: form for form in FORMATS}
+ASKED = [{"role": "user", "content": "6*7?"}]
+CALL = {"id": "1", "function": {"name": "times", "arguments": '{"a": 6}'}}
+TURNS = [
+    {"role": "assistant", "content": "let me see", "tool_calls": [CALL]},
+    {"role": "tool", "content": "42"},
+    {"role": "assistant", "content": "42"},
+]
+
+
+def records(body: Any, name: str = "rows.jsonl") -> list[Record]:
+    """As a file of this name that nobody says anything of is read."""
+    written = body if isinstance(body, bytes) else json.dumps(body).encode()
+    found = read(pick(name, written[:65536]), written)
+    assert not [one for one in found if isinstance(one, Problem)]
+    return [one for one in found if isinstance(one, Record)]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(DUMPS)))
+def test_no_format_claims_a_file_of_another(path: Any) -> None:
+    """Only a table, which is asked last, knows some of them by their columns."""
+    head = path.read_bytes()[:65536]
+    claiming = [form.name for form in FORMATS if form.sniff(path.name, head)]
+    assert claiming[1:] in ([], ["table"])
+
+
+def test_what_is_listed_with_the_responses_is_of_each_and_the_rest_of_all() -> None:
+    row = {
+        "question": "2+2?", "responses": ["4", "5", "6"], "rewards": [1, 0, 0], "levels": ["a", "b"], "ids": [7, 8, 9],
+        "response_ids": [[4], [5], [6]], "prompt_ids": [1, 2, 3], "parts": {"acc": [1, 0, 0]},
+    }  # fmt: skip
+    one, two, three = records(row)
+    assert [one.response, two.response, three.response] == ["4", "5", "6"]
+    assert [one.score, two.score, three.score] == [1, 0, 0]
+    assert (two.index, two.response_ids, two.prompt_ids) == (1, [5], [1, 2, 3])
+    assert two.extras == {"levels": ["a", "b"], "ids": 8, "parts": {"acc": 0}}
+
+
+def test_a_list_that_is_as_long_by_chance_stays_whole() -> None:
+    rows = [{"question": "q", "responses": ["a", "b"], "tags": tags} for tags in (["x", "y"], ["x"])]
+    assert [one.extras["tags"] for one in records(rows, "a.json")] == [["x", "y"], ["x", "y"], ["x"], ["x"]]
+
+
+def test_responses_to_nothing_known_are_a_group_by_their_row() -> None:
+    found = records([{"responses": ["a", "b"], "scores": [1, 0]}] * 2, "a.json")
+    assert [(one.group, one.index) for one in found] == [("1", 0), ("1", 1), ("2", 0), ("2", 1)]
+
+
+def test_conversations_may_be_listed_too() -> None:
+    row = {"prompt": ASKED, "completions": [TURNS, [{"role": "assistant", "content": "7"}]], "reward": [1, 0]}
+    one, two = records(row)
+    assert (two.response, two.messages) == ("7", ASKED)
+    assert one.messages == [*ASKED, *TURNS]
+
+
+@pytest.mark.parametrize("form", ["native", "table", "trl-completions"])
+def test_the_tool_calls_of_an_answer_in_messages_are_told_and_kept(form: str) -> None:
+    body = json.dumps({"prompt": ASKED, "response": TURNS, "score": 1}).encode()
+    if form == "trl-completions":
+        body = parquet(step=[1], prompt=[ASKED], completion=[TURNS], acc=[1.0])
+    (record,) = read(FORMS[form], body)
+    assert record.response.startswith('let me see\n<tool_call>\n{"name": "times"')
+    assert record.response.endswith("</tool_call>\ntool\n42\nassistant\n42")
+    assert record.messages is not None and record.messages[1]["tool_calls"][0]["function"]["name"] == "times"
+
+
+def test_a_conversation_beside_its_last_answer_gives_the_prompt() -> None:
+    said = {"role": "assistant", "content": "42"}
+    (record,) = records({"response": "42", "messages": [*ASKED, said]})
+    assert (record.prompt, record.response) == ("user\n6*7?\nassistant\n", "42")
+
+
+@pytest.mark.parametrize("name", ["conversations", "messages", "turns"])
+def test_speakers_of_sharegpt_are_roles(name: str) -> None:
+    talk = [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    (record,) = records({name: talk, "score": 1})
+    assert (record.prompt, record.response) == ("system\ns\nuser\nq\nassistant\n", "a")
+
+
+def test_samples_that_are_objects_in_a_row_keep_what_the_row_says() -> None:
+    row = {"question": "q", "level": 3, "candidates": [{"text": "a", "score": 1}, {"text": "b", "score": 0}]}
+    assert [(one.prompt, one.response, one.score, one.extras["level"]) for one in records(row)] == [
+        ("q", "a", 1, 3), ("q", "b", 0, 3),
+    ]  # fmt: skip
+    choices = [{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}]
+    (record,) = records({"prompt": "q", "choices": choices})
+    assert (record.response, record.finish_reason) == ("a", "stop")
+
+
+def test_a_table_with_a_generation_in_every_few_columns_is_read_however_long_it_is() -> None:
+    names = ["step", *(f"{part}_{at}" for at in range(1, 400) for part in ("input", "output", "score"))]
+    cells = [5, *(value for at in range(1, 400) for value in (f"q{at}", f"{at}" * 99, at))]
+    found = records({"columns": names, "data": [cells, [6, *[None] * (len(names) - 1)]]}, "val.table.json")
+    assert len(found) == 399
+    assert (found[398].prompt, found[398].score, found[398].extras) == ("q399", 399, {"step": 5})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"config": {"model": "m"}, "results": [{"question": "q", "response": "a", "score": 1}]},
+        {"q1": {"question": "q", "response": "a", "score": 1}},
+        {"question": ["q"], "response": ["a"], "score": [1]},
+        {"question": {"0": "q"}, "response": {"0": "a"}, "score": {"0": 1}},
+        {"columns": ["question", "response", "score"], "index": [0], "data": [["q", "a", 1]]},
+        [{"question": "q", "response": "a", "score": 1}],
+        {"question": "q", "response": "a", "score": 1},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_rows_are_found_in_whatever_json_holds_them(body: Any, indent: int | None) -> None:
+    (record,) = records(json.dumps(body, indent=indent).encode(), "report.json")
+    assert (record.prompt, record.response, record.score) == ("q", "a", 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "m", "version": 3}, {"results": {"gsm8k": {"acc": 0.5}}}, {"text": "a"}, ["a"], [1],
+        [{"messages": ASKED}], [{"prompt": "q", "chosen": "a", "rejected": "b"}],
+        {"name": "t", "parameters": {"properties": {"query": {"type": "string"}, "text": {"type": "string"}}}},
+        {"added_tokens": [{"id": 0, "content": "<s>"}]},
+    ],
+)  # fmt: skip
+def test_json_without_a_generation_is_no_table(body: Any) -> None:
+    with pytest.raises(UnreadableDump):
+        pick("report.json", json.dumps(body).encode())
+
+
+def test_the_rewards_of_a_table_as_trl_logs_it_stand_before_the_advantage() -> None:
+    rows = {
+        "step": ["3"] * 2, "prompt": ["q"] * 2, "completion": ["a", "b"], "Accuracy": [1.0, 0.0], "tone": [0.5, 0.5],
+        "advantages": [1.0, -1.0], "entropy": [0.1, 0.2],
+    }  # fmt: skip
+    one, two = records(rows)
+    assert (one.rewards, one.score, two.score) == ({"Accuracy": 1.0, "tone": 0.5}, 1.5, 0.5)
+    assert one.extras == {"entropy": 0.1, "step": 3}
+    one, two = records(rows | {"advantages": [-1.0, 1.0]})
+    assert (one.rewards, one.score) == ({"Accuracy": 1.0, "tone": 0.5}, None)
+
+
+def test_a_score_for_each_token_is_their_sum() -> None:
+    (record,) = records({"input_prompt": "q", "output_response": "a", "score": [0.0, 0.5, 1.0]})
+    assert (record.score, record.extras["token_scores"]) == (1.5, [0.0, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("key", ["reward_model", "env_extras"])
+def test_a_ground_truth_that_stands_within_a_column_is_one(key: str) -> None:
+    (record,) = records({"prompt": "q", "responses": ["a"], key: {"spec": {"ground_truth": "4"}}})
+    assert record.ground_truth == "4"
+
+
+def sample(**more: Any) -> dict[str, Any]:
+    return {
+        "doc_id": 1, "target": 4, "arguments": {"gen_args_0": {"arg_0": "2+2?", "arg_1": {}}}, "resps": [["4", "5"]],
+        "filtered_resps": ["4"], "filter": "none", "metrics": ["acc"], "acc": 1.0, **more,
+    }  # fmt: skip
+
+
+def test_repeats_of_a_document_are_a_group_and_filters_are_no_more_samples() -> None:
+    rows = [sample(filter=name, acc=value) for name, value in (("strict", 0.0), ("loose", 1.0))]
+    one, two = records(b"\n".join(json.dumps(row).encode() for row in rows))
+    assert (one.response, two.response, one.group, two.index) == ("4", "5", "1", 1)
+    assert (one.score, one.rewards) == (0.0, {"acc,strict": 0.0, "acc,loose": 1.0})
+
+
+@pytest.mark.parametrize("change", [{"resps": []}, {"arguments": []}, {"resps": [[["nan", "False"]]]}])
+def test_a_document_without_a_response_is_told_and_the_others_are_kept(change: dict[str, Any]) -> None:
+    body = b"\n".join(json.dumps(row).encode() for row in (sample(**change), sample(doc_id=2)))
+    problem, *found = read(FORMS["lm-eval"], body)
+    assert isinstance(problem, Problem) and [one.group for one in found] == ["2", "2"]
+
+
+def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FORMS["lm-eval"], "MOST_HELD", 4)
+    body = b"\n".join(json.dumps(sample(doc_id=at)).encode() for at in range(5))
+    assert len(read(FORMS["lm-eval"], body)) == 10
+
+
+@pytest.mark.parametrize("body", [b"PK\x03\x04", b"PK\x03\x04" + b"\0" * 64, b"PK\x05\x06" + b"\0" * 18])
+def test_a_zip_that_is_no_log_is_refused(body: bytes) -> None:
+    found: list[Any] = []
+    try:
+        found = read(FORMS["inspect"], body, filename="a.eval")
+    except UnreadableDump as error:
+        assert "no log that can be read" in str(error)
+    assert found == []
+
+
+def test_formats_of_others_hold_text() -> None:
+    assert not {"lm-eval", "lighteval", "inspect", "swift"} & TEXTLESS

@@ -1,4 +1,4 @@
-"""Flags: a person's mark on a sample, withdrawn but never deleted. Both verbs may be repeated without effect.
+"""Flags: a person's mark on a sample, withdrawn but never deleted. `marking.py` raises them, one or many in an act.
 
 A flag hangs on the sample's id, which is the same after a re-index, so flags need no copying then.
 """
@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts import audit, live
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import BadInput
 from rollouts.models import Flag, Membership, Project, Sample, Step
 from rollouts.words import prose
 
@@ -27,41 +27,10 @@ ANNOTATORS = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.
 KEEPERS = (Membership.Role.MAINTAINER, Membership.Role.OWNER)
 
 
-def can_annotate(user: User | AnonymousUser, project: Project) -> bool:
-    """Annotators and above flag; viewers and strangers do not."""
-    return project.role_of(user) in ANNOTATORS
-
-
 def can_withdraw(user: User | AnonymousUser, flag: Flag) -> bool:
     """One's own flag, or anybody's for maintainers and owners."""
     role = flag.run.project.role_of(user)
     return role in KEEPERS or (role in ANNOTATORS and flag.user_id == user.pk)
-
-
-@transaction.atomic
-def raise_flag(sample_id: str, by: User, *, label: str = "bad", reason: str = "", text: str = "") -> Flag:
-    """Flags a sample for one reason. Again by the same person and reason: label and text are replaced, a withdrawn
-    flag stands again.
-
-    `reason` is a key of the project's reasons or empty. The caller has checked `can_annotate`. Raises BadInput, and
-    NotThere for a sample that does not exist.
-    """
-    sample = Sample.objects.select_related("step__run__project").filter(pk=sample_id).first()
-    if sample is None:
-        raise NotThere(_("There is no sample {sample}.").format(sample=sample_id[:60]), "sample")
-    check(sample.step.run.project, label, reason, text)
-    step = Step.objects.select_for_update().get(pk=sample.step_id)
-    wanted = {"label": label, "text": text, "withdrawn_at": None, "step_id": step.pk, "run_id": step.run_id}
-    flag, created = Flag.objects.get_or_create(sample=sample.pk, user=by, reason=reason, defaults=wanted)
-    if not created and any(getattr(flag, name) != value for name, value in wanted.items()):
-        for name, value in wanted.items():
-            setattr(flag, name, value)
-        flag.save()
-        created = True
-    if created:
-        recount(step)
-        live.changed(step.run, split=step.split, step=step.step)
-    return flag
 
 
 @transaction.atomic

@@ -61,9 +61,11 @@ def found(answer: Found, seen: int | None = None) -> list[str]:
 def mark(
     run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
 ) -> Marking:
-    """Flags these samples of the run for one reason, as `flags.raise_flag` does one. Again changes nothing.
+    """Flags these samples of the run for one reason, a key of the project's reasons or empty. Again by the same person
+    and reason: label and text are replaced, a withdrawn flag stands again.
 
-    The caller has checked `flags.can_annotate`. Raises BadInput, and NotThere for a sample that the run does not have.
+    The caller has checked that the person may annotate. Raises BadInput, and NotThere for a sample that the run does
+    not have.
     """
     wanted = list(dict.fromkeys(sample_ids))
     flags.check(run.project, label, reason, text)

@@ -21,7 +21,7 @@ from rollouts.query import parse
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
-__all__ = ["Found", "facet_counts", "find", "parse"]
+__all__ = ["Found", "find", "parse"]
 
 # What each ordering sorts by, before the sample's id settles ties. Unknown values come last either way.
 ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
@@ -112,13 +112,6 @@ def find(
     if horizon is not None:
         samples = samples.filter(step__step__gt=horizon)
     return Found(query, scope, samples.select_related("step").order_by(*order), horizon)
-
-
-def facet_counts(
-    run: Run, *, split: str = "", step: int | None = None, attempt: str = "", q: str = "", step_kind: str = ""
-) -> dict[str, int]:
-    """For chips: the query's term -> how many of the samples that `q` finds it would leave. See `Found.facets`."""
-    return find(run, split=split, step=step, attempt=attempt, q=q, step_kind=step_kind).facets()
 
 
 def ordered(ordering: str) -> tuple[Any, ...]:

@@ -49,7 +49,10 @@ def look(run: Run, sample_ids: Iterable[str], by: User) -> int:
 
 @transaction.atomic
 def approve(run: Run, sample_id: str, by: User) -> Seen:
-    """Says that nothing is wrong with a sample. The caller has checked `flags.can_annotate`. Raises NotThere."""
+    """Says that nothing is wrong with a sample. The caller has checked that the person may annotate.
+
+    Raises NotThere for a sample that the run does not have.
+    """
     if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
         told = _("There is no sample {sample} in {run}.")
         raise NotThere(told.format(sample=sample_id[:60], run=run.name), "sample")

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rollouts.models import Attempt, Membership, Project, Run, Token
+from rollouts import marking
+from rollouts.models import Attempt, Flag, Membership, Project, Run, Sample, Token
 
 
 def project(slug: str = "math") -> Project:
@@ -30,3 +31,12 @@ def attempt(of: Run, key: str = "files") -> Attempt:
 def token(user: User, *scopes: str, on: Project | None = None) -> str:
     """The secret of a new token."""
     return Token.issue(user=user, name="test", scopes=list(scopes), project=on)[1]
+
+
+def flag(sample: str, by: User, **told: Any) -> Flag:
+    """A flag that nobody can undo: the act that raised it is forgotten."""
+    run = Sample.objects.select_related("step__run__project").get(pk=sample).step.run
+    act = marking.mark(run, [sample], by, **told)
+    if act.pk:
+        act.delete()
+    return Flag.objects.get(sample=sample, user=by, reason=told.get("reason", ""))

@@ -190,14 +190,13 @@ def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(ask: Ask, run:
 
 
 def test_flagged_samples_of_a_pinned_step_are_counted(ask: Ask, run: Run, owner: User) -> None:
-    from rollouts import flags
     from rollouts.models import Sample
 
     dumped(run, 3, [line(3, n, 1.0) for n in range(3)])
     ready(run)
     ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
     for sample, label in zip(Sample.objects.all(), ("bad", "good"), strict=False):
-        flags.raise_flag(sample.pk, owner, label=label)
+        make.flag(sample.pk, owner, label=label)
     [entry] = ask("GET", "projects/math/replay-plan/").json()["entries"]
     assert entry["source"]["flagged"] == 1
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages import events as row
-from rollouts import events, flags, series
+from rollouts import events, series
 from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.records import Point
 from tests import make
@@ -30,7 +30,7 @@ def run(project: Project) -> Run:
 
 
 def flag(run: Run, step: int, user: User) -> None:
-    flags.raise_flag(Sample.objects.get(step__run=run, step__step=step).pk, user)
+    make.flag(Sample.objects.get(step__run=run, step__step=step).pk, user)
 
 
 def pin(run: Run, step: int, user: User, **more: object) -> Pin:
@@ -103,7 +103,7 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
 def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> None:
     indexed(run, lines(generation(step=6)), 6, split="eval", source="val/6.jsonl")
     for split in ("train", "eval"):
-        flags.raise_flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
+        make.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         pin(run, 6, mate, split=split)
     told = events.of(run)
     assert told is not None

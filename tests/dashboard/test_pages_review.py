@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import flags, review, seen
+from rollouts import review, seen
 from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
 from tests import make
 from tests.dashboard.ask import Ask
@@ -197,7 +197,7 @@ def test_the_lowest_scores_of_the_newest_steps_come_first_with_the_first_open(ru
 def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Client, mate: User) -> None:
     rows = listed(open_(reader, run))
     seen.approve(run, rows[0], mate)
-    flags.raise_flag(rows[1], mate, reason="truncated")
+    make.flag(rows[1], mate, reason="truncated")
     seen.look(run, [rows[2]], mate)  # looked at is not judged
     html = open_(reader, run)
     assert listed(html) == rows
@@ -239,12 +239,12 @@ def test_a_seed_draws_the_same_samples_and_another_one_others(
 
 def test_flags_of_others_are_a_queue_and_ones_own_are_not(run: Run, reader: Client, mate: User, owner: User) -> None:
     theirs, mine = samples(run)[:2]
-    flags.raise_flag(theirs, owner, reason="reward-hack")
-    flags.raise_flag(mine, mate)
+    make.flag(theirs, owner, reason="reward-hack")
+    make.flag(mine, mate)
     html = open_(reader, run, "&queue=flagged")
     assert listed(html) == [theirs]
     assert "olga: reward hack" in html
-    flags.raise_flag(theirs, mate)
+    make.flag(theirs, mate)
     own = open_(reader, run, "&queue=flagged")
     assert listed(own) == [theirs] and "mina:" not in own
 
@@ -320,7 +320,7 @@ def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Cli
     address = answer["Location"]
     before = listed(page(reader, address))
     seen.look(run, before[:1], mate)
-    flags.raise_flag(before[0], mate, reason="reward-hack")
+    make.flag(before[0], mate, reason="reward-hack")
     seen.approve(run, before[1], mate)
     html = page(reader, address)
     assert listed(html) == before and len(before) > 2

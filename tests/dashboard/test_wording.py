@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import findings, flags, pins, plans, replays, series
+from rollouts import findings, pins, plans, replays, series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.records import Point
 from tests import make
@@ -105,7 +105,7 @@ def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
     make.run(project, "empty", uid="empty")
     at_two = {one.index: one for one in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
     one = at_two[1]
-    flags.raise_flag(one, owner, reason=project.reasons[0]["key"], text="坏")
+    make.flag(one.pk, owner, reason=project.reasons[0]["key"], text="坏")
     finding = findings.begin(project, owner, title="循环", note="**多**")
     names = {"finding": finding.pk, "one": one.pk, "key": one.prompt_key, "unscored": at_two[11].prompt_key}
     odd = {"talk": at_two[9].pk, "cut": at_two[10].pk, "blank": at_two[11].pk, "tokens": at_two[12].pk}

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import exhibits, findings, flags, live, marking, projects, series, upkeep
+from rollouts import exhibits, findings, live, marking, projects, series, upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.index import reindex
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
@@ -59,7 +59,7 @@ def test_what_a_finding_cannot_hold_is_refused(project: Project, mate: User, wro
 
 def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding: Finding, mate: User) -> None:
     one = sample(run)
-    flags.raise_flag(one.pk, mate, reason="repetition")
+    make.flag(one.pk, mate, reason="repetition")
     findings.show_sample(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
     shown = finding.exhibits.get().shown
     assert (shown["response"], shown["prompt"], shown["score"], shown["step"]) == (LOOP, "2+2?", -0.5, 1)

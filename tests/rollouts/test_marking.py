@@ -65,7 +65,7 @@ def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mat
 
 def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
-    flags.raise_flag(first, mate, reason="other", label="unsure", text="hm")
+    make.flag(first, mate, reason="other", label="unsure", text="hm")
     marking.mark(run, [first, second], mate, reason="other", text="sure now")
     assert marking.undo(run, mate) == marking.Undone("“other” (bad) on 2 samples", 2, 0, "")
     assert [(flag.label, flag.text) for flag in flags.flags_of([first, second])[first]] == [("unsure", "hm")]
@@ -87,7 +87,7 @@ def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run,
 def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
     marking.mark(run, [first, second], mate)
-    flags.raise_flag(first, mate, text="and here is why")
+    make.flag(first, mate, text="and here is why")
     undone = marking.undo(run, mate)
     assert (undone.flags, undone.kept) == (1, 1)
     assert set(flags.flags_of([first, second])) == {first}
@@ -95,7 +95,7 @@ def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
 
 def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    marking.take_back(flags.raise_flag(first, mate, text="why"), owner)
+    marking.take_back(make.flag(first, mate, text="why"), owner)
     assert counted(run) == [0, 0]
     assert marking.undo(run, owner).sample == first
     assert [flag.text for flag in flags.flags_of([first])[first]] == ["why"]
@@ -104,9 +104,9 @@ def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
 
 def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    flag = flags.raise_flag(first, mate, text="why")
+    flag = make.flag(first, mate, text="why")
     marking.take_back(flag, owner)
-    flags.raise_flag(first, mate, text="why")
+    make.flag(first, mate, text="why")
     flags.withdraw(flag, mate)
     undone = marking.undo(run, owner)
     assert (undone.flags, undone.kept) == (0, 1)
@@ -125,7 +125,7 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
 
 def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    seen = flags.raise_flag(first, mate)
+    seen = make.flag(first, mate)
     flags.withdraw(Flag.objects.get(), mate)
     assert marking.take_back(seen, owner).pk is None
     with pytest.raises(NotThere):

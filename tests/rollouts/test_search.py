@@ -11,14 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts import flags, ingest, storage
+from rollouts import ingest, storage
 from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.index import index, reindex
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
 from rollouts.nodes import BadQuery
 from rollouts.scan import Part, Patience, joined, kept, parts
-from rollouts.search import ORDERINGS, facet_counts, find
+from rollouts.search import ORDERINGS, find
 from tests import make
 
 Row = dict[str, Any]
@@ -133,7 +133,7 @@ def test_prompt_key_finds_the_samples_of_one_prompt(run: Run) -> None:
 
 
 def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
-    flags.raise_flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
+    make.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
     assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
     assert picks(run, "reason:other") == []
     with pytest.raises(BadQuery, match="no reason `bored`.*reward-hack"):
@@ -281,16 +281,16 @@ def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
 
 def left(run: Run, **asked: Any) -> dict[str, int]:
     """The chips that would leave something."""
-    return {term: count for term, count in facet_counts(run, split="train", step=1, **asked).items() if count}
+    return {term: count for term, count in find(run, split="train", step=1, **asked).facets().items() if count}
 
 
 def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
-    flags.raise_flag(Sample.objects.get(ordinal=3).id, mate)
+    make.flag(Sample.objects.get(ordinal=3).id, mate)
     here = {"score<=0": 1, "is:truncated": 1, "is:repetition": 1, "is:flagged": 1, "is:solve-none": 1}
     others = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
     assert left(run, q="group:b") == here
     assert left(run) == {**here, **others}
-    assert facet_counts(run, split="train", step=1, q="余数")["is:zerovar"] == 1
+    assert find(run, split="train", step=1, q="余数").facets()["is:zerovar"] == 1
 
 
 def test_zero_variance_here_is_what_the_step_counts(run: Run) -> None:
@@ -327,7 +327,7 @@ def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
 def test_a_run_without_dumps_has_no_answers_and_no_errors(project: Project) -> None:
     run = make.run(project, "empty")
     assert find(run, q="foo acc=1 score<1").total == 0
-    assert set(facet_counts(run).values()) == {0}
+    assert set(find(run).facets().values()) == {0}
 
 
 def test_another_runs_samples_are_never_found(run: Run, project: Project) -> None:

@@ -123,8 +123,8 @@ def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None
 
 def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
     first, second = samples(run)[:2]
-    flags.raise_flag(first, mate)
-    flags.withdraw(flags.raise_flag(second, mate), mate)
+    make.flag(first, mate)
+    flags.withdraw(make.flag(second, mate), mate)
     assert found(run, "is:flagged-by-others", owner) == {first}
     assert found(run, "is:flagged-by-others", mate) == set()
 

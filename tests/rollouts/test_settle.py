@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from rollouts import bodies, index
 from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
@@ -182,20 +182,13 @@ def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
     assert Attempt.objects.count() == 2
 
 
-def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: Any, raise_flag: Callable[..., Any]) -> None:
+def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: User) -> None:
     dump = indexed(run, lines(generation("a", "1")))
-    flag = raise_flag(rows(run)[0].id, owner)
+    flag = make.flag(rows(run)[0].id, owner)
     index.reindex(run)
     index.index(dump.pk)
     flag.refresh_from_db()
     assert (flag.sample, flag.withdrawn_at, flag.step) == (rows(run)[0].id, None, Step.objects.get())
-
-
-@pytest.fixture
-def raise_flag() -> Callable[..., Any]:
-    from rollouts import flags
-
-    return flags.raise_flag
 
 
 def turn_of(response: str, turn: int, trajectory: str = "0", **more: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, 
 tool          it calls a tool: in its messages, or in its text as trainers flatten calls and results
 tokens        its token ids were recorded
 no-text       nothing but its tokens was recorded
+filtered      its trainer says (`filtered`) that it dropped the sample and did not train on it
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ FACETS: dict[str, int] = {
     "tokens": 64,
     "no-text": 128,
     "tool": 256,
+    "filtered": 512,
 }
 
 
@@ -63,6 +65,7 @@ CATALOG: Final[tuple[Facet, ...]] = (
     Facet("language-mix", "is:language-mix", N_("Language mix"), N_("uses a script that the prompt does not")),
     Facet("empty", "is:empty", N_("Empty"), N_("nothing but white space")),
     Facet("tool", "is:tool", N_("Tool calls"), N_("calls a tool")),
+    Facet("filtered", "is:filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")),
     Facet("duplicate", "is:duplicate", N_("Duplicate"), N_("the same text as another response of its group")),
     Facet(
         "zerovar", "is:zerovar", N_("Zero-variance groups"), N_("all responses have one score: no gradient"), "groups"

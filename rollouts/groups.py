@@ -102,6 +102,11 @@ class Board:
     inner: int
 
     @property
+    def unnamed(self) -> bool:
+        """Does only its prompt name it, since the trainer names no group? Its name tells a person nothing then."""
+        return self.samples[0].prompt_key == self.group
+
+    @property
     def scores(self) -> list[float]:
         return known(self.samples)
 

@@ -14,7 +14,7 @@ WHOLE: Final = ("len", "tokens", "n", "step")
 NAMES: Final = ("split", "group", "prompt", "source", "reason")
 PROPERTIES: Final = (
     "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none", "final", "intermediate",
-    "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "tool", "pinned", "reused",
+    "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "tool", "filtered", "pinned", "reused",
     "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
 MISSING: Final = ("marker", "score", "text")

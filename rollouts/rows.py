@@ -34,6 +34,7 @@ TYPES = {
 FILLABLE = (
     "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
 )  # fmt: skip
+JOINED = facets.FACETS["tokens"] | facets.FACETS["tool"] | facets.FACETS["filtered"]
 
 MARKS = ("marked", "ended")  # of facets.Seen
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
@@ -158,6 +159,8 @@ def looked_at(records: Sequence[Record]) -> facets.Seen:
     seen.bits[with_ids] |= facets.FACETS["tokens"]
     with_tools = [facets.calls(record.response, record.messages or ()) for record in records]
     seen.bits[np.array(with_tools, np.bool_)] |= facets.FACETS["tool"]
+    dropped = np.fromiter((record.extras.get("filtered") is True for record in records), np.bool_, len(records))
+    seen.bits[dropped] |= facets.FACETS["filtered"]
     return seen
 
 
@@ -269,7 +272,7 @@ def mean(values: list[float | None] | None) -> float | None:
 def filled(row: Row, other: Row) -> Row:
     """`row` with what it lacks taken from another sight of the same sample."""
     lacking = [name for name in FILLABLE if row[AT[name]] in (None, "") and other[AT[name]] not in (None, "")]
-    more = other[AT["facets"]] & ~row[AT["facets"]] & (facets.FACETS["tokens"] | facets.FACETS["tool"])
+    more = other[AT["facets"]] & ~row[AT["facets"]] & JOINED
     if not lacking and not more:
         return row
     made = list(row)

@@ -22,6 +22,7 @@ MARKS = (
     ("empty", N_("EMPTY"), "bad", N_("an empty response")),
     ("duplicate", N_("DUP"), "plain", N_("the same text as another response of its group")),
     ("no-marker", N_("FMT"), "bad", N_("no answer marker")),
+    ("filtered", N_("FILTERED"), "plain", N_("dropped by the trainer's filter, not trained on")),
     ("no-text", N_("NO TEXT"), "plain", N_("only its tokens were recorded; text needs a tokenizer")),
 )
 

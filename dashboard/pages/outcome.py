@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from dashboard.pages import cells
 from dashboard.pages.cells import Cell, Track
@@ -38,9 +39,17 @@ class Outcome:
         if self.end is not None:
             said = _("Steps replayed: {replays}. The run ends at step {end}, which has nothing to load.")
             return said.format(replays=self.replays, end=self.end)
-        said = _("The run replays {replays} steps, generates {generates}.")
+        said = ngettext(
+            "The run replays {replays} step, generates {generates}.",
+            "The run replays {replays} steps, generates {generates}.",
+            self.replays,
+        )
         if self.refuses:
-            said = _("The run replays {replays} steps, generates {generates}, would refuse {refuses}.")
+            said = ngettext(
+                "The run replays {replays} step, generates {generates}, would refuse {refuses}.",
+                "The run replays {replays} steps, generates {generates}, would refuse {refuses}.",
+                self.replays,
+            )
         return said.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
 
 

@@ -1,7 +1,7 @@
 // Live: one WebSocket says that something changed, the page asks its ordinary address again. A lost ring costs nothing,
 // because every (re)connect rings once; without a socket the page asks every five seconds.
 import { fill, gettext } from "./i18n.js";
-import { address, ask, place } from "./panel.js";
+import { address, ask, place, settled } from "./panel.js";
 
 // In ms. A ring is heard by all at once, so the more listen, the wider they spread; a busy server is asked less often.
 const GATHER = 60, JITTER = 120, EACH = 25, WIDEST = 10000, REST = 2, PATIENCE = 30000;
@@ -79,11 +79,12 @@ function arrived(panel, html) {
   if (next?.step === now?.step && order(fresh) === order(panel)) return place(panel, html);
   const button = document.querySelector("[data-arrived]");
   if (!next || !now || !button) return;
-  const more = next.total - now.total;
+  const count = next.total - now.total;
   const moved = next.step !== now.step;
-  button.hidden = !moved && more <= 0;
+  button.hidden = !moved && count <= 0;
   button.dataset.moved = moved;
-  button.querySelector("span").textContent = moved ? fill(gettext("step {step} is here"), { step: next.step }) : fill(gettext("{count} new"), { count: more });
+  button.querySelector("span").textContent = moved ? fill(gettext("step {step} is here"), next) : fill(gettext("{count} new"), { count });
+  settled(panel);
 }
 
 document.addEventListener("click", (event) => {

@@ -36,8 +36,8 @@ function take(html) {
     const now = next.getElementById(card.id);
     if (now && !card.matches(":focus-within")) window.Idiomorph.morph(card, now.outerHTML, { morphStyle: "outerHTML" });
   }
-  settled(feed);
   count(next);
+  settled(feed);
 }
 
 function count(next) {

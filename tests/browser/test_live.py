@@ -80,6 +80,7 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
     expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
     training.push(1, [*generations(1, 4, version=2), {"prompt": "new", "response": "row", "score": -1}], source="1")
     expect(page.locator("[data-arrived]")).to_have_text("n 1 new")
+    expect(page.locator(".foot-keys")).to_contain_text("what is new")
     page.keyboard.type("ing")
     expect(page.locator("#flag-text")).to_have_value("it says half a thing")
     expect(page.locator("#flag-text")).to_be_focused()

@@ -13,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.boards import ODD
 from rollouts import groups
+from rollouts.identity import prompt_key as key_of
 from rollouts.models import Project, Run, Sample, Step
 from tests import make
 from tests.rollouts.pushing import indexed, lines
@@ -50,6 +51,14 @@ def link(text: str, key: str) -> str:
     """Where the element with this key leads; empty without one."""
     found = re.search(rf'<a [^>]*data-key="{key}"[^>]*>', text)
     return unescape(re.search(r'href="([^"]*)"', found.group())[1]) if found else ""  # type: ignore[index]
+
+
+def test_a_group_that_its_trainer_does_not_name_is_called_what_it_is(run: Run, client: Client, owner: User) -> None:
+    client.force_login(owner)
+    push(run, *group("7", [0.0, 1.0]), *({"prompt": "1+1?", "response": str(n), "score": n} for n in range(2)))
+    named, unnamed = (page(client, f"/runs/{run.uid}/groups/1/{name}/") for name in ("7", key_of("1+1?")))
+    assert "Answers to one prompt</h1>" in unnamed and key_of("1+1?")[:6] in unnamed
+    assert 'Group <span class="mono">7</span></h1>' in named and "Answers to one prompt" not in named
 
 
 @pytest.mark.parametrize(("who", "status"), [("owner", 200), ("mate", 200), ("stranger", 404)])

@@ -149,3 +149,13 @@ def test_a_query_for_what_was_not_recorded_is_told_so(run: Run, reader: Client, 
     page = reader.get(f"/runs/{run.uid}/steps/2/", {"q": q}).content.decode()
     assert re.findall(r"No sample of this step has <code>(\w+)</code>", page) == said
     assert "the run did not record it" not in reader.get(f"/runs/{run.uid}/steps/all/", {"q": q}).content.decode()
+
+
+def test_what_the_trainers_filter_dropped_is_marked_and_can_be_asked_for(run: Run, reader: Client) -> None:
+    rows = [{"prompt": "2+2?", "response": f"it is {n}", "score": n % 2, "group": "a"} for n in range(4)]
+    indexed(run, lines(*rows, {**rows[0], "response": "dropped", "filtered": True}), 3, format="native")
+    page = panel(reader, f"/runs/{run.uid}/steps/3/")
+    assert page.count(">FILTERED</span>") == 1
+    chips = links(page, r'href="([^"]*is(?::|%3A)filtered[^"]*)"[^>]*>([^<]*<b>[^<]*)')
+    assert [text for _, text in chips] == ["Filtered <b>1"]
+    assert panel(reader, f"/runs/{run.uid}/steps/3/?q=is:filtered").count('<tr id="r-') == 1

@@ -22,9 +22,10 @@ def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: 
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&steps=12"
     page = body(signed, url)
     assert (drawn(page, "hit"), drawn(page, "none")) == (1, 11)
-    assert "step 3: replays grpo step 2" in page
+    assert "step 3: replays grpo step 2" in page and "The run replays 1 step, generates 11." in page
     page = body(signed, url.replace("cache", "repeat_last"))
     assert (drawn(page, "hit"), drawn(page, "none")) == (10, 2)
+    assert "The run replays 10 steps, generates 2." in page
     assert plans.current(pin.project) is None
 
 

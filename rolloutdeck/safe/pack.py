@@ -57,7 +57,9 @@ class Packer(Writer):
         self.tensors: list[Plain] = []
 
     def plain(self, value: Plain) -> None:
-        """A tensor on a storage of its own."""
+        """A tensor on a storage of its own; one that stands in several places is one tensor in all of them."""
+        if self.known(id(value)):
+            return
         stride: list[int] = []
         step = 1
         for size in reversed(value.shape):
@@ -76,6 +78,8 @@ class Packer(Writer):
 
     def ragged(self, value: Ragged) -> None:
         """A jagged tensor; torch finds out for itself which row is the longest."""
+        if self.known(id(value)):
+            return
         parts: dict[str, Any] = {
             "values": value.values,
             "offsets": value.offsets,
@@ -91,7 +95,8 @@ class Packer(Writer):
             self.call(MADE, (TENSORDICT, value.state), value)
 
     def whole(self, value: Consolidated) -> None:
-        self.call(WHOLE, (value.metadata, value.data), value)
+        if not self.known(id(value)):
+            self.call(WHOLE, (value.metadata, value.data), value)
 
     def stack(self, value: Stack) -> None:
         self.filled(STACK, value)

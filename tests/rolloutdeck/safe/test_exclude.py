@@ -23,7 +23,7 @@ from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.exclude import LeftOut, exclude, rows_of
 from rolloutdeck.safe.layouts import Contents
 from rolloutdeck.safe.saved import open_saved
-from rolloutdeck.safe.selection import Joined, Part, Plain
+from rolloutdeck.safe.selection import Joined, Part, Plain, Ragged
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe.verdict import check
@@ -178,6 +178,18 @@ def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_o
         assert names == ["data.pkl", "byteorder", "data/0", "data/1", "version"]
         assert (made.read("archive/data/0"), made.read("archive/data/1")) == (data, b"\x07\x08")
         assert made.testzip() is None
+
+
+def test_a_tensor_that_stands_in_two_places_is_written_once_and_is_one_tensor_again(tmp_path: Path) -> None:
+    offsets = Plain("int64", (2,), Joined([Part(bytes(16), 0, 16)]))
+    rows = Ragged(Plain("uint8", (0,), Joined([])), offsets)
+    with (tmp_path / "made").open("wb") as file:
+        packing.pack({"offsets": offsets, "rows": rows, "again": {"rows": rows}}, file)
+    with zipfile.ZipFile(tmp_path / "made") as made:
+        assert [name for name in made.namelist() if "/data/" in name] == ["archive/data/0", "archive/data/1"]
+    assert check(tmp_path / "made").loadable
+    with open_saved(tmp_path / "made") as saved:
+        assert saved["rows"] is saved["again"]["rows"]
 
 
 def test_an_archive_is_written_a_block_at_a_time(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ export async function show(id, extra = {}, byPerson = true) {
     pane.innerHTML = html;
     window.htmx.process(pane);
     document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
-    ahead();
+    rested(ahead, 200);
   } catch (error) {
     if (error.name !== "AbortError") say(gettext("The sample could not be read; the server does not answer."));
   }

@@ -226,10 +226,11 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
         return UNSEEN
     if not path.exists():
         return "links to files that are not there"
-    if path.suffix in TABLES and not path.stat().st_size:
+    plain = packing.bare(path)
+    if plain.suffix in TABLES and not path.stat().st_size:
         return "empty files"
-    if path.suffix in TABLES:
-        return NO_FORMAT if path.suffix == ".jsonl" else NO_COLUMNS
+    if plain.suffix in TABLES or plain.name.endswith(".table.json"):
+        return NO_FORMAT if plain.suffix == ".jsonl" else NO_COLUMNS
     return f"{path.suffix} files" if path.suffix else "files without an ending"
 
 

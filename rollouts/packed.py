@@ -36,8 +36,7 @@ class Unpacked(io.RawIOBase):
         try:
             piece = self.inner.read(len(buffer))
         except (OSError, pa.ArrowException) as error:
-            where = f"cannot be unpacked beyond {self.done:,} bytes"
-            raise UnreadableDump(f"It is compressed with {self.codec} and {where} ({error}): is it whole?") from error
+            raise UnreadableDump(f"It is compressed with {self.codec} and not whole: {error}.") from error
         self.done += len(piece)
         if self.done > wire.MAX_DUMP_BYTES:
             raise UnreadableDump(f"It unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")

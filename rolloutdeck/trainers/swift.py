@@ -4,14 +4,18 @@ swift/megatron/trainers/rollout_mixin.py:941, modelscope/ms-swift 3602360a."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rolloutdeck.trainers import FileKind, Head
 
+_BEGUN = re.compile(rb'\s*\{\s*"(?:step|gen_step)"\s*:\s*\[')
 _COLUMNS = ("step", "prompt", "completion")
 
 
 def _is_completions(name: str, head: Head) -> bool:
+    if not head.rows:  # its first line is longer than what is seen
+        return bool(_BEGUN.match(head.start))
     return any(all(isinstance(row.get(column), list) for column in _COLUMNS) for row in head.rows)
 
 

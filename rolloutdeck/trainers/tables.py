@@ -17,7 +17,7 @@ from rolloutdeck.trainers import FileKind, Head
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")
 _EVAL = re.compile(r"(?:\A|[^a-z])(?:val|valid|validation|evals?|evaluation|test|dev)(?:[^a-z]|\Z)", re.IGNORECASE)
-_BARE = re.compile(r"\d{1,18}\Z")
+_BARE = re.compile(r"\d{1,7}\Z")  # longer ones are dates and times
 
 
 def _step_of(path: PurePath) -> int | None:
@@ -40,7 +40,10 @@ def _split_of(path: PurePath) -> str:
 
 
 def _is_rows(name: str, head: Head) -> bool:
-    return bool(head.rows) and (looks(head.rows[0]) or bool(holding(head.rows[0])))
+    """A row of theirs, behind one of settings too; of a first line that is longer than what is seen, its keys."""
+    if head.rows:
+        return any(looks(row) or holding(row) for row in head.rows)
+    return head.start.lstrip().startswith(b"{") and any(map(looks, objects(head.start)))
 
 
 def _is_json(name: str, head: Head) -> bool:
@@ -73,6 +76,8 @@ def _is_parquet(name: str, head: Head) -> bool:
 
 
 def _is_logged(name: str, head: Head) -> bool:
+    if names := logged_names(head.start):
+        return looks(names)
     return b'"columns"' in head.start and b'"data"' in head.start
 
 

@@ -133,7 +133,10 @@ def records(stream: BinaryIO, told: Told, columns: str) -> Iterator[Record | Pro
             yield item
             continue
         number, row = item
-        for one, place in folds.rows(row):
+        samples = list(folds.rows(row))
+        if not samples:
+            yield LeftOut("a row with an empty list of responses")
+        for one, place in samples:
             try:
                 made = shape.record(one, told)
             except ValueError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
@@ -28,6 +29,9 @@ from rollouts.records import Problem
 
 PARQUET = b"PAR1"
 LOGGED = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')
+NEXT = re.compile(r"\s*[\[,]\s*(?=[^\s\]])")  # before a value of a list
+REPLACED = "\ufffd"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 BEGUN = (b"{", b"[", b",")  # ends of the first line of an object that goes on
 
 Row = dict[str, Any]
@@ -38,11 +42,13 @@ def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
     """Number from 1 and values by column of each row. Raises UnreadableDump."""
     if head.startswith(PARQUET):
         return parquet_rows(stream, told)
+    if head.startswith(UTF_16):
+        raise UnreadableDump("It is written in UTF-16; save it as UTF-8.")
     start = head.removeprefix(jsonl.BOM).lstrip()
     if LOGGED.match(start):
         return logged_rows(whole_json.value(stream)[0])
     if start.startswith(b"["):
-        return listed_rows(whole_json.value(stream)[0])
+        return json_list(stream)
     return json_rows(stream) if start.startswith(b"{") else csv_rows(stream)
 
 
@@ -85,6 +91,8 @@ def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
         for cells in (reader := csv.reader(text, delimiter=separator)):
             if not any(cells):  # spreadsheets leave such lines behind
                 continue
+            if any(REPLACED in cell for cell in cells):
+                yield Problem(reader.line_num + 1, jsonl.BROKEN_UTF8, kept=True)
             if len(cells) == len(names):
                 yield reader.line_num + 1, {key: cell or None for key, cell in zip(names, cells, strict=True)}
             else:
@@ -126,6 +134,31 @@ def whole_object(line: bytes) -> bool:
         return isinstance(orjson.loads(line.removeprefix(jsonl.BOM)), dict)
     except orjson.JSONDecodeError:
         return False
+
+
+def json_list(stream: BinaryIO) -> Iterator[Numbered]:
+    """A list of objects; of one that breaks off those that are whole."""
+    body = whole_json.body(stream)
+    try:
+        yield from listed_rows(whole_json.parsed(body)[0])
+        return
+    except UnreadableDump as error:
+        whole, reason = list(beginning(body.decode("utf-8", "replace"))), str(error)
+    if not whole:
+        raise UnreadableDump(reason)
+    yield from listed_rows(whole)
+    yield Problem(len(whole) + 1, f"and what follows is no JSON: the file breaks off. {reason}")
+
+
+def beginning(text: str) -> Iterator[Any]:
+    """The values of a list up to where it is none."""
+    decoder, at = json.JSONDecoder(strict=False), text.find("[")
+    while found := NEXT.match(text, at):
+        try:
+            value, at = decoder.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            return
+        yield value
 
 
 def listed_rows(found: Any) -> Iterator[Numbered]:

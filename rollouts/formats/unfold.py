@@ -15,11 +15,19 @@ gen_logger.py of hiyouga/EasyR1 b44b3110.
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rolloutdeck.columns import guessed, holding, looks_generated, numbered
 from rollouts.formats import chat
+from rollouts.formats.values import plain
+
+PLURAL = ("responses", "completions", "generations", "predictions", "outputs")
+LISTED = re.compile(r"\[\s*['\"]")
+MOST_OPENED = 1 << 20  # characters of a cell
 
 Row = dict[str, Any]
 OF_TOKENS = frozenset(
@@ -30,6 +38,8 @@ OF_TOKENS = frozenset(
 def narrowed(row: Row, told: Mapping[str, str]) -> list[Row]:
     """The rows of one that has a generation in every few columns, or its samples as objects; else the row itself.
     `told`: {part: column} as somebody said it."""
+    if any(isinstance(row.get(column), str) and LISTED.match(row[column]) for column in PLURAL if column in row):
+        row = {name: opened(value) for name, value in row.items()}
     if any(column in row for column in told.values()):
         return [row]
     if column := holding(row):
@@ -41,6 +51,20 @@ def narrowed(row: Row, told: Mapping[str, str]) -> list[Row]:
     shared = {name: value for name, value in row.items() if name not in taken}
     each = ({base: row[column] for base, column in columns.items()} for columns in found.values())
     return [{**shared, **one} for one in each if any(value is not None for value in one.values())]
+
+
+def opened(value: Any) -> Any:
+    """A list in a cell, as JSON or as Python writes it, which is how pandas puts lists into a CSV."""
+    if not isinstance(value, str) or not value.startswith("[") or len(value) > MOST_OPENED:
+        return value
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list):
+            return plain(found)
+    return value
 
 
 def told_of(one: Row) -> Row:
@@ -85,7 +109,10 @@ class Folds:
         return not of_tokens or all(one is None or isinstance(one, list) for one in value)
 
     def rows(self, row: Row) -> Iterator[tuple[Row, int | None]]:
-        """Each sample of a row, with its place among the responses to its prompt; None where there is no such list."""
+        """Each sample of a row, with its place among the responses to its prompt; None where there is no such list.
+        None of a row whose list is empty, as others' are not."""
+        if self.along and row.get(self.column) == []:
+            return
         if not self.several(row):
             yield row, None
             return

@@ -13,10 +13,19 @@ from rollouts.formats.jsonl import BOM, parse_slowly
 
 def value(stream: BinaryIO) -> tuple[Any, bool]:
     """The value, and False if its bytes were not UTF-8. Raises UnreadableDump for what is too long or no JSON."""
-    body = stream.read(wire.MAX_LINE_BYTES + 1)
-    if len(body) > wire.MAX_LINE_BYTES:
+    return parsed(body(stream))
+
+
+def body(stream: BinaryIO) -> bytes:
+    """Raises UnreadableDump for what is too long."""
+    read = stream.read(wire.MAX_LINE_BYTES + 1)
+    if len(read) > wire.MAX_LINE_BYTES:
         raise UnreadableDump(f"It is one JSON value of more than {wire.MAX_LINE_BYTES >> 20} MiB, too long to read.")
-    body = body.removeprefix(BOM)
+    return read.removeprefix(BOM)
+
+
+def parsed(body: bytes) -> tuple[Any, bool]:
+    """As `value`."""
     try:
         return orjson.loads(body), True
     except orjson.JSONDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path, PurePath
@@ -202,3 +203,25 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         ("results.json", "train", None, "table"), ("val_generations.table.json", "eval", None, "table"),
         ("val_step20.json", "eval", 20, "table"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("rows.jsonl", {"question": "q", "responses": ["x" * (5 << 20)], "score": [1]}),
+        ("completions.jsonl", {"step": ["1"], "prompt": ["x" * (5 << 20)], "completion": ["a"]}),
+    ],
+)
+def test_a_first_line_of_many_megabytes_is_known_by_the_keys_it_begins_with(
+    tmp_path: Path, name: str, row: dict[str, object]
+) -> None:
+    (tmp_path / name).write_text(json.dumps(row) + "\n")
+    assert [one[4] for one in found(tmp_path)] == ["swift" if name.startswith("completions") else "table"]
+
+
+def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"config": {}}\n{"question": "q", "response": "a", "score": 1}\n')
+    (tmp_path / "20260101.jsonl").write_text('{"question": "q", "response": "a", "score": 1}\n')
+    (tmp_path / "losses.table.json").write_text('{"columns": ["step", "loss"], "data": [[1, 0.5]]}')
+    assert [one[:3] for one in found(tmp_path)] == [("20260101.jsonl", "train", None), ("rows.jsonl", "train", None)]
+    assert survey(tmp_path).left_out == {scan.NO_COLUMNS: ["losses.table.json"]}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, TEXTLESS, pick
-from rollouts.records import Problem, Record
+from rollouts.records import LeftOut, Problem, Record
 from tests.rollouts.golden import DUMPS, files
 from tests.rollouts.trainer_dumps import parquet, read
 
@@ -108,6 +111,35 @@ def test_a_table_with_a_generation_in_every_few_columns_is_read_however_long_it_
     found = records({"columns": names, "data": [cells, [6, *[None] * (len(names) - 1)]]}, "val.table.json")
     assert len(found) == 399
     assert (found[398].prompt, found[398].score, found[398].extras) == ("q399", 399, {"step": 5})
+
+
+def test_a_list_that_breaks_off_gives_its_whole_rows_and_says_so() -> None:
+    body = json.dumps([{"question": "q, [", "response": "a", "score": at} for at in range(9)], indent=1).encode()
+    *found, problem = read(FORMS["table"], body[:-20])
+    assert [one.score for one in found] == list(range(8))
+    assert problem.line == 9 and "the file breaks off" in problem.reason
+
+
+@pytest.mark.parametrize("write", [json.dumps, repr])
+def test_a_list_in_a_cell_is_one(write: Callable[[Any], str]) -> None:
+    """As JSON, or as pandas writes it."""
+    text = io.StringIO()
+    csv.writer(text).writerows([("question", "responses", "score"), ("q", write(["a", "b'"]), write([1, 0]))])
+    assert [(one.response, one.score) for one in records(text.getvalue().encode(), "a.csv")] == [("a", 1), ("b'", 0)]
+
+
+def test_a_row_whose_list_of_responses_is_empty_is_left_out_and_counted() -> None:
+    rows = [{"question": "q", "responses": list(answers), "score": [1] * len(answers)} for answers in ("ab", "")]
+    *found, left = read(FORMS["table"], json.dumps(rows).encode())
+    assert len(found) == 2 and left == LeftOut("a row with an empty list of responses")
+
+
+def test_text_that_is_not_utf8_is_told() -> None:
+    table = "question,response,score\nq,世界,1\n"
+    problem, record = read(FORMS["table"], table.encode("gbk"))
+    assert problem.kept and "UTF-8" in problem.reason and "\ufffd" in record.response
+    with pytest.raises(UnreadableDump, match="UTF-16"):
+        read(FORMS["table"], table.encode("utf-16"))
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 from rollouts import parquet, storage
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import NotThere, StorageUnavailable
 from rollouts.models import Dump, Sample, Sighting
 from rollouts.records import Record
 
+GONE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
 MOVED_TRIES = 3  # a body may be folded into a segment between asking where it is and opening it
 
 
@@ -44,6 +47,14 @@ def read(samples: Sequence[Sample]) -> dict[str, Body]:
     for sample_id, sights in told.items():
         sights.sort(key=lambda sight: sight[0].pk != owners[sample_id])
     return {sample_id: joined(sights) for sample_id, sights in told.items()}
+
+
+def whole(sample: Sample) -> Body:
+    """The body of one sample. Raises NotThere where it is gone, StorageUnavailable."""
+    body = read([sample]).get(sample.pk)
+    if body is None:
+        raise NotThere(_(GONE), "sample")
+    return body
 
 
 def joined(sights: Sequence[tuple[Dump, Record]]) -> Body:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
-from rollouts import bodies, exports, flags, search, series
+from rollouts import exports, flags, search, series
 from rollouts.bodies import Body
 from rollouts.errors import BadInput, NotThere
 from rollouts.models import Run, Sample
@@ -111,14 +111,6 @@ def of_sample(sample: Sample, body: Body, quotes: Iterable[Quote]) -> dict[str, 
         ],
         "quotes": [asdict(quote) for quote in quotes],
     }
-
-
-def body_of(sample: Sample) -> Body:
-    """Raises NotThere where it is gone."""
-    body = bodies.read([sample]).get(sample.pk)
-    if body is None:
-        raise NotThere(_("The text of this sample is gone; index the run again to make it anew."), "sample")
-    return body
 
 
 def of_query(

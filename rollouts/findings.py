@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import audit, exhibits, live
+from rollouts import audit, bodies, exhibits, live
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.exhibits import Quote
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
@@ -83,7 +83,7 @@ def show_sample(
     finding: Finding, sample: Sample, by: User, *, quotes: Sequence[Quote] = (), words: Any = ""
 ) -> Exhibit:
     """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
-    return keep_sample(finding, sample, exhibits.of_sample(sample, exhibits.body_of(sample), quotes), by, quotes, words)
+    return keep_sample(finding, sample, exhibits.of_sample(sample, bodies.whole(sample), quotes), by, quotes, words)
 
 
 @transaction.atomic

@@ -5,7 +5,6 @@ A ring is `{topics, split, step, version}`. It may be lost or doubled without ha
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any, TypedDict
 
@@ -15,8 +14,6 @@ from django.db import transaction
 from django.db.models import F
 
 from rollouts.models import Run
-
-log = logging.getLogger(__name__)
 
 
 class Ring(TypedDict):

@@ -47,8 +47,11 @@ def merge(step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: Slims)
 
 def parted(versions: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
     """Those with text, and those made of artifacts or that hold only tokens."""
-    joining = [one for one in versions if one.source.startswith(ARTIFACT) or one.format in TEXTLESS]
-    return [version for version in versions if version not in joining], joining
+    telling: list[Dump] = []
+    joining: list[Dump] = []
+    for one in versions:
+        (joining if one.source.startswith(ARTIFACT) or one.format in TEXTLESS else telling).append(one)
+    return telling, joining
 
 
 class Merged:

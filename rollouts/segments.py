@@ -12,14 +12,17 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import transaction
+from django.db.models import Count, Q, Sum
 
-from rollouts import storage, upkeep
+from rollouts import storage
 from rollouts.bodies import opened, rows_of
 from rollouts.models import Dump, Run, Segment
 from rollouts.parquet import FIXED, PART, SCHEMA_VERSION, Writer
+from rollouts.upkeep import LEFTOVERS_LIVE, older
 
 SMALL = 8 << 20  # bytes; larger files stay as they are
 FULL = 64 << 20
+MANY = 32  # small files that are worth folding, however little they hold
 
 
 class Moved(NamedTuple):
@@ -31,6 +34,13 @@ class Moved(NamedTuple):
 
 class Changed(Exception):
     """A dump was indexed again, or folded by another worker, while its rows were copied."""
+
+
+def due() -> list[tuple[int, str]]:
+    """(run, split) with many small Parquet files, or enough of them to make one of full size."""
+    small = Segment.objects.filter(bytes__lt=SMALL).values("run", "split")
+    several = small.annotate(files=Count("pk"), total=Sum("bytes")).filter(files__gt=1)
+    return list(several.filter(Q(files__gte=MANY) | Q(total__gte=FULL)).values_list("run", "split"))
 
 
 def fold(run_id: int, split: str) -> int:
@@ -136,4 +146,15 @@ def sweep_orphans() -> int:
     """Removes body files older than an hour that no row names, and rows of segments that no dump is in."""
     for segment in Segment.objects.filter(dumps__isnull=True):
         segment.delete()
-    return upkeep.drop_orphans()
+    return drop_orphans()
+
+
+def drop_orphans() -> int:
+    """Removes Parquet files that no segment names (a worker died between file and row); returns how many."""
+    bodies = storage.root() / "bodies"
+    old = list(older(bodies.rglob("*"), LEFTOVERS_LIVE))
+    names = {str(path.relative_to(bodies)): path for path in old}
+    known = set(Segment.objects.values_list("path", flat=True)) if names else set()
+    for name in names.keys() - known:
+        names[name].unlink(missing_ok=True)
+    return len(names.keys() - known)

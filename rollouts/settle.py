@@ -30,7 +30,8 @@ def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
     """
     versions = sorted([*others(dump), dump], key=lambda version: (version.received_at, version.pk))
     live = current(versions)
-    old = [version for version in versions if version not in live]
+    shown = {version.pk for version in live}
+    old = [version for version in versions if version.pk not in shown]
     mark(dump, live, old)
     Sample.objects.filter(step=step).delete()
     if versions == [dump]:
@@ -72,7 +73,8 @@ def current(versions: Sequence[Dump]) -> list[Dump]:
     for version in versions:
         if version.generation == generation[version.producer, name_of(version)]:
             newest[version.producer, name_of(version), version.offset] = version
-    return [version for version in versions if version in newest.values()]
+    live = {version.pk for version in newest.values()}
+    return [version for version in versions if version.pk in live]
 
 
 def name_of(version: Dump) -> str:

@@ -8,11 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from django.db import transaction
-from django.db.models import Count, Q, Sum
+from django.db.models import Count
 from django.utils import timezone
 
 from rollouts import blobs, live, pins, storage
-from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run, Segment
+from rollouts.blocks import LEAST_ROWS
+from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
 from rollouts.processes import is_gone
 from rollouts.projects import BIN
 
@@ -20,9 +21,6 @@ AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once mor
 MOST = 500  # dumps per sweep: a long queue is already queued
 PARTS_LIVE = 24 * 3600  # seconds a half-sent upload may rest
 LEFTOVERS_LIVE = 3600  # seconds after which a file that no row names is nobody's
-FOLD_POINTS = 500
-FOLD_SEGMENTS = 32
-SMALL_SEGMENT = 8 << 20  # bytes
 
 
 def release_dead() -> int:
@@ -74,15 +72,7 @@ def series_due() -> list[int]:
     """Runs with enough loose metric rows for a block. Only runs with recent news can have become due."""
     recent = Run.objects.filter(seen_at__gt=timezone.now() - timedelta(minutes=10)).values("pk")
     loose = MetricRow.objects.filter(run__in=recent).values("run").annotate(rows=Count("pk"))
-    return list(loose.filter(rows__gte=FOLD_POINTS).values_list("run", flat=True))
-
-
-def segments_due() -> list[tuple[int, str]]:
-    """(run, split) with many small Parquet files, or enough of them to make one of full size."""
-    small = Segment.objects.filter(bytes__lt=SMALL_SEGMENT).values("run", "split")
-    many = small.annotate(files=Count("pk"), total=Sum("bytes")).filter(files__gt=1)
-    due = many.filter(Q(files__gte=FOLD_SEGMENTS) | Q(total__gte=8 * SMALL_SEGMENT))
-    return list(due.values_list("run", "split"))
+    return list(loose.filter(rows__gte=LEAST_ROWS).values_list("run", flat=True))
 
 
 def expire_arrivals() -> int:
@@ -172,14 +162,3 @@ def drop_orphan_blobs() -> int:
         path.unlink(missing_ok=True)
     before = timezone.now() - timedelta(seconds=LEFTOVERS_LIVE)
     return len(nobodys) + blobs.drop(Blob.objects.filter(artifacts=None, created_at__lt=before))
-
-
-def drop_orphans() -> int:
-    """Removes Parquet files that no segment names (a worker died between file and row); returns how many."""
-    bodies = storage.root() / "bodies"
-    old = list(older(bodies.rglob("*"), LEFTOVERS_LIVE))
-    names = {str(path.relative_to(bodies)): path for path in old}
-    known = set(Segment.objects.values_list("path", flat=True)) if names else set()
-    for name in names.keys() - known:
-        names[name].unlink(missing_ok=True)
-    return len(names.keys() - known)

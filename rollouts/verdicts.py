@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 
 from django.db import transaction
 from django.utils import timezone
@@ -12,8 +11,6 @@ from rolloutdeck import safe
 from rollouts import artifact_dumps, blobs, live
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Artifact, Blob
-
-log = logging.getLogger(__name__)
 
 MOST_JSON = 128 << 20  # bytes; a tokenizer has tens of millions
 MOST_VALUES = 10_000_000  # in it, of which each takes a hundred bytes of memory; a tokenizer has one or two

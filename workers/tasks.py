@@ -102,7 +102,7 @@ def sweep() -> None:
         hurry(judge_samples, project_id)
     for run_id in upkeep.series_due():
         hurry(fold_series, run_id)
-    for run_id, split in upkeep.segments_due():
+    for run_id, split in segments.due():
         hurry(fold_segments, run_id, split)
     upkeep.expire_arrivals()
     upkeep.empty_bin()

@@ -16,7 +16,7 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from dashboard.api.shown import address
 from rolloutdeck import wire
-from rollouts import exhibits, findings
+from rollouts import bodies, exhibits, findings
 from rollouts.errors import BadInput
 from rollouts.models import Exhibit, Finding, Run
 from rollouts.words import number, one_of, text, yes
@@ -186,7 +186,7 @@ def exhibit_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
 def show_sample(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
     sample = access.sample_or_404(request, text(data["sample"], "sample", most=60))
     same_project(row, sample.step.run)
-    body = exhibits.body_of(sample)
+    body = bodies.whole(sample)
     asked_for = data.get("quotes") or []
     if not isinstance(asked_for, list) or len(asked_for) > findings.MOST_QUOTES:
         raise BadInput(f"`quotes` must be a list of at most {findings.MOST_QUOTES} texts or ranges.", "quotes")

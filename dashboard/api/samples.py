@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
-from django.http import Http404, StreamingHttpResponse
+from django.http import StreamingHttpResponse
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -102,7 +102,7 @@ class OneSample(APIView):
     def get(self, request: Request, pk: str) -> Response:
         """Everything the dumps tell of a sample, the dumps it was seen in, and its flags."""
         sample = access.sample_or_404(request, pk)
-        body = body_of(sample)
+        body = bodies.whole(sample)
         marks = flags.flags_of([pk], withdrawn=True).get(pk, [])
         dumps = [{"id": dump.pk, "source": dump.source, "format": dump.format} for dump in body.seen_in]
         return Response(
@@ -113,13 +113,6 @@ class OneSample(APIView):
                 "flags": [shown.flag(mark) for mark in marks],
             }
         )
-
-
-def body_of(sample: Sample) -> bodies.Body:
-    body = bodies.read([sample]).get(sample.pk)
-    if body is None:
-        raise Http404("The body of this sample is gone; index the run again to make it anew.")
-    return body
 
 
 class History(APIView):
@@ -158,7 +151,7 @@ class Tokens(APIView):
         start = number(query.get("start"), "start", most=2**31) or 0
         count = counted(query.get("count"), "count", most=MOST_TOKENS, default=1000)
         sample = access.sample_or_404(request, pk)
-        body = body_of(sample)
+        body = bodies.whole(sample)
         arrays: dict[str, list[Any] | None] = {name: getattr(body, name) for name in PER_TOKEN}
         total = max((len(array) for array in arrays.values() if array), default=0)
         cut = {name: None if array is None else array[start : start + count] for name, array in arrays.items()}

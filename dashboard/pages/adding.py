@@ -21,7 +21,7 @@ from dashboard.pages import findings as pages
 from dashboard.pages import opened, panels, said, strip
 from dashboard.pages.ask import Ask
 from rolloutdeck import wire
-from rollouts import exhibits, findings, search, series
+from rollouts import bodies, exhibits, findings, search, series
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.words import number, one_of
@@ -177,7 +177,7 @@ def sample_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterato
         problem = _("At most {count} quotes of {most} characters are added at once.")
         raise BadInput(problem.format(count=MOST_QUOTED, most=f"{MOST_QUOTE:,}"), "quote")
     near = number(request.POST.get("near"), "near") or 0
-    body = exhibits.body_of(sample)
+    body = bodies.whole(sample)
     quotes = [exhibits.quote_of(body, one, near) for one in texts]
     new = exhibits.of_sample(sample, body, quotes)
     yield lambda row, by, words: findings.keep_sample(row, sample, new, by, quotes, words)

@@ -156,6 +156,8 @@ def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, sp
     beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
     both = [one for one in (read, beside) if one is not None]
     texts, heads = bodies.read(both), listing.rows(both)
+    if any(one.pk not in texts for one in both):
+        raise Http404(_(bodies.GONE))
     at = line.steps.index(here)
     return {
         "rows": listing.rows(found),

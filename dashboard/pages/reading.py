@@ -12,6 +12,7 @@ from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
+from rollouts.bodies import GONE
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query import parse
@@ -20,7 +21,7 @@ from rollouts.unit_tests import unit_tests
 
 def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str, Any]:
     """The context of `sample/pane.html`; where the body cannot be read, why: a bad file never hides the step."""
-    unread: str = _("The text of this sample is gone; index the run again to make it anew.")
+    unread: str = _(GONE)
     try:
         if beside := around.of([sample]).get(sample.pk):
             return dressed(request, sample, beside, ask, role)

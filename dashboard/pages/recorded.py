@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 from dashboard import access
 from dashboard.pages.text import HALF
 from rollouts import bodies
+from rollouts.errors import NotThere
 from rollouts.models import Sample
 
 INNER = ("seen_in", "textless", "extras")
@@ -87,10 +88,10 @@ def is_nested(value: Any) -> bool:
 def download(request: HttpRequest, pk: str) -> HttpResponse:
     """One key's value as a file, `?key=response`; without a key all of them as JSON."""
     sample = access.sample_or_404(request, pk)
-    body = bodies.read([sample]).get(sample.pk)
-    if body is None:
-        raise Http404(_("The text of this sample is gone; index the run again to make it anew."))
-    found = keys_of(body)
+    try:
+        found = keys_of(bodies.whole(sample))
+    except NotThere as gone:
+        raise Http404(str(gone)) from gone
     key = request.GET.get("key", "")
     if key and key not in found:
         raise Http404(_("This sample has no such key."))

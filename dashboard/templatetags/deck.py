@@ -17,7 +17,6 @@ from dashboard.pages.boards import Boards
 
 register = template.Library()
 
-register.filter("grade", text.grade)
 register.filter("num", text.num)
 register.filter("signed", text.signed)
 register.filter("plain", text.plain)

@@ -21,7 +21,7 @@ class SampleQuerySet(models.QuerySet["Sample"]):
 class Sample(models.Model):
     """One generation, slim: what lists sort, filter and preview. The body is in its dump's segment at `ordinal`.
 
-    `id` is base32 of sha256(run uid, attempt, split, step_kind, step, producer, prompt, response, k); see `index.py`.
+    `id` is base32 of sha256(run uid, attempt, split, step_kind, step, producer, prompt, response, k): `identity.py`.
     `truncated` is None when unknown; the facet `trunc?` says that it was inferred. Lengths: `chars` of the response in
     characters, `tokens` of the response where recorded.
     """

@@ -56,3 +56,24 @@ def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project:
     left = Sample.objects.get(step__step=2)
     html = reader.get(f"/samples/{left.pk}/?view=diff").content.decode()
     assert "is not there to compare with" in html and "apples 2" in html and SAID not in html
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/samples/{pk}/", 200),
+        ("/samples/{pk}/file/", 404),
+        ("/runs/{run}/prompts/{prompt}/", 404),
+        ("/api/v1/samples/{pk}/", 404),
+        ("/api/v1/samples/{pk}/tokens/", 404),
+    ],
+)
+def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
+    project: Project, reader: Client, path: str, status: int
+) -> None:
+    run = make.run(project)
+    indexed(run, lines(generation("ask", "apples", 1.0, 1)), 1)
+    Sample.objects.update(ordinal=7)
+    one = Sample.objects.get()
+    answer = reader.get(path.format(pk=one.pk, run=run.uid, prompt=one.prompt_key))
+    assert (answer.status_code, "index the run again" in answer.content.decode()) == (status, True)

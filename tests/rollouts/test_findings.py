@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import exhibits, findings, live, marking, projects, series, upkeep
+from rollouts import bodies, exhibits, findings, live, marking, projects, series, upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.index import reindex
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
@@ -38,7 +38,7 @@ def sample(run: Run, ordinal: int = 0) -> Sample:
 
 
 def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
-    return exhibits.quote_of(exhibits.body_of(one), said, near)
+    return exhibits.quote_of(bodies.whole(one), said, near)
 
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
@@ -115,7 +115,7 @@ def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
 
 
 def test_a_range_is_quoted_as_it_stands_and_refused_outside_the_text(run: Run) -> None:
-    body = exhibits.body_of(sample(run))
+    body = bodies.whole(sample(run))
     assert exhibits.quote_at(body, "prompt", 1, 3).text == "+2"
     for wrong in (("prompt", 0, 5), ("prompt", 2, 2), ("prompt", -1, 2), ("reward", 0, 1)):
         with pytest.raises(BadInput):

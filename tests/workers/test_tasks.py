@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import processes, storage, upkeep
+from rollouts import processes, segments, storage, upkeep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.projects import bin_run
 from tests import make
@@ -182,7 +182,7 @@ def test_a_body_that_no_segment_names_is_dropped_when_it_is_old(dump: Dump, data
     orphan = aged(data_dir / "bodies" / "9" / "orphan.parquet", upkeep.LEFTOVERS_LIVE + 9)
     mine = storage.body_path(Segment.objects.get().path)
     os.utime(mine, (time.time() - upkeep.LEFTOVERS_LIVE - 9,) * 2)
-    assert upkeep.drop_orphans() == 1
+    assert segments.drop_orphans() == 1
     assert (orphan.exists(), mine.exists()) == (False, True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import count
@@ -100,8 +100,9 @@ def open_run(
 ) -> tuple[Run, bool]:
     """The run that the caller means, made on first sight for its `owner`; the bool says whether it was made now.
 
-    A known uid (or one that was joined to a run) is that run. An existing name continues only with `resume="allow"`,
-    and then a new uid becomes another name of that run; else the run becomes `name-2`, `name-3`, …
+    A known uid (or one that was joined to a run) is that run. An existing name continues only with `resume="allow"`, or
+    where the run was made ready for a launch that has not come (`pull` does), and then a new uid becomes another name
+    of that run; else the run becomes `name-2`, `name-3`, …
     Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
     """
     if uid and not wire.UID.match(uid):
@@ -115,7 +116,14 @@ def open_run(
         "owner": owner,
     }
     wished = text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
-    run, created = find_or_create(project, uid, wished, resume == "allow", fresh)
+
+    def joins(taken: Run) -> bool:
+        if resume or not attempt or not is_awaited(taken):
+            return resume == "allow"
+        launch(taken, attempt, config, host=host, job=job, waited=waited)
+        return True
+
+    run, created = find_or_create(project, uid, wished, joins, fresh)
     if attempt:
         launch(run, attempt, None if created else config, host=host, job=job, waited=waited)
     if created:
@@ -132,14 +140,16 @@ def tag_list(tags: Any) -> list[str]:
     return list(dict.fromkeys(text(tag, "tags", most=60).strip() for tag in tags if tag))
 
 
-def find_or_create(project: Project, uid: str, name: str, join: bool, fresh: dict[str, Any]) -> tuple[Run, bool]:
+def find_or_create(
+    project: Project, uid: str, name: str, joins: Callable[[Run], bool], fresh: dict[str, Any]
+) -> tuple[Run, bool]:
     """The uniqueness of uid and of (project, name) decides between launches that race; the loser looks again."""
     while True:
         if found := known_run(project, uid):
             return found, False
         try:
             with transaction.atomic():
-                return named_run(project, uid, name, join, fresh)
+                return named_run(project, uid, name, joins, fresh)
         except IntegrityError:
             continue
 
@@ -156,31 +166,41 @@ def known_run(project: Project, uid: str) -> Run | None:
     return run
 
 
-def named_run(project: Project, uid: str, name: str, join: bool, fresh: dict[str, Any]) -> tuple[Run, bool]:
+def named_run(
+    project: Project, uid: str, name: str, joins: Callable[[Run], bool], fresh: dict[str, Any]
+) -> tuple[Run, bool]:
     for suffix in count(1):
         candidate = name if suffix == 1 else f"{name}-{suffix}"
         taken = Run.objects.filter(project=project, name=candidate).first()
         if taken is None:
             return Run.objects.create(project=project, uid=uid or uuid4().hex, name=candidate, **fresh), True
-        if join and not taken.deleted_at:
+        if not taken.deleted_at and joins(taken):
             if uid:
                 RunAlias.objects.create(uid=uid, run=taken)
             return taken, False
     raise AssertionError("count() does not end")
 
 
+def is_awaited(run: Run) -> bool:
+    """Whether the run was made for a launch that has not come. Of two that come at once the second waits here, and
+    finds the other."""
+    Run.objects.select_for_update().get(pk=run.pk)
+    return not run.attempts.exists()
+
+
 def launch(
     run: Run, key: str, config: dict[str, Any] | None, *, host: str, job: str, waited: timedelta = timedelta(0)
 ) -> Attempt:
-    """The attempt; if it is the newest and brings a config, what that changes is recorded on it and the run takes it
-    over."""
+    """The attempt; if it is the newest and brings a config, the run takes it over, and what a later one changes is
+    recorded on it."""
     known = run.attempts.filter(key=key).exists()
     attempt = attempt_of(run, key, host=host, job=job, waited=waited)
-    if not known and config is not None and attempt.number > 1 and not replaced(attempt):
+    if not known and config is not None and (config or attempt.number > 1) and not replaced(attempt):
         now = masked(config)
-        names = [name for name in {**run.config, **now} if run.config.get(name) != now.get(name)]
-        attempt.config_changes = {name: [run.config.get(name), now.get(name)] for name in sorted(names)}
-        attempt.save(update_fields=["config_changes"])
+        if attempt.number > 1:
+            names = [name for name in {**run.config, **now} if run.config.get(name) != now.get(name)]
+            attempt.config_changes = {name: [run.config.get(name), now.get(name)] for name in sorted(names)}
+            attempt.save(update_fields=["config_changes"])
         Run.objects.filter(pk=run.pk).update(config=now)
     return attempt
 

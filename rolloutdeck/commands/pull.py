@@ -73,7 +73,7 @@ def _opened(server: Server, project: str, name: str, args: argparse.Namespace, s
     told |= {"config": _given(args)} if args.config else {}
     told |= {"uid": settings.run_id} if settings.run_id else {}
     answer = _sent(server, "runs/", told)
-    say(f"{name} is new in {project}; it stands in the list of runs from now on.")
+    say(f"{name} is new in {project}; it stands in the list of runs, and the next launch of this name is it.")
     return _whole(server, answer["id"])
 
 

@@ -38,6 +38,29 @@ def test_a_second_launch_with_a_taken_name_becomes_name_2(project: Project) -> N
     assert ingest.open_run(project, uid="u3", name="grpo", resume="never")[0].name == "grpo-3"
 
 
+def test_the_first_launch_of_a_run_that_was_made_ready_is_that_run_and_the_next_another(project: Project) -> None:
+    ready, _ = ingest.open_run(project, name="grpo", config={"n": 4})  # as `pull` does for a run that has not begun
+    begun, created = ingest.open_run(project, uid="u1", name="grpo", attempt="a", config={"n": 8}, host="node7")
+    assert (begun, created) == (ready, False)
+    assert ingest.open_run(project, uid="u1", name="grpo", attempt="a")[0] == ready  # another process of it
+    assert ingest.open_run(project, uid="u2", name="grpo", attempt="b")[0].name == "grpo-2"
+    begun.refresh_from_db()
+    assert (begun.config, begun.attempts.get().host) == ({"n": 8}, "node7")
+
+
+@pytest.mark.parametrize("more", [{"resume": "never", "attempt": "a"}, {}], ids=["it shall be new", "it is no launch"])
+def test_a_run_that_was_made_ready_waits_for_a_launch_that_may_join(project: Project, more: dict[str, str]) -> None:
+    ingest.open_run(project, name="grpo")
+    assert ingest.open_run(project, uid="u1", name="grpo", **more)[0].name == "grpo-2"
+
+
+def test_a_launch_by_the_id_of_a_run_that_was_made_ready_brings_its_config(project: Project) -> None:
+    ready, _ = ingest.open_run(project, name="grpo")
+    ingest.open_run(project, uid=ready.uid, name="other", attempt="a", config={"lr": 1})
+    ready.refresh_from_db()
+    assert (ready.name, ready.config, ready.attempts.get().config_changes) == ("grpo", {"lr": 1}, {})
+
+
 def test_resume_allow_continues_the_name_and_its_new_uid_becomes_an_alias(project: Project) -> None:
     run, _ = ingest.open_run(project, uid="u1", name="grpo")
     joined, created = ingest.open_run(project, uid="offline", name="grpo", resume="allow")

@@ -136,7 +136,7 @@ def run_or_404(who: Who, uid: str, *, scope: str = "read") -> Run:
 
 def sample_or_404(who: Who, pk: str) -> Sample:
     """The sample with this id, with its step, attempt and run. Raises Http404 when it is not theirs to see."""
-    rows = Sample.objects.select_related("step__attempt", "step__run__project", "dump")
+    rows = Sample.objects.select_related("step__attempt", "step__run__project")
     sample = rows.filter(pk=pk, step__run__in=visible_runs(who)).first() if pk.isascii() and pk.isalnum() else None
     if sample is None:
         raise Http404(_("There is no sample {name} that you may see.").format(name=repr(pk[:60])))

@@ -27,7 +27,7 @@ def ahead(request: HttpRequest) -> HttpResponse:
     """`?of=id,id` gives {id: what `sample/pane.html` shows}, read as `q`, `view` and the like say. Left out is what
     nobody may see or does not exist, and what is so long that the others would wait for it."""
     ids = clean(request.GET.get("of", "")).split(",")[:MOST]
-    rows = Sample.objects.select_related("step__attempt", "step__run__project", "dump")
+    rows = Sample.objects.select_related("step__attempt", "step__run__project")
     found = {one.pk: one for one in rows.filter(pk__in=ids, step__run__in=access.visible_runs(request))}
     samples = list(within([found[pk] for pk in ids if pk in found]))
     body = orjson.dumps(drawn(request, samples))

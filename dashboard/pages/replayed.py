@@ -34,12 +34,12 @@ class Replayed:
 
 
 def of(steps: Iterable[Step]) -> dict[int, Replayed]:
-    """By step id, in one query; a step that was simply generated is left out."""
+    """By step id; a step that was simply generated is left out. Few were not, so their pins are looked up apart."""
     found = {(one.run_id, one.attempt_id, one.step_kind, one.step): one.pk for one in steps if one.split == "train"}
     if not found:
         return {}
     there = reduce(or_, (Q(run=run, attempt=attempt, step_kind=kind, step=step) for run, attempt, kind, step in found))
-    rows = Replay.objects.filter(there).exclude(outcome="miss").select_related("pin__run", "pin__attempt")
+    rows = Replay.objects.filter(there).exclude(outcome="miss").prefetch_related("pin__run", "pin__attempt")
     return {found[one.run_id, one.attempt_id, one.step_kind, one.step]: told(one) for one in rows}
 
 

@@ -53,7 +53,7 @@ def of(samples: Sequence[Sample]) -> dict[str, Around]:
 def flags_of(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
     """The flags that stand, by sample id, oldest first."""
     found: dict[str, list[Flag]] = {one.pk: [] for one in samples}
-    rows = Flag.objects.filter(sample__in=list(found), withdrawn_at=None).prefetch_related("user")  # few samples have any
+    rows = Flag.objects.filter(sample__in=list(found), withdrawn_at=None).prefetch_related("user")
     for flag in rows.order_by("created_at"):
         found[flag.sample].append(flag)
     return found

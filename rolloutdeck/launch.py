@@ -61,8 +61,22 @@ def this_launch(environ: MutableMapping[str, str] | None = None) -> Launch:
         return Launch(word(given, 120), host, launcher)
     if launcher:
         return Launch(launcher, host, launcher, shared=unique)
-    environ[ATTEMPT] = attempt = uuid.uuid4().hex
+    environ[ATTEMPT] = attempt = _of_torchrun(environ, host) or uuid.uuid4().hex
     return Launch(attempt, host)
+
+
+def _of_torchrun(environ: Mapping[str, str], host: str) -> str:
+    """What all ranks of a torchrun, or accelerate, on this machine alone have in common and no other launch has: their
+    parent. "" elsewhere. Its own name for a launch is the same for each, unless somebody gave one."""
+    if environ.get("GROUP_WORLD_SIZE") != "1" or "TORCHELASTIC_RESTART_COUNT" not in environ:
+        return ""
+    parent = os.getppid()
+    try:
+        since = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]  # man 5 proc: starttime
+    except (OSError, IndexError):
+        return ""
+    told = (host, str(parent), since, environ["TORCHELASTIC_RESTART_COUNT"])
+    return hashlib.sha256("\0".join(told).encode()).hexdigest()[:32]
 
 
 def _launcher(environ: MutableMapping[str, str]) -> tuple[str, bool]:

@@ -45,12 +45,16 @@ def brought(entry: Entry, source: Source, name: str) -> Iterator[Path]:
         yield path
 
 
-def leave(run: Run, plan: Plan, entry: Entry, step: int, error: Exception, step_kind: str = "global_step") -> None:
-    """Reports a step that is generated after all. Raises hooks.Stop where the plan asks for it."""
+def leave(
+    run: Run | None, plan: Plan, entry: Entry, step: int, error: Exception, step_kind: str = "global_step"
+) -> None:
+    """Reports a step that is generated after all, unless another process does (`run` None). Raises hooks.Stop where the
+    plan asks for it."""
     outcome, reason = "refused" if isinstance(error, Unfit) else "miss", str(error) or type(error).__name__
-    run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
     what = "Rollout" if step_kind == "rollout_id" else "Step"
-    log.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
+    if run is not None:
+        run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
+        log.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
     if plan.on_mismatch == "stop":
         told = f"{plan.name}@{plan.revision}"
         raise hooks.Stop(f"The replay plan {told} says to stop where a pin can't be replayed. {what} {step}: {reason}")

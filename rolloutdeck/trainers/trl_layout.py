@@ -87,7 +87,7 @@ def asking(settings: Settings) -> Asking:
     accumulated = number(settings, ACCUMULATED) or 1
     per_generation = number(settings, PER_GENERATION) or accumulated
     if batch is None and (rows := number(settings, ROWS)) is not None:
-        batch = rows * per_generation  # in one process, the only case that is replayed
+        batch = rows * per_generation  # of one process; of several the run's arguments tell it
     if not each or not batch:
         missing = [name for name, value in ((EACH, each), (ROWS, batch)) if not value]
         raise BadInput(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")

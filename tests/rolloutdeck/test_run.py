@@ -289,6 +289,20 @@ def test_two_ray_clusters_that_both_count_from_one_are_two_attempts(monkeypatch:
     assert len(attempts) == 2
 
 
+def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_next_start_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torchrun = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_WORLD_SIZE": "1"}
+    ranks = [dict(torchrun), dict(torchrun)]
+    first, second = (launch.this_launch(environ) for environ in ranks)
+    assert first == second and ranks[0]["ROLLOUTDECK_ATTEMPT"] == first.attempt
+    again = launch.this_launch({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
+    machines = [launch.this_launch({**torchrun, "GROUP_WORLD_SIZE": "2"}) for _ in range(2)]
+    monkeypatch.setattr(launch.os, "getppid", lambda: 1)
+    other = launch.this_launch(dict(torchrun))
+    assert len({found.attempt for found in (first, again, other, *machines)}) == 5
+
+
 def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
     environ: dict[str, str] = {}
     launched = launch.this_launch(environ)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import fetch, opening
+from rolloutdeck import fetch, opening, replay
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import hooks, session
 from rolloutdeck.trainers.trl_plugin import taking
@@ -23,7 +23,7 @@ from tests.rolloutdeck.receiver import Receiver, until
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.trls import IDS, PROMPTS, Trainer  # it needs torch
+from tests.rolloutdeck.trls import IDS, PROMPTS, Making, Trainer  # it needs torch
 
 NEEDS = tuple(f"rolloutdeck.trainers.trl_plugin.{name}" for name in ("callback", "replaying", "laid", "replay"))
 # Completions that the stand-in does not generate, row by row.
@@ -50,8 +50,8 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     for name in NEEDS:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    callback, _, _, replay = map(importlib.import_module, NEEDS)
-    yield SimpleNamespace(Callback=callback.RolloutdeckCallback, replaying=replay.replay_rollout_func, module=callback)
+    callback, _, _, ours = map(importlib.import_module, NEEDS)
+    yield SimpleNamespace(Callback=callback.RolloutdeckCallback, replaying=ours.replay_rollout_func, module=callback)
     for run in list(opening._runs):
         run.finish(timeout=0)
     opening._runs.clear()
@@ -133,12 +133,57 @@ def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
     ]
 
 
-def test_of_several_processes_no_step_is_kept(trl: SimpleNamespace, tmp_path: Path) -> None:
-    trainer = Trainer(world=2)
+@pytest.mark.parametrize("odd", [{1, 2}, float("nan"), ("a",), [3], {1: 2}])
+def test_a_step_whose_rollout_func_gave_what_a_file_does_not_hold_is_counted_and_not_kept(
+    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, odd: Any
+) -> None:
+    told = {"prompt_ids": [[5]] * 4, "completion_ids": IDS, "logprobs": None, "points": odd}
+    trainer = Trainer(rollout_func=lambda prompts, trainer: told)
     callback = joined(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0)
     ended(callback)
-    assert not (tmp_path / "kept").exists()
+    assert "steps that could be pinned: the rollout_func gave" in caplog.text
+    assert not list(tmp_path.glob("kept/*/rollout-*.json")) and completions(at_receiver) == [(1, IDS)]
+
+
+@pytest.fixture
+def two(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
+    """Two processes of one launch that keep their steps in one folder."""
+    trainers = [Trainer(rank=rank, world=2) for rank in range(2)]
+    return trainers, [joined(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
+
+
+def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tells_of_it_once(
+    two: tuple[list[Trainer], list[Any]], at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "kept/step_000001").mkdir(parents=True)
+    before = '{"attempt": "of an earlier launch", "rows": [\n{}\n]}\n'
+    (tmp_path / "kept/step_000001/.rollout-0.json.rank1").write_text(before)
+    two[0][0].step(at=0)
+    until((tmp_path / "kept/step_000001/.rollout-0.json.rank0").exists)
+    two[0][1].step(at=0)
+    two[1][1].on_train_end(None, None, None)
+    ended(two[1][0])
+    assert "not all processes" not in caplog.text
+    (file,) = (path for path in (tmp_path / "kept").rglob("*") if path.is_file())
+    assert file.name == "rollout-0.json"
+    assert [row["completion_ids"] for row in json.loads(file.read_bytes())["rows"]] == IDS * 2
+    told = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in told] == [(1, ["rollout-0.json"], 8)]
+
+
+def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_told(
+    two: tuple[list[Trainer], list[Any]], at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = two[1]
+    first._patience, second.keep = 0.1, tmp_path / "elsewhere"
+    for trainer in two[0]:
+        trainer.step(at=0)
+    two[1][1].on_train_end(None, None, None)
+    ended(two[1][0])
+    assert "steps of which not all processes wrote their rows to" in caplog.text
+    assert not [path for path, _ in at_receiver.posts if path.endswith("/artifacts/")]
+    assert len(completions(at_receiver)) == 2
 
 
 @pytest.mark.parametrize("hook", ["on_init_end", "on_train_begin", "on_log", "on_train_end"])
@@ -168,9 +213,10 @@ def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
 def test_a_mistake_in_a_replay_costs_a_generation(
     trl: SimpleNamespace, laid: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
-    trainer = Trainer(rollout_func=trl.replaying(folder=laid) if way == "laid" else trl.replaying())
+    function = trl.replaying(folder=laid) if way == "laid" else trl.replaying()
+    trainer = Trainer(rollout_func=function)
     joined(trl, trainer)
-    monkeypatch.setattr(trainer.rollout_func, "calls", None)
+    monkeypatch.setattr(function, "calls", None)
     assert not replayed(trainer, 2)
     assert f"lost something in {way}._replayed" in caplog.text
 
@@ -248,22 +294,82 @@ def test_a_step_of_which_something_is_flagged_is_replayed_whole_or_not_at_all(
     deck.down()
 
 
-@pytest.mark.parametrize(
-    ("told", "why"),
-    [({"tools": [len]}, "the trainer has tools"), ({"world": 2}, "the trainer has several processes")],
-)
-def test_a_trainer_that_calls_tools_or_has_ranks_replays_nothing(
-    trl: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    told: dict[str, Any],
-    why: str,
+def test_a_trainer_that_calls_tools_replays_nothing(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     deck = planning(generation(), monkeypatch)
-    trainer = Trainer(rollout_func=trl.replaying(), **told)
+    trainer = Trainer(rollout_func=trl.replaying(), tools=[len])
     joined(trl, trainer)
-    assert not replayed(trainer, 2) and why in caplog.text
+    assert not replayed(trainer, 2) and "the trainer has tools" in caplog.text
     deck.down()
+
+
+def of_two() -> bytes:
+    """A generation of two processes: the second one's rows are others."""
+    rows: list[dict[str, Any]] = json.loads(generation())["rows"]
+    rows += [{**row, "completion_ids": [3] * 3} for row in rows]
+    return json.dumps({"format": "trl-rollout", "rows": rows}).encode()
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What a second process says: `first`, as the first one, and `objections` to a step."""
+    told = SimpleNamespace(first=None, objections=[], asked=0)
+    accelerate = ModuleType("accelerate.utils")
+
+    def gathered(said: list[Any]) -> list[Any]:
+        told.asked += 1
+        return [*said, *told.objections]
+
+    vars(accelerate)["broadcast_object_list"] = lambda said, from_process: [told.first or said[from_process]]
+    vars(accelerate)["gather_object"] = gathered
+    monkeypatch.setitem(sys.modules, "accelerate", ModuleType("accelerate"))
+    monkeypatch.setitem(sys.modules, "accelerate.utils", accelerate)
+    return told
+
+
+@pytest.mark.parametrize("reason", ["", "the other process has another folder"])
+def test_several_processes_replay_a_step_all_or_none(
+    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    deck = planning(of_two(), monkeypatch)
+    others.objections = [(True, reason)] if reason else [None]
+    trainer = Trainer(rollout_func=trl.replaying(), world=2)
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, step) for step in (1, 2)] == [False, not reason]
+    assert others.asked == 1  # of the step that the plan has
+    ended(callback)
+    deck.down()
+    found = [(body["outcome"], body["rows"], body["reason"]) for body in deck.posted("/replays/")]
+    assert found == [("refused", None, reason) if reason else ("hit", 8, "")]
+
+
+def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_tells_nothing(
+    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(of_two(), monkeypatch)
+    others.first = replay.read(deck.plan())
+    trainer = Trainer(rollout_func=trl.replaying(), rank=1, world=2)
+    callback = joined(trl, trainer)
+    assert replayed(trainer, 2)
+    assert trainer.batch["completion_ids"] == [[3] * 3] * 4
+    ended(callback)
+    deck.down()
+    assert not [path for path, _ in deck.posts if path.endswith(("/replays/", "/replay-plan/"))]
+    assert "Nothing is replayed" not in caplog.text
+
+
+@pytest.mark.parametrize("objections", [[None], [(True, "another file")]])
+def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
+    trl: SimpleNamespace, others: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture, objections: list[Any]
+) -> None:
+    (laid / MANIFEST).unlink()
+    (laid / "step_000002/rollout-0.json").write_bytes(of_two())
+    others.first, others.objections = {"step_000001", "step_000002"}, objections
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid), rank=1, world=2)
+    done = [(replayed(trainer, step), others.asked) for step in (1, 2, 3)]
+    assert done == [(False, 1), (objections == [None], 2), (False, 2)]
+    assert objections != [None] or trainer.batch["completion_ids"] != PINNED
 
 
 def test_a_server_that_is_killed_after_the_plan_was_asked_for_costs_a_generation(
@@ -338,3 +444,13 @@ def test_a_folder_that_pull_did_not_finish_or_that_holds_no_steps_ends_before_th
         trl.replaying(folder=laid)
     with pytest.raises(ValueError, match="holds no step of TRL"):
         trl.replaying(folder=tmp_path)
+
+
+def test_the_first_rank_tells_how_long_a_train_step_generated(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+    for rank in (1, 0):
+        trainer = Making(rank=rank, world=2)
+        callback = joined(trl, trainer)
+        trainer.step(at=4), trainer.step(training=False, at=5)
+        ended(callback)
+    (point,) = at_receiver.points()
+    assert (point["step"], [*point["values"]]) == (5, ["timing_s/gen"]) and point["values"]["timing_s/gen"] > 0

@@ -12,13 +12,13 @@ import pytest
 
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.selection import Selection
-from rolloutdeck.trainers.trl_plugin import kept
+from rolloutdeck.trainers.trl_plugin import kept, taking
 from rolloutdeck.trainers.trl_plugin.rows import Held
 from rolloutdeck.trainers.trl_plugin.taking import Taking
 
 torch = pytest.importorskip("torch")
 
-from tests.rolloutdeck.trls import NAN, PROMPTS, Trainer  # noqa: E402
+from tests.rolloutdeck.trls import NAN, PROMPTS, Making, Trainer  # noqa: E402
 
 
 def taken(trainer: Trainer) -> list[Held]:
@@ -180,3 +180,16 @@ def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_
     facts = kept.facts_of(SimpleNamespace(args=args, num_generations=4, model=model), "abc")
     assert (facts["rows"], facts["prompts"], facts["samples_per_prompt"]) == (rows, rows // 4, 4)
     assert (facts["tokenizer"], facts["model"], facts["max_response_length"]) == ("abc", None, 12)
+
+
+def test_the_seconds_of_a_step_are_those_of_its_generations_and_of_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(0, 100, 2))
+    monkeypatch.setattr(taking, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    trainer = Making()
+    found = taken(trainer)
+    trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=1), trainer.step(at=1)
+    assert [(one.split, one.step, one.seconds) for one in found] == [
+        ("train", 1, 2.0), ("train", 1, 4.0), ("eval", 1, 2.0), ("train", 2, 2.0),
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,3 +83,14 @@ class Trainer:
         self.state.is_world_process_zero = first
         for callback in self.callback_handler.callbacks:
             callback.on_log(self.args, self.state, None, logs=logs)
+
+
+class Making(Trainer):
+    """One that makes its completions in a method of their own, as TRL's do."""
+
+    def _generate(self, prompts: Any) -> None:
+        time.sleep(0.001)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self._generate(PROMPTS)
+        return super()._generate_and_score_completions(inputs)

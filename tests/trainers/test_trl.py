@@ -80,6 +80,10 @@ def test_the_metrics_are_those_of_the_trainers_log(recorded: Training) -> None:
     assert recorded.outcomes() == ["finished"]
 
 
+def test_each_step_tells_how_long_it_generated(recorded: Training) -> None:
+    assert all(0 < recorded.values(step)["timing_s/gen"] < 100 for step in (1, 2, 3))
+
+
 def test_the_parquet_of_the_same_run_has_lost_what_is_recorded_here(recorded: Training) -> None:
     """An eval overwrites the file of its step; RLOO writes none."""
     files = sorted((recorded.folder / "out").glob("completions/*.parquet"))

@@ -137,3 +137,19 @@ def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates_as_without_a_plan(
     until(lambda: events(product, "lost"), 60)
     assert events(product, "lost") == [(3, "miss", None)]
     assert found.json("result.json") == source.json("result.json")
+
+
+def test_a_rollout_func_of_ones_own_is_kept_with_its_masks_and_fields_and_replayed(
+    product: Product, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
+    source = training(product, tmp_path / "source", "turns", "keep", "turns")
+    until(lambda: [one["state"] for one in artifacts(product, "turns")] == ["ready"] * 3, 60)
+    planned(product, "turns", run_of(product, "turns"), {2: 1, 1: 1})
+    again = training(product, tmp_path / "again", "turns-again", "replay", "turns", "other", plan="turns")
+    assert {0, 1} == {each for row in generation(source, 1)["mask"] for each in row}
+    assert repr(generation(again, 1)) == repr(generation(source, 1))
+    assert outcome(again, 1) == outcome(source, 1)
+    until(lambda: len(events(product, "turns-again")) == 2, 60)
+    assert events(product, "turns-again") == [(1, "hit", 8), (2, "refused", None)]
+    assert {0, 1} == {each for row in generation(again, 2)["mask"] for each in row}  # by the same function

@@ -73,8 +73,11 @@ def installed(folder: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines))
 
 
-def train(script: str, *words: str, folder: Path, deck: Receiver | None = None, **environ: str) -> Training:
-    """Runs `script` with `folder` and `words` as its arguments; it has to end well unless `may_fail` is given."""
+def train(
+    script: str, *words: str, folder: Path, deck: Receiver | None = None, processes: int = 1, **environ: str
+) -> Training:
+    """Runs `script` with `folder` and `words` as its arguments, in several `processes` as torchrun starts them without
+    a name; it has to end well unless `may_fail` is given."""
     deck = deck or Receiver()
     may_fail = environ.pop("may_fail", "")
     clean = {
@@ -91,7 +94,9 @@ def train(script: str, *words: str, folder: Path, deck: Receiver | None = None, 
         "ROLLOUTDECK_TOKEN": "t",
         **environ,
     }
-    command = [python(), str(SCRIPTS / script), str(folder), *words]
+    run = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    starter = [*run, f"--nproc-per-node={processes}"] if processes > 1 else []
+    command = [python(), *starter, str(SCRIPTS / script), str(folder), *words]
     done = subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=250)
     assert may_fail or done.returncode == 0, done.stderr[-4000:]
     return Training(deck, folder, done)

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from rolloutdeck.errors import Unfit
 from rolloutdeck.run import Run
 from rolloutdeck.tokenizer import fingerprint
 from rolloutdeck.trainers import hooks
@@ -20,14 +21,16 @@ from rolloutdeck.trainers.trl_plugin.session import Session, opened
 from rolloutdeck.trainers.trl_plugin.taking import Taking
 
 MOST_FRAMES = 20
+SECONDS = "timing_s/gen"  # of a train step's generations, which TRL's log does not tell
+PART_SECONDS = 15.0  # for the rows of the other processes, which generated them together with ours
 
 
 class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     """Given to a trainer, `callbacks=[RolloutdeckCallback()]` or `trainer.add_callback(RolloutdeckCallback())`.
 
     `project` and `name` default to ROLLOUTDECK_PROJECT, ROLLOUTDECK_RUN and the trainer's `run_name`. `keep` is a
-    folder for the token ids of each train step, which makes the steps of a GRPO run of one process ones that can be
-    pinned; "" keeps none. `run` is open once training begins, None before.
+    folder for the token ids of each train step, which makes the steps of a GRPO run ones that can be pinned; "" keeps
+    none. Several processes need one that all of them see. `run` is open once training begins, None before.
     """
 
     def __init__(self, project: str = "", name: str = "", keep: str | os.PathLike[str] = "") -> None:
@@ -36,6 +39,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         self.session: Session | None = None
         self.taking: Taking | None = None
         self._kept: tuple[int, int] = (-1, 0)  # the last step that was kept, and its generations
+        self._patience = PART_SECONDS
         self._facts: dict[str, Any] = {}
 
     @property
@@ -73,21 +77,42 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     def _give(self, held: Held, trainer: Any) -> None:
         session = self.opened(trainer.args)
+        if held.seconds and held.split == "train" and int(trainer.accelerator.process_index) == 0:
+            session.run.log({SECONDS: held.seconds}, step=held.step)
         call = self._kept[1] if self._kept[0] == held.step else 0
-        keeps = self.keep and held.split == "train" and trainer.accelerator.num_processes == 1
+        keeps = self.keep and held.split == "train"
         if keeps:
             self._kept = (held.step, call + 1)
             self._facts = self._facts or facts_of(trainer)
-        session.later(lambda: self._write(session, held, call if keeps else None), len(held.prompts))
+        ranks = int(trainer.accelerator.process_index), int(trainer.accelerator.num_processes)
+        session.later(lambda: self._write(session, held, call if keeps else None, *ranks), len(held.prompts))
 
-    def _write(self, session: Session, held: Held, call: int | None) -> None:
+    def _write(self, session: Session, held: Held, call: int | None, rank: int, ranks: int) -> None:
         session.run.log_samples(held.rows(session.selection), held.step, held.split)
         if call is None or self.keep is None:
             return
-        folder = kept.write(self.keep, held, call)
-        if (call + 1) * len(held.prompts) >= self._facts["rows"]:
+        try:
+            folder = self._keep(session, held, call, rank, ranks)
+        except Unfit as error:
+            return session.lose(f"steps that could be pinned: {error}")
+        if folder is not None and (call + 1) * len(held.prompts) * ranks >= self._facts["rows"]:
             told = {"files": [kept.name_of(each) for each in range(call + 1)], "facts": self._facts}
             session.run.log_artifact(folder, held.step, "rollout", told, send_now=True)
+
+    def _keep(self, session: Session, held: Held, call: int, rank: int, ranks: int) -> Path | None:
+        """The folder of the step where this process is the one that tells of it and all rows of the generation are
+        there. Raises Unfit, OSError."""
+        assert self.keep is not None
+        if ranks == 1:
+            return kept.write(self.keep, held, call)
+        folder = kept.write_part(self.keep, held, call, rank, session.run.attempt)
+        if rank:
+            return None
+        if kept.join(folder, held.step, call, ranks, session.run.attempt, self._patience):
+            return folder
+        self._patience = 1.0
+        session.lose(f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)")
+        return None
 
 
 def facts_of(trainer: Any) -> dict[str, Any]:

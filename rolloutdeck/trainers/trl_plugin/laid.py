@@ -14,42 +14,59 @@ from rolloutdeck.fetch import hash_of
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin import kept
-from rolloutdeck.trainers.trl_plugin.replaying import Batch, Calls, batch_of, callback_of, fits, generated, may_replay
+from rolloutdeck.trainers.trl_plugin.replaying import (
+    Batch,
+    Calls,
+    Rollout,
+    batch_of,
+    leads,
+    may_replay,
+    objection,
+    own_of,
+    ranks,
+    run_of,
+    said_once,
+)
 from rolloutdeck.voice import log
 
 
 class Laid:
     """A `rollout_func`: steps that have a file in `folder` are replayed, all others and every eval are generated."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, otherwise: Rollout) -> None:
         """Raises ValueError for a folder without steps, and OSError: a training that shall replay would generate."""
-        self.folder = folder
+        self.folder, self.otherwise = folder, otherwise
         self.told = manifest_of(folder)
         self.calls = Calls()
+        self.steps: set[str] | None = None  # those that the first process sees
         if not any(folder.glob("step_*/rollout-*.json")):
             raise ValueError(f"{folder} holds no step of TRL; `rolloutdeck pull --trainer trl --into` puts them there.")
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> Batch:
         """Raises hooks.Stop where the plan asks for it, and what generating raises."""
         found = self._replayed(prompts, trainer) if trainer.model.training else None
-        return generated(trainer, prompts) if found is None else found
+        return self.otherwise(prompts, trainer) if found is None else found
 
     @hooks.harmless
     def _replayed(self, prompts: Sequence[Any], trainer: Any) -> Batch | None:
         step, call = self.calls.next(trainer)
-        folder = self.folder / kept.folder_of(step)
-        if not folder.is_dir():
+        if self.steps is None:
+            self.steps = said_once(trainer, lambda: {path.name for path in self.folder.glob("step_*")})
+        if kept.folder_of(step) not in self.steps:
             return None
-        start = time.monotonic()
+        start, rows, error = time.monotonic(), [], None
         try:
             may_replay(trainer)
-            rows = self._rows(folder / kept.name_of(call))
-            fits(rows, prompts)
-        except Exception as error:  # whatever it is, the step can be generated
+            rows = own_of(self._rows(self.folder / kept.folder_of(step) / kept.name_of(call)), prompts, trainer)
+        except Exception as found:  # whatever it is, the step can be generated
+            error = found
+        error = objection(trainer, error)
+        if error is not None:
             self._leave(trainer, step, error)
             return None
-        self._report(trainer, step, "hit", rows=len(rows), seconds=time.monotonic() - start)
-        log.info("Step %d is replayed from %s: %d rows.", step, folder, len(rows))
+        count = len(rows) * ranks(trainer)
+        self._report(trainer, step, "hit", rows=count, seconds=time.monotonic() - start)
+        log.info("Step %d is replayed from %s: %d rows.", step, self.folder / kept.folder_of(step), count)
         return batch_of(rows)
 
     def _rows(self, path: Path) -> list[kept.Row]:
@@ -62,16 +79,17 @@ class Laid:
     def _leave(self, trainer: Any, step: int, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         self._report(trainer, step, "refused", reason=reason)
-        log.warning("Step %d is not replayed: %s", step, reason)
+        if leads(trainer):
+            log.warning("Step %d is not replayed: %s", step, reason)
         if self.told.get("on_mismatch") == "stop":
             raise hooks.Stop(f"The replay plan {self.told.get('plan')} says to stop. Step {step}: {reason}")
 
     def _report(self, trainer: Any, step: int, outcome: str, **more: Any) -> None:
         """To the run of the trainer's callback, where it has one and the folder says which pins these are."""
         pin = (self.told.get("pins") or {}).get(str(step))
-        callback = callback_of(trainer)
-        if callback is not None and isinstance(pin, int):
-            callback.opened(trainer.args).run.report_replay(step, outcome, pin=pin, **more)
+        run = run_of(trainer)
+        if run is not None and isinstance(pin, int):
+            run.report_replay(step, outcome, pin=pin, **more)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

@@ -1,16 +1,23 @@
-"""What a replay of TRL's steps needs, wherever the pinned rows come from."""
+"""What a replay of TRL's steps needs, wherever the pinned rows come from.
+
+Several processes replay a step all or none: generating may be something that they only do together. So nothing that
+one of them finds out by itself decides whether it waits for the others.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from rolloutdeck.errors import Unfit
+from rolloutdeck.run import Run
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback
 
+T = TypeVar("T")
 Batch = dict[str, Any]
+Rollout = Callable[[Sequence[Any], Any], Batch]  # (prompts, trainer), as TRL calls it
 
 
 class Calls:
@@ -31,22 +38,59 @@ def callback_of(trainer: Any) -> RolloutdeckCallback | None:
     return next(found, None)
 
 
+def run_of(trainer: Any) -> Run | None:
+    """The run that is told what came of a step: that of the first process's callback, where it has one."""
+    callback = callback_of(trainer)
+    return callback.opened(trainer.args).run if callback is not None and leads(trainer) else None
+
+
 def may_replay(trainer: Any) -> None:
     """Raises Unfit with the reason why this trainer replays nothing."""
     if getattr(trainer, "tools", None):
         raise Unfit("the trainer has tools, which would be called again")
-    if int(trainer.accelerator.num_processes) > 1:
-        raise Unfit("the trainer has several processes, and steps are kept and replayed by one")
 
 
-def fits(rows: Sequence[kept.Row], prompts: Sequence[Any]) -> None:
-    """Raises Unfit unless these are the answers to these prompts, in their order."""
-    if len(rows) != len(prompts):
-        raise Unfit(f"rows: {len(rows)} pinned, {len(prompts)} asked for")
-    pairs = zip(kept.texts(list(rows)), map(kept.text_of, prompts), strict=True)
-    wrong = sum(pinned != asked for pinned, asked in pairs)
+def ranks(trainer: Any) -> int:
+    return int(trainer.accelerator.num_processes)
+
+
+def leads(trainer: Any) -> bool:
+    """Whether this process speaks for all."""
+    return int(trainer.accelerator.process_index) == 0
+
+
+def said_once(trainer: Any, ask: Callable[[], T]) -> T:
+    """What `ask` gives in the first process, in all of them. It must not raise."""
+    if ranks(trainer) == 1:
+        return ask()
+    from accelerate.utils import broadcast_object_list
+
+    said: list[T] = broadcast_object_list([ask() if leads(trainer) else None], from_process=0)
+    return said[0]
+
+
+def objection(trainer: Any, error: Exception | None) -> Exception | None:
+    """What speaks against a step in any of the processes, the same in all: whoever has nothing against it says None."""
+    if ranks(trainer) == 1:
+        return error
+    from accelerate.utils import gather_object
+
+    told = None if error is None else (isinstance(error, Unfit), str(error) or type(error).__name__)
+    first = next((one for one in gather_object([told]) if one is not None), None)
+    return None if first is None else (Unfit if first[0] else OSError)(first[1])
+
+
+def own_of(rows: Sequence[kept.Row], prompts: Sequence[Any], trainer: Any) -> list[kept.Row]:
+    """Those of a generation's rows that this process trains on. Raises Unfit unless they are the answers to its
+    prompts, in their order."""
+    count, rank = len(prompts), int(trainer.accelerator.process_index)
+    if len(rows) != count * ranks(trainer):
+        raise Unfit(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")
+    own = list(rows[rank * count : (rank + 1) * count])
+    wrong = sum(pinned != asked for pinned, asked in zip(kept.texts(own), map(kept.text_of, prompts), strict=True))
     if wrong:
-        raise Unfit(f"the prompts of {wrong} of {len(rows)} rows are not those that were answered")
+        raise Unfit(f"the prompts of {wrong} of {count} rows are not those that were answered")
+    return own
 
 
 def batch_of(rows: Sequence[kept.Row]) -> Batch:
@@ -55,10 +99,11 @@ def batch_of(rows: Sequence[kept.Row]) -> Batch:
     for key in ("logprobs", "env_mask"):
         if all(row.get(key) is not None for row in rows):
             made[key] = [row[key] for row in rows]
-    return {"logprobs": None, **made}
+    fields = {name: [row["fields"][name] for row in rows] for name in rows[0].get("fields") or {}}
+    return {**fields, "logprobs": None, **made}
 
 
-def generated(trainer: Any, prompts: Sequence[Any]) -> Batch:
+def generated(prompts: Sequence[Any], trainer: Any) -> Batch:
     """What the trainer generates without a `rollout_func`: TRL has no name for it that is public."""
     prompt_ids, images, fields = trainer._tokenize_prompts(prompts)
     answers = trainer.num_generations if trainer.model.training else trainer.num_generations_eval

@@ -27,7 +27,9 @@ class Held:
     `generations`: how many of them answer a prompt.
 
     `rewards` is n x functions, NaN where a function gave None; `tensors` are those of the trainer's batch on the CPU,
-    padded, n x tokens; `ends`: the ids that end a response. `extras`: column -> n values (`log_extra`).
+    padded, n x tokens; `ends`: the ids that end a response. `extras`: column -> n values (`log_extra`). `fields`: what
+    a `rollout_func` gave beside the ids, n values in a list or one for all, which TRL has put into `inputs`. `seconds`
+    took the process to generate, the step's generations before this one included.
     """
 
     step: int
@@ -44,6 +46,8 @@ class Held:
     ends: frozenset[int] = frozenset()
     extras: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tensors: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def rows(self, selection: Selection) -> list[Row]:
         """In the trainer's order; reads the tensors."""

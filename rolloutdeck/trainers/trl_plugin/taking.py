@@ -8,13 +8,16 @@ only brought to the CPU, all else happens in ours.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin.rows import Held
 
-GENERATE, REWARD = "_generate_and_score_completions", "_calculate_rewards"
+GENERATE, REWARD, ROLLOUT = "_generate_and_score_completions", "_calculate_rewards", "rollout_func"
+MAKE = "_generate"  # what the trainer, or its `rollout_func`, takes to make the completions of its prompts
+OF_ROLLOUT = ("prompt_ids", "completion_ids", "logprobs", "env_mask")  # all else is handed on to the reward functions
 TENSORS = (
     "prompt_ids", "prompt_mask", "advantages", "tool_mask", "sampling_per_token_logps", "old_per_token_logps",
     "ref_per_token_logps",
@@ -29,6 +32,9 @@ class Taking:
         self._scored: tuple[Any, ...] | None = None
         self._at: tuple[str, int] = ("", -1)
         self._rows = 0  # of all processes, of this step and split so far
+        self._seconds = 0.0  # in which they were made, by this process
+        self._making = 0.0
+        self._fields: dict[str, Any] = {}  # of the generation that is not taken yet
         missing = [name for name in (GENERATE, REWARD) if not callable(getattr(trainer, name, None))]
         if missing:
             kind = type(trainer).__name__
@@ -36,6 +42,9 @@ class Taking:
                 kind, "This %s has no %s: Rolloutdeck keeps its metrics only.", kind, " and no ".join(missing)
             )
             return
+        if callable(getattr(trainer, ROLLOUT, None)):
+            self._wrap(ROLLOUT, self._note_fields)
+        self._time(MAKE)
         self._wrap(REWARD, self._note)
         self._wrap(GENERATE, self._take)
 
@@ -51,6 +60,24 @@ class Taking:
 
         setattr(self.trainer, name, call)
 
+    def _note_fields(self, called: Any, output: Any) -> None:
+        self._fields = {str(name): value for name, value in output.items() if name not in OF_ROLLOUT}
+
+    def _time(self, name: str) -> None:
+        """Adds up what the calls of the trainer's method take, where it has such a one."""
+        original = getattr(self.trainer, name, None)
+        if not callable(original):
+            return
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = time.monotonic()
+            result = original(*args, **kwargs)
+            self._making += time.monotonic() - start
+            return result
+
+        setattr(self.trainer, name, call)
+
     def _note(self, called: Any, rewards: Any) -> None:
         """`rewards` is of all processes; the extra columns are this one's until TRL gathers them."""
         args, kwargs = called
@@ -61,6 +88,7 @@ class Taking:
 
     def _take(self, called: Any, batch: Any) -> None:
         scored, self._scored = self._scored, None
+        fields, self._fields = self._fields, {}
         if scored is None:
             return
         inputs, prompts, completions, ids, rewards, extras = scored
@@ -70,6 +98,7 @@ class Taking:
         split = "train" if is_training else "eval"
         rank = int(trainer.accelerator.process_index)
         first = self._place(split, step, int(rewards.shape[0])) + rank * count
+        self._seconds, self._making = self._seconds + self._making, 0.0
         own = rewards[rank * count : (rank + 1) * count]
         self.give(
             Held(
@@ -77,14 +106,14 @@ class Taking:
                 [dict(one) for one in inputs], list(prompts), list(completions), list(ids),
                 list(trainer.reward_func_names), weights(trainer, int(rewards.shape[1])), own.detach().cpu(),
                 ends(trainer), extras,
-                {name: batch[name].detach().cpu() for name in TENSORS if name in batch},
+                {name: batch[name].detach().cpu() for name in TENSORS if name in batch}, fields, self._seconds,
             )
         )  # fmt: skip
 
     def _place(self, split: str, step: int, count: int) -> int:
         """How many rows of the step came before; `count` more have come."""
         if self._at != (split, step):
-            self._at, self._rows = (split, step), 0
+            self._at, self._rows, self._seconds = (split, step), 0, 0.0
         before, self._rows = self._rows, self._rows + count
         return before
 

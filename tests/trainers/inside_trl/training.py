@@ -2,8 +2,9 @@
 
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
 be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same prompts),
-`full` (no file can grow). Writes what the trainer held of each generation to seen.json, and result.json: {"history":
-the trainer's log, "weights": hash of the trained weights}.
+`full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns). Writes what
+the trainer held of each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash of
+the trained weights}; of several processes the second writes seen-1.json.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from examples.trl_grpo import make_model, make_tokenizer
 
 folder, words = Path(sys.argv[1]), set(sys.argv[2:])
+rank = int(os.environ.get("RANK", "0"))
 seen: list[dict[str, Any]] = []
 
 
@@ -32,9 +34,30 @@ def letters(completions: list[str], log_extra: Any = None, **_: Any) -> list[flo
     return [sum(letter.isascii() for letter in text) / 10 for text in completions]
 
 
-def short(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+def short(completions: list[str], completion_ids: list[list[int]], **told: Any) -> list[float | None]:
     """None for some, as TRL allows it."""
+    if "points" in told:
+        return [each["heard"] + (world == "small") for each, world in zip(told["points"], told["world"], strict=True)]
     return [None if sum(ids) % 3 == 0 else 1.0 / len(ids) for ids in completion_ids]
+
+
+def turns(prompts: list[str], trainer: Any) -> dict[str, Any]:
+    """What the model says, a word of an environment that knows points, and what the model says then."""
+    ids = trainer.processing_class(text=prompts)["input_ids"]
+    heard = trainer.processing_class(text=[" go on: "])["input_ids"][0]
+    answers = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+    first, _ = trainer._generate_single_turn(ids, None, {}, answers)
+    said = [list(one) for one in first]
+    second, _ = trainer._generate_single_turn([[*a, *b, *heard] for a, b in zip(ids, said, strict=True)], None, {}, 1)
+    pairs = [(one, list(other)) for one, other in zip(said, second, strict=True)]
+    return {
+        "prompt_ids": ids,
+        "completion_ids": [[*one, *heard, *other] for one, other in pairs],
+        "logprobs": None,
+        "env_mask": [[1] * len(one) + [0] * len(heard) + [1] * len(other) for one, other in pairs],
+        "points": [{"heard": len(one), "of": None} for one, _ in pairs],
+        "world": "small",
+    }
 
 
 def watched(base: type) -> type:
@@ -43,9 +66,10 @@ def watched(base: type) -> type:
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             if "other" in words:
-                torch.manual_seed(99 + self.state.global_step)
+                torch.manual_seed(99 + 1000 * rank + self.state.global_step)
             batch = super()._generate_and_score_completions(inputs)
-            torch.manual_seed(self.state.global_step)  # TRL shuffles the rows now, and losses are sums in their order
+            # TRL shuffles the rows now, and losses are sums in their order.
+            torch.manual_seed(1000 * rank + self.state.global_step)
             count, mask = len(inputs), batch["completion_mask"]
             newest = {name: list(values)[-count:] for name, values in self._logs["rewards"].items()}
             seen.append(
@@ -57,6 +81,7 @@ def watched(base: type) -> type:
                     "rewards": newest,
                     "first": list(self._logs["extra"]["first"])[-count:],
                     "advantages": batch["advantages"].tolist(),
+                    "mask": batch["tool_mask"].tolist() if "tool_mask" in batch else None,
                     "ids": [
                         ids[: int(real.sum())].tolist() for ids, real in zip(batch["completion_ids"], mask, strict=True)
                     ],
@@ -73,7 +98,8 @@ def main() -> None:
     texts = [f"What is {number} + {number + 1}?" for number in range(16)]
     data = Dataset.from_dict({"prompt": texts, "answer": [str(2 * number + 1) for number in range(16)]})
     args = config(
-        output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no", per_device_train_batch_size=4,
+        output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no",
+        per_device_train_batch_size=8 if "wide" in words else 4,
         per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2, max_completion_length=12,
         logging_steps=1, max_steps=3, eval_strategy="steps", eval_steps=2,
         run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True, reward_weights=[1.0, 0.5],
@@ -88,11 +114,14 @@ def main() -> None:
         if "raise" in words:
             from rolloutdeck.trainers.trl_plugin import replay, rows, taking
 
-            del taking.TENSORS, rows.TRUTHS, replay.callback_of
+            del taking.TENSORS, rows.TRUTHS, replay.said_once
+    if "turns" in words:
+        more["rollout_func"] = turns
     if "replay" in words:
         from rolloutdeck.trainers.trl import replay_rollout_func
 
-        more["rollout_func"] = replay_rollout_func(folder=os.environ.get("FOLDER", ""))
+        own = {"otherwise": turns} if "turns" in words else {}
+        more["rollout_func"] = replay_rollout_func(folder=os.environ.get("FOLDER", ""), **own)
         for other in os.environ.get("NO_STEPS", "").split():
             try:
                 replay_rollout_func(folder=other)
@@ -115,8 +144,9 @@ def main() -> None:
         {name: value for name, value in one.items() if not any(word in name for word in timed)}
         for one in trainer.state.log_history
     ]
-    (folder / "seen.json").write_text(json.dumps(seen))
-    (folder / "result.json").write_text(json.dumps({"history": history, "weights": digest.hexdigest()}))
+    whose = f"-{rank}" if rank else ""
+    (folder / f"seen{whose}.json").write_text(json.dumps(seen))
+    (folder / f"result{whose}.json").write_text(json.dumps({"history": history, "weights": digest.hexdigest()}))
 
 
 main()

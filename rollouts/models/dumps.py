@@ -92,6 +92,7 @@ class Dump(models.Model):
         indexes = [
             models.Index(fields=["run", "attempt", "split", "step_kind", "step", "source"], name="dump_by_source"),
             models.Index(fields=["state", "due_at"], name="dump_by_state"),
+            models.Index(fields=["run", "state"], name="dump_by_run"),
         ]
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from rolloutdeck import artifact, shelf, spool, wire
 from rolloutdeck.http import Answer, NotReachable, Server, Slice
 
+ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
 METRICS_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
 LONGEST_PAUSE = 300.0
 
@@ -58,9 +59,10 @@ def _deliver(
     if header["kind"] == "dump":
         return _Upload(server, files[0].path, header, start, about, timeout).send()
     if header["kind"] == "artifact":
-        return _register(server, header, _json_body(files[0].path))
+        return _register(server, header, _told(files[0].path, ARTIFACT))
     if header["kind"] == "metrics":
-        body: Any = {"attempt": header["attempt"], "points": [point for file in files for point in _points(file.path)]}
+        points = [point for file in files for point in _told(file.path, ("points",))["points"]]
+        body: Any = {"attempt": header["attempt"], "points": points}
         path = f"runs/{uid}/metrics/"
     else:
         body = _json_body(files[0].path)
@@ -147,9 +149,12 @@ def _json_body(path: Path) -> Any:
         return json.loads(file.read())
 
 
-def _points(path: Path) -> list[Any]:
+def _told(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """The body of a file that has to have these keys. Raises OSError, ValueError."""
     body = _json_body(path)
-    return list(body["points"]) if isinstance(body, dict) else []
+    if not isinstance(body, dict) or (missing := [key for key in keys if key not in body]):
+        raise ValueError(f"its body does not say {', '.join(missing if isinstance(body, dict) else keys)}")
+    return body
 
 
 class _Upload:

@@ -28,6 +28,7 @@ SPOOL_BYTES = 2 << 30
 BESIDE_CHECKPOINTS = ".rolloutdeck-spool"
 REJECTED = "rejected"
 KINDS = ("run", "metrics", "dump", "artifact", "replay", "finish")
+OF_WHOM = ("project", "uid", "name", "attempt")  # of a first line, without which nobody knows whose file it is
 MAX_HEADER_BYTES = 4 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -102,6 +103,8 @@ def read_header(path: Path) -> tuple[wire.SpoolHeader, int]:
     header = json.loads(first)
     if not isinstance(header, dict) or header.get("kind") not in KINDS or not isinstance(header.get("bytes"), int):
         raise ValueError("not a spool file")
+    if missing := [key for key in OF_WHOM if not isinstance(header.get(key), str)]:
+        raise ValueError(f"its first line does not say {', '.join(missing)}")
     return header, len(first)  # type: ignore[return-value]
 
 

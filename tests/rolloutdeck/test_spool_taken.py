@@ -117,6 +117,27 @@ def test_sync_gives_up_and_says_why_and_leaves_all_as_it_was(at_receiver: Receiv
     assert sync([spool_root]).sent == 1
 
 
+@pytest.mark.parametrize(
+    ("header", "body", "why"),
+    [
+        ({"uid": None}, b"body", "its first line does not say uid"),
+        ({"kind": "artifact"}, b'{"path": "/"}', "its body does not say role, step"),
+        ({"kind": "metrics"}, b"[]", "its body does not say points"),
+    ],
+)
+def test_a_file_that_does_not_say_what_it_is_is_put_aside_and_holds_up_no_other(
+    at_receiver: Receiver, spool_root: Path, header: dict[str, str], body: bytes, why: str
+) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.write({**HEADER, **header}, lambda: [body])  # type: ignore[typeddict-item]
+    own.write(HEADER, lambda: [b"body"])
+    own.close()
+    result = sync([spool_root])
+    assert (result.sent, result.rejected, result.waiting) == (1, 1, 0) and at_receiver.bodies() == [b"body"]
+    [reason] = spool_root.glob(f"*/{spool.REJECTED}/*.txt")
+    assert why in reason.read_text()
+
+
 def test_what_a_dead_trainer_dropped_is_told_with_what_it_left(at_receiver: Receiver, spool_root: Path) -> None:
     own = spool.Spool(spool_root, "run-1", "a")
     own.drop("samples: the spool is full", 1024)

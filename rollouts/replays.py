@@ -15,7 +15,7 @@ from rollouts.models import Binding, Pin, Replay, Run
 from rollouts.words import number, one_of
 
 MOST_REASON = 2000
-# Metrics that tell how many seconds a step's generation took: of verl and our TRL callback, slime, ROLL.
+# Metrics that tell how many seconds a step's generation took, as the trainers name them.
 GENERATION = ("timing_s/gen", "perf/rollout_time", "time/step_generate")
 WORDS = {"hit": "replayed", "miss": "generated", "refused": "refused"}
 

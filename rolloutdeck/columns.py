@@ -57,7 +57,9 @@ REWARDS = "rewards."  # before the name of a part of the reward: `rewards.format
 PARTS = frozenset((*SAMPLE_KEYS, "step"))
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_(?P<number>\d{1,6})\Z", re.DOTALL)
 LOGGED = re.compile(rb'\s*\{\s*(?:"_type"\s*:\s*"table[^"]*"\s*,\s*)?"columns"\s*:\s*(?=\[)')
-TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s*:|"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# A text that does not end is one too, up to the end: else each of its quotes would begin one more.
+TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s{0,20}:|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+MOST_SEEN = 1 << 20  # bytes in which objects are looked for
 MOST_DEPTH = 4  # of objects in which rows are looked for
 
 
@@ -154,7 +156,7 @@ def objects(start: bytes) -> Iterator[list[str]]:
     """The keys of the objects that may be rows in JSON of which this is the beginning: the outermost, those right in
     it, and those in lists. Those that end in it come first."""
     open_: list[list[str] | None] = []
-    for token in TOKEN.finditer(start):
+    for token in TOKEN.finditer(start[:MOST_SEEN]):
         if token[0] in (b"{", b"["):
             open_.append([] if token[0] == b"{" else None)
         elif token[0] in (b"}", b"]"):
@@ -163,7 +165,7 @@ def objects(start: bytes) -> Iterator[list[str]]:
                 yield keys
         elif token["key"] and open_ and (keys := open_[-1]) is not None:
             keys.append(token["key"].decode("utf-8", "replace"))
-    yield from (keys for depth, keys in enumerate(open_) if keys and may_be_row(open_[:depth]))
+    yield from (keys for depth, keys in enumerate(open_[:MOST_DEPTH]) if keys and may_be_row(open_[:depth]))
 
 
 def may_be_row(around: Sequence[list[str] | None]) -> bool:

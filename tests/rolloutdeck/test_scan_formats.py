@@ -225,3 +225,10 @@ def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(t
     (tmp_path / "losses.table.json").write_text('{"columns": ["step", "loss"], "data": [[1, 0.5]]}')
     assert [one[:3] for one in found(tmp_path)] == [("20260101.jsonl", "train", None), ("rows.jsonl", "train", None)]
     assert survey(tmp_path).left_out == {scan.NO_COLUMNS: ["losses.table.json"]}
+
+
+@pytest.mark.parametrize("part", [b'"\\', b'"\\"', b'"', b"\\", b"{", b'{"response":[', b'"a" '])
+def test_a_beginning_that_never_ends_is_gone_through_once(part: bytes) -> None:
+    """Else, squared, its million bytes take hours."""
+    start = b'{"' + part * ((1 << 20) // len(part))
+    assert not any(map(columns.looks, columns.objects(start)))

@@ -11,8 +11,11 @@ PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 TEST_PATHS ?= tests
 
+# Where it is set, each of the hundreds of processes that the tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench lint fix packages clean
+.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench lint types style fix packages clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,10 +26,9 @@ up: .stamps/demo .stamps/server  ## the whole product on http://127.0.0.1:8460, 
 test: packages .stamps/demo .stamps/dev lint test-sqlite test-postgres test-browser  ## every check and test but the trainers'
 
 test-sqlite: .stamps/dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow and not browser and not trainers" $(TEST_PATHS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)
 
-test-postgres: .stamps/dev  ## the tests on a throw-away PostgreSQL cluster
+test-postgres: .stamps/dev  ## what asks the data base, on a throw-away PostgreSQL cluster
 	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
 
 test-browser: .stamps/dev  ## the tests that drive a real Chromium
@@ -40,9 +42,14 @@ bench: .stamps/dev  ## the budgets of docs/notes.md, measured here
 	$(BIN)/python -m scripts.bench
 
 lint: .stamps/dev  ## style, types, import contracts, migrations, templates
+	@$(MAKE) --no-print-directory -j 2 types style
+
+types: .stamps/dev
+	$(BIN)/mypy
+
+style: .stamps/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	ROLLOUTDECK_DATA=$$(mktemp -d) $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/djlint --quiet --lint templates
@@ -60,11 +67,13 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Rolloutdeck needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python cannot make environments here: apt-get install python3-venv"; exit 1; }
+	-$(BIN)/python $(PIP) 'pip>=25'  # the one of Python 3.11 takes half a minute more to choose what to install
 	mkdir -p .stamps
 
-# First, so that nothing else decides which torch it is. Without torch everything but the demo works.
+# First, so that nothing else decides which torch it is. Without torch everything but the demo works. Of its thousands
+# of modules few are ever imported, so that they are compiled when they are.
 .stamps/demo: | $(BIN)/python
-	if $(BIN)/python $(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then touch $@; else echo "$(TORCH) cannot be installed here; going on without the demo."; fi
+	if $(BIN)/python $(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then touch $@; else echo "$(TORCH) cannot be installed here; going on without the demo."; fi
 
 .stamps/server: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e '.[server]'

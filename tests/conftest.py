@@ -18,18 +18,22 @@ from whitenoise.base import WhiteNoise
 from rollouts.models import Project, Run
 from tests import make
 from tests.dashboard.serve import Site, served
+from tests.together import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
 
 DATA = Path(__file__).parent / "data"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL only what asks the data base is tried; the rest would be the same as on SQLite."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # they wait while others compute
     if settings.DATABASES["default"]["ENGINE"].endswith("postgresql"):
         config.hook.pytest_deselected(items=[item for item in items if not asks_database(item)])
         items[:] = [item for item in items if asks_database(item)]
 
 
 def asks_database(item: pytest.Item) -> bool:
+    """Whether it is tried on PostgreSQL too: not what asks nothing of a data base, or says so by its mark."""
+    if item.get_closest_marker("one_database"):
+        return False
     fixtures = getattr(item, "fixturenames", ())
     return item.get_closest_marker("django_db") is not None or not {"db", "transactional_db"}.isdisjoint(fixtures)
 

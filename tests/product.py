@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,7 +57,7 @@ class Product:
         self.token = self.wait_for_token()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.down()
+        self.kill_all()
         self.log.close()
         if error is not None:
             sys.stderr.write((self.home / "up.log").read_text(errors="replace")[-3000:])
@@ -68,6 +69,17 @@ class Product:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
+
+    def kill_all(self) -> None:
+        """What is thrown away needs no farewell, which takes seconds; that it works, tests/test_up.py says."""
+        found = self.pids()
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        deadline = time.monotonic() + 30
+        while any(Path(f"/proc/{pid}").exists() for pid in found) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def wait_for_token(self) -> str:
         local = self.home / ".rolloutdeck" / "local.json"

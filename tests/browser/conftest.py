@@ -23,10 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            if isinstance(item, pytest.Function) and hasattr(
-                item, "callspec"
-            ):  # side by side: a product for each worker
-                item.add_marker(pytest.mark.xdist_group(str(item.callspec.params.get("site", ""))))
 
 
 @pytest.fixture(scope="session")

@@ -210,6 +210,7 @@ BAD: list[tuple[str, str, Any]] = [
 ]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("method", "path", "body"), BAD)
 def test_what_makes_no_sense_is_refused_in_one_sentence(
     method: str, path: str, body: Any, run: Run, owner: User

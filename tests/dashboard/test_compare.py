@@ -230,6 +230,7 @@ def test_a_prompt_opens_with_all_its_answers_side_by_side(run: Run, client: Clie
     assert "data-diff" in opened(client, run, of, diff=1)
 
 
+@pytest.mark.one_database
 def test_next_and_previous_walk_the_whole_list_page_by_page(run: Run, client: Client, mate: User) -> None:
     evaluated(run, 3, right=lambda n: True, prompts=60)
     evaluated(run, 4, right=lambda n: False, prompts=60)

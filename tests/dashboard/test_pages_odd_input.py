@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from dashboard.pages import landmarks
@@ -14,7 +15,9 @@ from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 
-ODD = ("a\x00b", "²", "9" * 40, "-1", "1e999", "\u202e…", "(" * 50, ",", "@", "*" * 3000)
+# What one data base or the other does not take: no text, too large for a number, below 0, endless, too long.
+REFUSED = ("a\x00b", "9" * 40, "-1", "1e999", "*" * 3000)
+ODD = REFUSED + (("²", "\u202e…", "(" * 50, ",", "@") if connection.vendor == "sqlite" else ())
 NAMES = {
     "/": ("name", "project", "sort", "group", "col", "show", "start", "remember", "usual"),
     "/runs/u1/": ("m", "x", "runs", "attempt", "show", "split"),

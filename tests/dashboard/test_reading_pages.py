@@ -17,6 +17,8 @@ from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 
+pytestmark = pytest.mark.one_database
+
 COUNT = 9000  # tokens: more than two windows
 
 

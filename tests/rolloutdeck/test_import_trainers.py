@@ -35,6 +35,7 @@ def worked() -> dict[tuple[str, str, int], int]:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.one_database
 def test_rollouts_are_imported_by_rollout_with_their_evals_and_what_they_were_trained_with(node: Path) -> None:
     assert imported(copied("slime", node)) == 0
     assert worked() == {
@@ -46,6 +47,7 @@ def test_rollouts_are_imported_by_rollout_with_their_evals_and_what_they_were_tr
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.one_database
 def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert imported(copied("trl/scripted", node)) == 0
     assert worked() == {("train", "global_step", 2): 8, ("train", "global_step", 3): 8}

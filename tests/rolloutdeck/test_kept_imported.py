@@ -13,7 +13,7 @@ from tests import make
 from tests.rolloutdeck.kept import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.skipped import TOKENIZER, worked
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from tests.dashboard.serve import Site
 from tests.rolloutdeck.kept import bytes_of, checked
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA, LATER
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 REWARDS = (CODE, CASE)
 Watch = Callable[[], None]

@@ -26,7 +26,7 @@ from tests.rollouts.skipped import ASYNC, TOKENIZER, V1
 
 DATA = Path(__file__).parents[1] / "data"
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 @pytest.fixture

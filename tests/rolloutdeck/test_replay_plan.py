@@ -19,7 +19,7 @@ from tests.rolloutdeck.kept import imported, step
 from tests.rolloutdeck.receiver import until
 from tests.rollouts.skipped import V0, V1, ready
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:

@@ -25,7 +25,7 @@ from tests.rolloutdeck.pull.plans import plan
 from tests.rolloutdeck.receiver import until
 from tests.rolloutdeck.slimes import Prompts, arguments, dumped
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 Roll = Callable[..., Any]
 

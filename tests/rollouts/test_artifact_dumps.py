@@ -274,6 +274,7 @@ def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
     assert (artifact.state, run.dumps.count()) == (Artifact.State.UNSAFE, 0)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 @pytest.mark.parametrize("known", [True, False])
 def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(

@@ -96,6 +96,7 @@ def test_a_sample_whose_owner_is_superseded_finds_a_home_in_its_other_source(run
     assert not Sighting.objects.exists()
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...]) -> None:
     def arrive(name: str) -> list[Dump]:

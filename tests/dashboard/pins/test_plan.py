@@ -17,6 +17,8 @@ from tests import make
 from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.skipped import V0, ready, worked
 
+pytestmark = pytest.mark.one_database
+
 
 def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: Pin) -> None:
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&steps=12"

@@ -11,6 +11,8 @@ from rollouts import pins, plans
 from rollouts.models import Pin, Run
 from tests.dashboard.pins.asked import FACTS, body, told
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.mark.parametrize(
     ("format", "said"),

@@ -18,7 +18,7 @@ from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, s
 from tests.rolloutdeck.pull.plans import found, plan
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 NEXT = ("--set", "pretrained_model=/models/next", "dataset=LeetCode")
 RENAMED = "outputs-rl-.models.next-LeetCode.json"

@@ -16,7 +16,7 @@ from tests.rolloutdeck.pull.plans import TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.pushing import generation, indexed, line, rows
 from tests.rollouts.skipped import COLOCATED, V0, V1
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def flag(run: Run, by: User, *records: int) -> None:

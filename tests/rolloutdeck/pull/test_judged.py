@@ -16,7 +16,7 @@ from tests.rolloutdeck.pull.plans import FACTS, TREE, Ask, dumped, found, pinned
 from tests.rollouts.artifacts import brought, meta, registered
 from tests.rollouts.skipped import COLOCATED, V0, V1, files_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(

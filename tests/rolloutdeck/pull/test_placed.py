@@ -15,7 +15,7 @@ from tests.rolloutdeck.pull.plans import CONFIG, TREE, Ask, dumped, found, pinne
 from tests.rollouts.pushing import generation, indexed, line
 from tests.rollouts.skipped import ASYNC, V0, V1, V2
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(

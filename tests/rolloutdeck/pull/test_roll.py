@@ -17,7 +17,7 @@ from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
 from tests.rolloutdeck.pull.plans import found, plan
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 DATA = Path(__file__).parents[2] / "data/roll"
 STEP = DATA / "mock/train/step_000001.pkl"

@@ -19,7 +19,7 @@ from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.plans import Ask, found, plan
 from tests.rolloutdeck.test_import_trainers import copied
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 DATA = Path(__file__).parents[2] / "data/slime/rollout_data"
 SHAPE = ("--set", "rollout_batch_size=8", "n_samples_per_prompt=4")

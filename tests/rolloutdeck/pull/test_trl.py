@@ -20,7 +20,7 @@ from tests.rolloutdeck.pull.plans import Ask, found, plan
 from tests.rollouts.artifacts import brought, registered
 from tests.rollouts.pushing import generation, indexed, line, rows
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 # As `GRPOConfig.to_dict()` of TRL 1.16.0 has them.
 CONFIG = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +46,19 @@ class Found:
     scope: Scope
     samples: SampleQuerySet
     horizon: int | None = None
+    condition: Q = field(default_factory=Q)
+
+    def newest(self, most: int) -> Found:
+        """The same in the newest steps that hold at most `most` samples together, and in one step at least; itself
+        where all steps hold no more."""
+        start = first_of_newest(self.scope, most) if self.scope.one is None else None
+        if start is None:
+            return self
+        scope = replace(
+            self.scope, steps=self.scope.steps.filter(step__gte=max(start, (self.horizon or start - 1) + 1))
+        )
+        samples = scope.samples().filter(self.condition).select_related("step")
+        return replace(self, scope=scope, samples=samples.order_by(*self.samples.query.order_by))
 
     @cached_property
     def searched(self) -> tuple[int, int]:
@@ -105,13 +118,23 @@ def find(
     query = parse(q) if isinstance(q, str) else q
     order = ordered(ordering)
     scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader)
-    samples = scope.samples()
-    if query.root is not None:
-        samples = samples.filter(Asked(scope, progress, patience).answered(query.root))
+    asked = Asked(scope, progress, patience).answered(query.root) if query.root is not None else Q()
+    samples = scope.samples().filter(asked)
     horizon = patience.horizon if patience else None
     if horizon is not None:
         samples = samples.filter(step__step__gt=horizon)
-    return Found(query, scope, samples.select_related("step").order_by(*order), horizon)
+    return Found(query, scope, samples.select_related("step").order_by(*order), horizon, asked)
+
+
+def first_of_newest(scope: Scope, most: int) -> int | None:
+    """The first of the newest steps that hold at most `most` samples together; None where all do."""
+    first: int | None = None
+    for step, samples in scope.steps.order_by("-step").values_list("step", "samples"):
+        most -= samples
+        if most < 0:
+            return step if first is None else first
+        first = step
+    return None
 
 
 def ordered(ordering: str) -> tuple[Any, ...]:

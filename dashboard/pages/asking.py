@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -13,13 +13,14 @@ from dashboard.pages.ask import Ask, whole
 from dashboard.pages.figures import Figures, Frame
 from rollouts import search, seen
 from rollouts.errors import BadInput
-from rollouts.models import Run, Step
+from rollouts.models import Run, Sample, Step
 from rollouts.query import BadQuery, Query, Text
 from rollouts.scan import Patience
 from rollouts.unrecorded import unrecorded
 
 MOST_ROWS = 2000
 MOST_START = 10**8
+MOST_COUNTED = 50_000  # samples of all steps that charts and chips are of, the newest: of a million they take 15 s
 PATIENCE = 0.3  # seconds of searching many steps before what was found so far is shown
 # What a page that has a good result does with an error: shows the sentence, keeps the rest.
 KEEP_LAST = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
@@ -31,12 +32,16 @@ class Page:
     next: int | None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Place:
-    """A step or all steps, without a query."""
+    """A step or all steps, without a query; `newest` is what its charts are of."""
 
     every: search.Found
     key: tuple[object, ...]
+
+    @cached_property
+    def newest(self) -> search.Found:
+        return self.every.newest(MOST_COUNTED)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -45,7 +50,7 @@ class Place:
         return isinstance(other, Place) and self.key == other.key
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Result:
     """What was found. `error` is the sentence to show for a query that could not be read. The run's version names the
     content, so figures of an unchanged step are computed once."""
@@ -56,6 +61,18 @@ class Result:
     ask: Ask
     error: SafeString | str = ""
     marked: bool = False  # the person has looked at samples of this run
+
+    @cached_property
+    def newest(self) -> search.Found:
+        """What charts and chips are of."""
+        return self.found.newest(MOST_COUNTED)
+
+    @property
+    def counted(self) -> tuple[int, int] | None:
+        """(how many of the newest steps charts and chips are of, how many there are) where they are not of all."""
+        if self.newest is self.found:
+            return None
+        return self.newest.scope.steps.count(), self.found.scope.steps.count()
 
     @property
     def total(self) -> int:
@@ -76,10 +93,17 @@ class Result:
         return [] if self.total or self.error else unrecorded(self.found.query, self.found.scope)
 
     def page(self, start: int, count: int) -> Page:
-        rows = listing.rows(
-            self.found.samples[start : start + count + 1], self.found.scope.reader if self.marked else None
-        )
+        reader = self.found.scope.reader if self.marked else None
+        rows = listing.rows(self.sliced(start, start + count + 1), reader)
         return Page(rows[:count], start + count if len(rows) > count else None)
+
+    def sliced(self, start: int, end: int) -> list[Sample]:
+        """Where the newest come first, there is mostly no need to sort all."""
+        if self.ask.sort in ("", "-step") and self.newest is not self.found:
+            rows = list(self.newest.samples[start:end])
+            if len(rows) == end - start:
+                return rows
+        return list(self.found.samples[start:end])
 
     def figures(self) -> Figures:
         return drawn(self)
@@ -107,22 +131,22 @@ def counted(result: Result) -> int:
 
 @lru_cache(maxsize=512)
 def drawn(result: Result) -> Figures:
-    return figures.of(result.found, result.frame())
+    return figures.of(result.newest, result.frame())
 
 
 @lru_cache(maxsize=512)
 def framed(place: Place) -> Frame:
-    return figures.frame(place.every.samples)
+    return figures.frame(place.newest.samples)
 
 
 @lru_cache(maxsize=128)
 def scattered(result: Result) -> scatter.Scatter | None:
-    return scatter.of(result.found, result.frame(), result.ask)
+    return scatter.of(result.newest, result.frame(), result.ask)
 
 
 @lru_cache(maxsize=512)
 def faceted(result: Result) -> dict[str, int]:
-    return result.found.facets()
+    return result.newest.facets()
 
 
 def find(

@@ -117,6 +117,22 @@ def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     assert 'data-total="27"' in last
 
 
+@pytest.mark.parametrize(("most", "newest", "at_nought"), [(8, 1, 1), (15, 1, 1), (16, 2, 2), (1, 1, 1), (24, 3, 3)])
+def test_charts_of_very_many_samples_are_of_the_newest_steps_and_say_so(
+    run: Run, reader: Client, monkeypatch: pytest.MonkeyPatch, most: int, newest: int, at_nought: int
+) -> None:
+    monkeypatch.setattr("dashboard.pages.asking.MOST_COUNTED", most)
+    for step in (3, 4):
+        indexed(run, lines(*generations(step)), step)
+    for q, total in (("", 24), ("score<=0", 3)):
+        page = panel(reader, f"/runs/{run.uid}/steps/all/?q={q}")
+        assert ("chips and charts: the newest" in page) == (newest < 3)
+        assert f"the newest {newest} of 3 steps" in page or newest == 3
+        assert re.findall(r'class="count">(\d+)<', page)[1] == str(at_nought)
+        assert f'data-total="{total}"' in page
+        assert sorted(re.findall(r'<td class="num">([234])</td>', page)) == sorted("234" * (total // 3))
+
+
 def test_the_table_is_sorted_by_a_menu_in_words(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/2/")

@@ -1,7 +1,8 @@
-"""What goes wrong beside verl's trainer changes nothing in what it trains on: it is what it is without us."""
+"""What goes wrong beside verl's trainers changes nothing in what they train on: it is what it is without us."""
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,39 +14,64 @@ from tests.trainers.verl_process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-
-def held(found: Training) -> list[Any]:
-    """What the trainer held of each row at each update; verl draws a uid for each row."""
-    return [[{**row, "uid": ""} for row in step["rows"]] for step in found.json("seen.json")]
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """A run whose logger does not name us."""
-    found = train("v0.py", "unnamed", folder=tmp_path_factory.mktemp("alone"))
-    assert found.deck.posts == found.deck.dumps == []
-    assert len(held(found)) == 2
-    return held(found)
+# Script and its words, for each process of a training that is one after the other; the hooks of ours that it reaches.
+TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {
+    "v0": ([["v0.py"]], ["legacy.take", "metrics.add"]),
+    "v1": ([["v1.py", ""]], ["queued.take", "metrics.add"]),
+    "one step off": ([["one_step_off.py", ""]], ["legacy.take", "metrics.add"]),
+    "fully async": (
+        [["fully_async.py", "rollouter", ""], ["fully_async.py", "trainer", ""]],
+        ["feeding.carry", "legacy.take", "metrics.add"],
+    ),
+}
 
 
-def test_a_server_that_is_killed_in_the_middle(alone: list[Any], tmp_path: Path) -> None:
+def trained(kind: str, folder: Path, beside: str = "", deck: Receiver | None = None) -> tuple[list[Training], str]:
+    """Its processes, and what they said to standard error."""
+    deck, found = deck or Receiver(), []
+    for words in TRAINERS[kind][0]:
+        found.append(train(*words, folder=folder, deck=deck, BESIDE=beside, ROLLOUTDECK_ATTEMPT="job"))
+    return found, "".join(one.done.stderr for one in found)
+
+
+def held(found: list[Training]) -> list[Any]:
+    """What the trainer held at each update. verl draws the uids of its rows, by which V1 names and sorts them."""
+    made = []
+    for step in found[-1].json("seen.json"):
+        rows = step["rows"] if "rows" in step else [row for key, row in step.items() if not key.startswith("pad")]
+        told = [{**row, "uid": ""} for row in rows]
+        made.append(told if "rows" in step else sorted(told, key=json.dumps))
+    return made
+
+
+@pytest.fixture(scope="module", params=TRAINERS)
+def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
+    """A trainer, and what it trains on where its logger does not name us."""
+    found, _ = trained(request.param, tmp_path_factory.mktemp("alone"), "unnamed")
+    assert found[0].deck.posts == found[0].deck.dumps == []
+    assert len(held(found)) >= 2 and all(held(found))
+    return request.param, held(found)
+
+
+def test_a_server_that_is_killed_in_the_middle_and_a_disk_that_is_full(
+    alone: tuple[str, list[Any]], tmp_path: Path
+) -> None:
+    kind, expected = alone
     deck = Receiver()
     killer = threading.Thread(target=lambda: (until(lambda: deck.posts, 200), deck.down()), daemon=True)
+    (tmp_path / "killed").mkdir(), (tmp_path / "full").mkdir()
     killer.start()
-    found = train("v0.py", folder=tmp_path, deck=deck)
+    found, _ = trained(kind, tmp_path / "killed", deck=deck)
     killer.join(60)
-    assert deck.posts and held(found) == alone
-    assert len(found.wrote("rollout/2.jsonl")) == 4
+    assert deck.posts and held(found) == expected
+    found, said = trained(kind, tmp_path / "full", "full")
+    assert "the spool's disk failed" in said and held(found) == expected
 
 
-def test_a_disk_that_is_full(alone: list[Any], tmp_path: Path) -> None:
-    found = train("v0.py", "full", folder=tmp_path)
-    assert "the spool's disk failed" in found.done.stderr and held(found) == alone
-
-
-def test_hooks_that_raise(alone: list[Any], tmp_path: Path) -> None:
+def test_hooks_that_raise(alone: tuple[str, list[Any]], tmp_path: Path) -> None:
     """Of validations, of trained batches, and of the logger."""
-    found = train("v0.py", "raise", folder=tmp_path)
-    for hook in ("legacy.take", "metrics.add"):
-        assert f"Rolloutdeck lost something in {hook}: NameError" in found.done.stderr
-    assert held(found) == alone
+    kind, expected = alone
+    found, said = trained(kind, tmp_path, "raise")
+    for hook in TRAINERS[kind][1]:
+        assert f"Rolloutdeck lost something in {hook}: NameError" in said
+    assert held(found) == expected

@@ -2,7 +2,7 @@
 
 The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts, in
 the mood argv[3], for each of the two batches that the trainer takes at one update. What travels between them lies below
-argv[1]; what follows overrides the configuration.
+argv[1], and what the trainer held of each batch; what follows overrides the configuration.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import ray
 from omegaconf import OmegaConf
-from stand_ins import TOKENIZER, Model, config, log_probs, prompts
+from stand_ins import TOKENIZER, Model, beside, config, log_probs, prompts
 from verl import DataProto
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, assemble_batch_from_rollout_samples
 from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncAgentLoopManager, FullyAsyncRollouter
@@ -86,12 +86,13 @@ def rollout():
     rollouter.val_dataloader = [prompts(10, 2, "test")]
     rollouter._init_dump_executor()
     rollouter.async_rollout_manager = Model()
-    for said in ("", "plus"):
-        rollouter.async_rollout_manager.mood = said
-        print(rollouter.do_validate())
-    rollouter._shutdown_dump_executor()
-    for number in (1, 2):
-        samples = asyncio.run(answers(2 * number, mood))
+    with beside():
+        for said in ("", "plus"):
+            rollouter.async_rollout_manager.mood = said
+            print(rollouter.do_validate())
+        rollouter._shutdown_dump_executor()
+        batches = [asyncio.run(answers(2 * number, mood)) for number in (1, 2)]
+    for number, samples in enumerate(batches, 1):
         (into / f"batch-{number}.pickle").write_bytes(pickle.dumps(samples))
 
 
@@ -104,6 +105,21 @@ def train():
     from verl.utils.tracking import Tracking
 
     trainer.logger = Tracking("math", "qwen", told.trainer.logger, OmegaConf.to_container(told))
+    with beside():
+        batches = list(trained(trainer))
+        trainer._shutdown_dump_executor()
+        trainer.logger.log(trainer.metrics, step=trainer.current_param_version)
+        trainer.logger.finish()
+    for number, batch in enumerate(batches, 1):
+        said = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in batch["responses"]]
+        (into / f"said-{number}.json").write_text(json.dumps(said))
+    held = ("responses", "response_mask", "old_log_probs", "advantages")
+    seen = [{"rows": [{name: batch[name].tolist() for name in held}]} for batch in batches]
+    (into / "seen.json").write_text(json.dumps(seen))
+
+
+def trained(trainer):
+    """The tensors of each batch that the trainer updates the actor with."""
     for number in (1, 2):
         samples = [ray.cloudpickle.loads(each) for each in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
         batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, told)
@@ -112,11 +128,7 @@ def train():
         batch = trainer._fit_compute_advantage(trainer._fit_compute_reward(batch))
         trainer._fit_dump_data(batch)
         trainer._fit_collect_metrics(batch)
-        said = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in batch.batch["responses"]]
-        (into / f"said-{number}.json").write_text(json.dumps(said))
-    trainer._shutdown_dump_executor()
-    trainer.logger.log(trainer.metrics, step=trainer.current_param_version)
-    trainer.logger.finish()
+        yield batch.batch
 
 
 {"rollouter": rollout, "trainer": train}[who]()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stand_ins import Model, WithoutWorkers, config, prompts
+from stand_ins import Model, WithoutWorkers, beside, config, prompts
 from verl import DataProto
 from verl.experimental.one_step_off_policy.ray_trainer import OneStepOffRayTrainer
 
@@ -38,14 +38,15 @@ class Loops:
 class Trainer(WithoutWorkers, OneStepOffRayTrainer):
     def __init__(self, told):
         self.is_last_step, self.epoch, self.metrics, self.timing_raw = False, 0, {}, {}
-        self.crash = mood == "crash"
+        self.crash = int(mood == "crash")
         self.begin(told, Loops(), [prompts(first, 2, "train") for first in (0, 2, 4)])
 
 
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}
 trainer = Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides)))
 try:
-    asyncio.run(trainer.fit())
-    trainer._shutdown_dump_executor()
+    with beside():
+        asyncio.run(trainer.fit())
+        trainer._shutdown_dump_executor()
 finally:
     (into / "seen.json").write_text(json.dumps(trainer.seen))

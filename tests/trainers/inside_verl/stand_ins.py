@@ -1,11 +1,15 @@
 """What has to stand in for GPUs where real verl code runs on a CPU: the language model, its servers, the optimiser.
 
-With NO_UNPICKLING in the environment, verl's skip roles raise instead of unpickling a dump. Run by the trainers'
-environment only. The texts, scores and log-probs that come out are functions of their input.
+With NO_UNPICKLING in the environment, verl's skip roles raise instead of unpickling a dump. BESIDE says what is wrong
+beside the training: `unnamed` (its logger does not name us), `raise` (our hooks fail) or `full` (no file can grow).
+STEPS is how many steps a training makes, RESUMED how many of them its checkpoint has. Run by the trainers' environment
+only. The texts, scores and log-probs that come out are functions of their input.
 """
 
 import os
+import resource
 import uuid
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +23,24 @@ from verl.utils.skip import SkipManager, rollout_skip
 from words import WORDS
 
 PROMPT, RESPONSE = 8, 6
+BESIDE = os.environ.get("BESIDE", "")
+STEPS, RESUMED = int(os.environ.get("STEPS", "2")), int(os.environ.get("RESUMED", "0"))
+if BESIDE == "raise":
+    from rolloutdeck.trainers.verl_plugin import evictions, feeding, legacy, metrics, queued
+
+    del legacy.Padded, metrics.session_named, queued.Jagged, evictions.Counter, feeding.OF_DATASET
+
+
+@contextmanager
+def beside():
+    """Around a training: where the disk is full, no file can grow until it has ended."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if BESIDE == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def unpickled(*_, **__):
@@ -41,6 +63,10 @@ TOKENIZER = tokenizer()
 
 def config(**trainer):
     """The part of verl's configuration that the code under test reads."""
+    if BESIDE == "unnamed":
+        trainer["logger"] = ["console"]
+    if BESIDE == "full":  # verl's own files could not be written either
+        trainer |= {"validation_data_dir": None, "rollout_data_dir": None}
     return OmegaConf.create(
         {
             "trainer": {
@@ -163,19 +189,29 @@ def uid():
     return str(uuid.uuid4())
 
 
-class WithoutWorkers:
-    """Mixed into a trainer of verl, so that its `fit()` runs two steps: only what needs a GPU is another.
+class Batches(list):
+    """A data loader that goes on where the checkpoint was written, as verl restores its own."""
 
-    `seen`: what it held of each row at each update. `crash`: the first update fails.
+    place = 0
+
+    def __iter__(self):
+        first, self.place = self.place, 0
+        return iter(self[first:])
+
+
+class WithoutWorkers:
+    """Mixed into a trainer of verl, so that its `fit()` runs: only what needs a GPU is another.
+
+    `seen`: what it held of each row at each update. `crash`: the step whose update fails, 0 for none.
     """
 
-    crash = False
+    crash = 0
 
     def begin(self, told, model, train):
         """In the place of verl's own `__init__`. `model` answers; `train` are the training batches."""
-        self.config, self.tokenizer, self.total_training_steps, self.seen = told, TOKENIZER, 2, []
+        self.config, self.tokenizer, self.total_training_steps, self.seen = told, TOKENIZER, STEPS, []
         self.use_rm = self.use_critic = self.use_reference_policy = False
-        self.async_rollout_manager, self.train_dataloader = model, train
+        self.async_rollout_manager, self.train_dataloader = model, Batches(train)
         self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]
         self.checkpoint_manager = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
         self.actor_rollout_wg, self.train_dataset = SimpleNamespace(), SimpleNamespace()
@@ -183,7 +219,8 @@ class WithoutWorkers:
         self._init_dump_executor()
 
     def _load_checkpoint(self):
-        return 0
+        self.global_steps, self.train_dataloader.place = RESUMED, RESUMED % len(self.train_dataloader)
+        return RESUMED
 
     def _start_profiling(self, *_):
         pass
@@ -196,7 +233,7 @@ class WithoutWorkers:
         return DataProto.from_single_dict({"old_log_probs": found, "entropys": torch.ones_like(found)}), 0.0
 
     def _update_actor(self, batch):
-        if self.crash:
+        if self.crash == self.global_steps:
             raise RuntimeError("CUDA error")
         rows = [
             {

@@ -16,7 +16,7 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from stand_ins import TOKENIZER, config, log_probs, prompts
+from stand_ins import TOKENIZER, beside, config, log_probs, prompts
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
 into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -197,7 +197,8 @@ def main():
             pass
 
     assert issubclass(Trainer, PPOTrainer)
-    Trainer(settings).fit(Loops())
+    with beside():
+        Trainer(settings).fit(Loops())
 
 
 ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)

@@ -219,9 +219,12 @@ def test_a_document_without_a_response_is_told_and_the_others_are_kept(change: d
 
 
 def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait no longer come before what the last line says."""
+    body = b"\n".join(json.dumps(sample(doc_id=at)).encode() for at in range(5)) + b"\n{torn"
+    assert isinstance(read(FORMS["lm-eval"], body)[0], Problem)
     monkeypatch.setattr(FORMS["lm-eval"], "MOST_HELD", 4)
-    body = b"\n".join(json.dumps(sample(doc_id=at)).encode() for at in range(5))
-    assert len(read(FORMS["lm-eval"], body)) == 10
+    *found, problem = read(FORMS["lm-eval"], body)
+    assert len(found) == 10 and isinstance(problem, Problem)
 
 
 @pytest.mark.parametrize("body", [b"PK\x03\x04", b"PK\x03\x04" + b"\0" * 64, b"PK\x05\x06" + b"\0" * 18])

@@ -23,6 +23,7 @@ from rollouts.query import parse
 
 MOST: Final = 14
 MOST_COUNTED: Final = 200_000  # samples over which values are still counted while somebody types
+MOST_LOOKED_AT: Final = 50_000  # of more than can be counted, the newest tell what values there are
 COMPARED: Final = re.compile(r'(extra\."(?:\\.|[^"\\])*"|[^\W\d][\w./\-]*)([<>=!≤≥≠]+)(.*)', re.DOTALL)
 NAMED: Final = re.compile(r"([A-Za-z_][\w.]*):(.*)", re.DOTALL)
 ABOUT: Final = {
@@ -103,8 +104,9 @@ def complete(run: Run, q: str, at: int | None = None, **where: Any) -> Completio
 
 
 def placed(run: Run, rest: str, where: dict[str, Any]) -> Place:
-    every = search.find(run, **where)
-    counting = every.total <= MOST_COUNTED
+    whole = search.find(run, **where)
+    counting = whole.total <= MOST_COUNTED
+    every = whole if counting else whole.newest(MOST_LOOKED_AT)
     try:
         parse(rest)
         left = search.find(run, **where, q=rest) if counting and rest.strip() else every
@@ -232,7 +234,7 @@ def values(place: Place, name: str, key: Key | None, sign: str, typed: str) -> l
 def parting(place: Place, column: str) -> list[float]:
     """The values below which a tenth, half and nine tenths of the samples lie."""
     there = place.rest.samples.exclude(**{column: None}).order_by(column)
-    count = there.count() if place.counting else 0
+    count = there.count()
     return [there.values_list(column, flat=True)[int(share * (count - 1))] for share in (0.1, 0.5, 0.9) if count]
 
 
@@ -252,7 +254,7 @@ def of_logged(place: Place, key: Key, sign: str, typed: str) -> list[Choice]:
     """Values of a logged key, and how many samples have them where nothing else is asked and all were looked at."""
     name = keys.asked_as(key.name)
     often = keys.values(place.every.scope, key, MOST)
-    whole = sign == "=" and place.alone and keys.of_all(place.every.scope, key, place.every.total)
+    whole = sign == "=" and place.alone and place.counting and keys.of_all(place.every.scope, key, place.every.total)
     shown = [(f"{name}{sign}{value}", count if whole else None) for value, count in often]
     return [Choice(text, "value", "", count) for text, count in shown if typed in text and readable(text)]
 
@@ -291,7 +293,8 @@ def of_terms(place: Place, name: str, words: Iterable[str]) -> list[Choice]:
 
 
 def of_column(place: Place, name: str, column: str) -> list[Choice]:
-    return [Choice(f"{name}:{keys.quoted(value)}", "value", "", count) for value, count in place.values(column, 200)]
+    shown = [(keys.quoted(value), count if place.counting else None) for value, count in place.values(column, 200)]
+    return [Choice(f"{name}:{value}", "value", "", count) for value, count in shown]
 
 
 def reasons(place: Place) -> list[Choice]:

@@ -46,6 +46,25 @@ def test_an_empty_box_offers_the_numbers_that_were_recorded_with_their_range(run
     assert "tokens" not in told and "adv" not in told
 
 
+def test_of_very_many_samples_the_newest_tell_what_is_there_and_nothing_is_counted(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed(
+        run, lines(*(generation(f"1+{n}?", "new", score=n / 9, data_source="new", lang="en") for n in range(10))), 2
+    )
+    everywhere = {"step": None, "split": "train"}
+    assert offered(run, "source:", **everywhere) == {
+        "source:new": 10,
+        "source:openai/gsm8k": 2,
+        'source:"MATH level 5"': 1,
+    }
+    monkeypatch.setattr(completion, "MOST_COUNTED", 13)
+    monkeypatch.setattr(completion, "MOST_LOOKED_AT", 10)
+    assert offered(run, "source:", **everywhere) == {"source:new": None}
+    assert offered(run, "lang=", **everywhere) == {"lang=en": None}
+    assert offered(run, "score<", **everywhere) == {"score<0": None, "score<0.444444": None, "score<0.888889": None}
+
+
 def test_keys_of_the_run_are_offered_with_their_type(run: Run) -> None:
     assert detail(run, "lan")["lang"] == "logged text, 3 different"
     assert detail(run, "ac") == {"acc": "logged number, 0 to 1"}

@@ -19,7 +19,7 @@ STRUCTURED = frozenset(
     ("messages", "prompt_ids", "response_ids", "response_mask", "logprobs", "advantages", "rewards", "tools")
 )
 
-ASKED = ("step", "prompt", "completion")  # the first columns of what TRL logs
+STEPS, ASKED = ("step", "gen_step"), ("prompt", "completion")  # the first columns of what TRL and ms-swift log
 ADVANTAGE = ("advantage", "advantages")
 
 Row = dict[str, Any]
@@ -122,9 +122,13 @@ def truth_within(value: Any, depth: int = 3) -> Any:
 def rewarded(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """The columns of reward functions in a table as TRL logs it: the numbers between `completion` and `advantage`."""
     end = next((names.index(name) for name in ADVANTAGE if name in names), 0)
-    if tuple(names[: len(ASKED)]) != ASKED:
+    if not as_trl(names):
         return []
-    return [name for name in names[len(ASKED) : end] if all(numeric(row.get(name)) for row in rows)]
+    return [name for name in names[1 + len(ASKED) : end] if all(numeric(row.get(name)) for row in rows)]
+
+
+def as_trl(names: Sequence[str]) -> bool:
+    return names[0] in STEPS and tuple(names[1 : 1 + len(ASKED)]) == ASKED
 
 
 def numeric(value: Any) -> bool:
@@ -134,7 +138,7 @@ def numeric(value: Any) -> bool:
 def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -> bool:
     """Whether the advantages of the first rows are in the order of the sums of these parts."""
     column = next((name for name in ADVANTAGE if name in names), "")
-    if tuple(names[: len(ASKED)]) != ASKED or not column:
+    if not as_trl(names) or not column:
         return False
     told = (
         (repr(row.get("prompt")), sum_of({part: jsonl.number(row.get(part)) for part in parts}), row.get(column))

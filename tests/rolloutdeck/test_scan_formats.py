@@ -210,6 +210,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
     [
         ("rows.jsonl", {"question": "q", "responses": ["x" * (5 << 20)], "score": [1]}),
         ("completions.jsonl", {"step": ["1"], "prompt": ["x" * (5 << 20)], "completion": ["a"]}),
+        ("completions.jsonl", {"gen_step": 7, "prompt": "q", "completion": "a", "reward": 1.0}),
     ],
 )
 def test_a_first_line_of_many_megabytes_is_known_by_the_keys_it_begins_with(

@@ -186,6 +186,14 @@ def test_the_rewards_of_a_table_as_trl_logs_it_stand_before_the_advantage() -> N
     assert (one.rewards, one.score) == ({"Accuracy": 1.0, "tone": 0.5}, None)
 
 
+def test_ms_swift_counts_what_it_generated_where_megatron_trains() -> None:
+    """With Ray it writes a line for each sample."""
+    rows = {"gen_step": [7], "prompt": ["q"], "completion": ["a"], "accuracy": [1.0], "advantages": [0.5]}
+    for body in (rows, {"gen_step": 7, "prompt": "q", "completion": "a", "reward": 1.0}):
+        (record,) = read(FORMS["swift"], json.dumps(body).encode(), step=None)
+        assert (record.extras, record.score, record.response) == ({"step": 7}, 1.0, "a")
+
+
 def test_a_score_for_each_token_is_their_sum() -> None:
     (record,) = records({"input_prompt": "q", "output_response": "a", "score": [0.0, 0.5, 1.0]})
     assert (record.score, record.extras["token_scores"]) == (1.5, [0.0, 0.5, 1.0])

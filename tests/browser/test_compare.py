@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.sites import DIRECT
+from tests.browser.sites import NGINX
 from tests.browser.test_reading import HOSTILE
 from tests.browser.training import Training
 from tests.browser.visit import Visit, overflow
 
-pytestmark = DIRECT
+pytestmark = NGINX
 
 
 def answers(step: int) -> list[dict[str, Any]]:

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
-from tests.browser.sites import DIRECT
+from tests.browser.sites import NGINX
 from tests.browser.test_axe import faults
 from tests.browser.training import Training
 from tests.browser.visit import Visit, overflow, rows, selected
 
-pytestmark = DIRECT
+pytestmark = NGINX
 
 
 def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit: Visit, training: Training) -> None:

@@ -51,6 +51,8 @@ def by_link(request: HttpRequest) -> HttpResponse:
             return redirect("runs")
         said = _("This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one.")
         return render(request, "sign_in.html", {"said": said}, status=403)
+    if request.method == "HEAD":  # a program looks whether the link is there
+        return HttpResponse()
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     if not user.has_usable_password():
         messages.info(request, _("You are signed in. Choose a password under Settings, so that you can come back."))

@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from django.utils import timezone
 
+from dashboard.api import health
 from dashboard.api.rendering import Json
 from dashboard.api.runs import STATUSES
 from rollouts.ingest import DumpHeader
@@ -297,6 +299,19 @@ def test_every_answer_says_that_it_is_ours(ask: Ask, run: Run) -> None:
     assert [answer.status_code for answer in answers] == [200, 404, 401, 405, 200]
     assert all("X-Rolloutdeck" in answer for answer in answers)
     assert all(set(answer.json()["error"]) == {"code", "message"} for answer in answers[1:4])
+
+
+def test_a_database_that_is_away_is_told_to_the_log_not_to_everybody(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away() -> None:
+        raise OperationalError("could not connect to db.internal as rolloutdeck")
+
+    monkeypatch.setattr(health.connection, "cursor", away)
+    answer = Ask(ask.client)("GET", "/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "down")
+    assert "internal" not in answer.content.decode()
+    assert "db.internal" in caplog.text
 
 
 def test_the_api_describes_itself(ask: Ask, owner: User) -> None:

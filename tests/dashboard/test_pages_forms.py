@@ -55,6 +55,8 @@ def test_nobody_is_led_to_another_site_by_signing_in(client: Client, mate: User)
 
 def test_a_link_signs_in_once(client: Client, mate: User) -> None:
     link = link_for(mate)
+    assert client.head(link).status_code == 200  # a program that only looks does not use it up
+    assert client.get("/").status_code == 302
     assert client.get(link).headers["Location"] == "/"
     assert client.get("/").status_code == 200
     used = Client().get(link)

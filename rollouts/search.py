@@ -54,9 +54,9 @@ class Found:
         start = first_of_newest(self.scope, most) if self.scope.one is None else None
         if start is None:
             return self
-        scope = replace(
-            self.scope, steps=self.scope.steps.filter(step__gte=max(start, (self.horizon or start - 1) + 1))
-        )
+        if self.horizon is not None:
+            start = max(start, self.horizon + 1)
+        scope = replace(self.scope, steps=self.scope.steps.filter(step__gte=start))
         samples = scope.samples().filter(self.condition).select_related("step")
         return replace(self, scope=scope, samples=samples.order_by(*self.samples.query.order_by))
 

@@ -47,6 +47,8 @@ def of(run: Run) -> Told | None:
 
 
 def flagged(run: Run) -> list[Event]:
+    if not run.flags.filter(withdrawn_at=None).exists():  # else every step is looked at
+        return []
     rows = run.steps.filter(superseded=False, flags__gt=0).order_by("step").values_list("step", "split", "flags")
     return [Event("flagged", *row) for row in rows]
 

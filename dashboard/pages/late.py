@@ -17,7 +17,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
 LONG = 200_000  # characters; a longer text is sent behind its page, and laid out by the browser block by block
-CHUNK = 500_000  # characters that are sent at once
+CHUNK = 200_000  # characters that are sent at once; the browser reads them while the next are drawn
 
 
 @dataclass(frozen=True, slots=True)

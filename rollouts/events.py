@@ -33,7 +33,7 @@ class Told:
 
 
 def of(run: Run) -> Told | None:
-    """None where nothing happened. Ten queries at most."""
+    """None where nothing happened. Eleven queries at most."""
     found = [*flagged(run), *pinned(run), *replayed(run), *restarted(run)]
     broke = run.outcome == Run.Outcome.FAILED
     ends = span(run) if found or broke else None

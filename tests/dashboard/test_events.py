@@ -110,14 +110,14 @@ def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> Non
     assert [one.title for one in row.row(run, told)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
 
 
-def test_a_run_to_which_all_of_it_happened_is_asked_ten_questions(
+def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
     run: Run, mate: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     flag(run, 2, mate)
     series.append(run, make.attempt(run, "again"), [Point(5, {"loss": 2.0}, "global_step", 1.0)])
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         told = events.of(run)
     assert told is not None
     assert [(one.kind, one.step) for one in told.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
@@ -32,6 +33,7 @@ class Session:
         self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
         self._given = self._made = 0  # rows; each is counted by one thread
         self._thread: threading.Thread | None = None
+        atexit.register(self.flush, EXIT_SECONDS)  # before the run ends itself: that was registered sooner
 
     def later(self, job: Callable[[], None], rows: int = MOST_ROWS) -> None:
         """Runs `job`, which makes so many rows, in our thread, or counts it as lost when too many wait."""
@@ -49,9 +51,9 @@ class Session:
         hooks.voice.once(what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what)
 
     def flush(self, seconds: float) -> None:
-        """Waits until our thread has nothing left, at most `seconds`."""
+        """Waits until our thread has nothing left, at most `seconds`. A forked child does not have that thread."""
         end = time.monotonic() + seconds
-        while self._jobs.unfinished_tasks and time.monotonic() < end:
+        while self.pid == os.getpid() and self._jobs.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.02)
 
     def _work(self) -> None:

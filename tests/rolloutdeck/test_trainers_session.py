@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rolloutdeck import opening
 from rolloutdeck.trainers import hooks, session
 from tests.rolloutdeck.receiver import Receiver
+
+ROOT = Path(__file__).parents[2]
 
 
 class Held(session.Session):
@@ -55,3 +61,31 @@ def test_of_whole_steps_only_a_few_wait_and_the_others_are_counted_as_lost(
 
 def test_what_was_made_leaves_room_for_more(held: Held) -> None:
     assert [made(held, 200, rows=8) for _ in range(4)] == [200] * 4
+
+
+def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
+    at_receiver: Receiver, tmp_path: Path
+) -> None:
+    program = (
+        "import time\n"
+        "from rolloutdeck import opening\n"
+        "from rolloutdeck.trainers.session import Session\n"
+        "Session.thread = Session.who = Session.late = 'test'\n"
+        "held = Session(opening.init(project='math', name='ends'))\n"
+        "def job():\n"
+        "    time.sleep(0.5)\n"
+        "    held.run.log_samples([{'prompt': '1+1=', 'response': '2'}], step=7)\n"
+        "held.later(job)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["7"], done.stderr
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    held.later(lambda: free.wait(30) and None)
+    monkeypatch.setattr(held, "pid", -1)
+    start = time.monotonic()
+    held.flush(20)
+    assert time.monotonic() - start < 10
+    free.set()

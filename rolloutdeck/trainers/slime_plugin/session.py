@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections.abc import Mapping
@@ -22,10 +21,6 @@ class Session(Shared):
     thread = "rolloutdeck-slime"
     who = "slime"
     late = "rollouts whose rows could not be made in time"
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        atexit.register(self.flush, EXIT_SECONDS)
 
 
 _sessions: dict[int, Session] = {}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from pathlib import Path
 from typing import Any
 
 from rolloutdeck.env import Settings
 from rolloutdeck.opening import init
-from rolloutdeck.run import Run
-from rolloutdeck.trainers.session import EXIT_SECONDS
 from rolloutdeck.trainers.session import Session as Shared
 
 
@@ -18,10 +15,6 @@ class Session(Shared):
     thread = "rolloutdeck-trl"
     who = "TRL callback"
     late = "generations whose rows could not be made in time"
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        atexit.register(self.flush, EXIT_SECONDS)
 
 
 def opened(args: Any, project: str, name: str) -> Session:

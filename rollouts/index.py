@@ -330,8 +330,8 @@ def finish(reading: Reading) -> None:
 
 
 def drop_unused(segment: Segment) -> None:
-    """Removes a body file that no dump is in any more, once the transaction stands."""
+    """Gives up a body file that no dump is in any more, once the transaction stands; an export may still read it."""
     if not segment.dumps.exists():
         path = storage.body_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(path.unlink, missing_ok=True))
+        transaction.on_commit(partial(storage.retire, path))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from rollouts import bodies, index, series, storage
+from rollouts import bodies, index, segments, series, storage
 from rollouts.errors import StorageUnavailable, UnreadableDump
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from tests.rollouts.golden import DUMPS, files
@@ -204,15 +206,20 @@ def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, mon
     assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)
 
 
-def test_a_reindex_keeps_every_id_and_leaves_no_file_behind(
+def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for_an_hour(
     run: Run, django_capture_on_commit_callbacks: Callable[..., AbstractContextManager[Any]]
 ) -> None:
     dump = indexed(run, lines(generation(), generation(), generation("b", "")))
+    (old,) = storage.body_path("").rglob("*.parquet")
+    os.utime(old, (1, 1))
     before = [sample.id for sample in rows(run)]
     assert index.reindex(run) == 1
     with django_capture_on_commit_callbacks(execute=True):
         index.index(dump.pk)
     assert [sample.id for sample in rows(run)] == before
+    assert old.exists() and segments.sweep_orphans() == 0
+    os.utime(old, (time.time() - 4000, time.time() - 4000))
+    assert segments.sweep_orphans() == 1
     assert len(list(storage.body_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
 
 

@@ -15,8 +15,10 @@ once more, are left out. Source: `EvalSample` in src/inspect_ai/log/_log.py, UKG
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -37,6 +39,9 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 ATTACHED = "attachment://"
 KEPT = ("id", "epoch", "metadata", "error", "limit", "model_usage", "total_time", "working_time")
 DEEPEST = 40
+# What opening a zip and its members may raise: a RuntimeError where one is locked, or packed as Python cannot unpack.
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, ValueError, OSError, EOFError)
+NO_SAMPLES = "It is a log without samples: the evaluation was not told to log them, or never ran."
 
 Thing = dict[str, Any]
 
@@ -69,7 +74,7 @@ def found(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
     log = whole_json.value(stream)[0]
     samples = log.get("samples") if isinstance(log, dict) else None
     if not isinstance(samples, list) or not samples:
-        raise UnreadableDump("It is a log without samples: the evaluation was not told to log them, or never ran.")
+        raise UnreadableDump(NO_SAMPLES)
     yield from ((part(log, "eval").get("task"), sample) for sample in samples)
 
 
@@ -80,12 +85,15 @@ def zipped(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
                 names = archive.namelist()
                 header = next((one for one in ("header.json", "_journal/start.json") if one in names), "")
                 task = part(member(archive, header), "eval").get("task") if header else None
-                for one in sorted(filter(MEMBER.match, names)):
+                samples = sorted(filter(MEMBER.match, names))
+                for one in samples:
                     yield task, member(archive, one)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, RecursionError, OSError, EOFError) as error:
+        except BROKEN as error:
             raise UnreadableDump(
                 f"It is no log that can be read: {str(error)[:200] or type(error).__name__}."
             ) from error
+    if not samples:
+        raise UnreadableDump(NO_SAMPLES)
 
 
 def member(archive: zipfile.ZipFile, one: str) -> Any:

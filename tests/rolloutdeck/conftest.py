@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import artifact, courier, gather, opening, sender, watch, wire
+from rolloutdeck import artifact, courier, fetch, gather, opening, sender, watch, wire
 from rolloutdeck.run import Run
+from rolloutdeck.trainers import hooks, session
 from rollouts.models import Project
 from tests import make
 from tests.dashboard.serve import Site
@@ -82,3 +86,27 @@ def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     yield run
     run.finish(timeout=0)
     opening._runs.clear()
+
+
+NEEDS = tuple(f"rolloutdeck.trainers.trl_plugin.{name}" for name in ("callback", "replaying", "laid", "replay"))
+
+
+@pytest.fixture
+def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Our two names, imported with a stand-in for the one name of transformers that they need."""
+    transformers = ModuleType("transformers")
+    vars(transformers)["TrainerCallback"] = object
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    monkeypatch.setattr(fetch, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(session, "MOST_WAITING", 100)  # these trainers take no time between two steps
+    monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
+    for name in NEEDS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    callback, _, _, ours = map(importlib.import_module, NEEDS)
+    yield SimpleNamespace(Callback=callback.RolloutdeckCallback, replaying=ours.replay_rollout_func, module=callback)
+    for run in list(opening._runs):
+        run.finish(timeout=0)
+    opening._runs.clear()
+    for name in NEEDS:
+        sys.modules.pop(name, None)

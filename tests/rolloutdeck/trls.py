@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+
+from tests.rolloutdeck.receiver import Receiver
 
 PROMPTS = ["1+1?", "1+1?", "2+2?", "2+2?"]
 NAN = float("nan")
@@ -16,6 +19,8 @@ ARGS = {
     "num_generations": 2, "generation_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 1,
     "max_completion_length": 3, "run_name": "tiny", "output_dir": "out", "save_strategy": "no",
 }  # fmt: skip
+# Completions that the stand-in does not generate, row by row.
+PINNED = [[9, place, 2] for place in range(4)]
 
 
 class Trainer:
@@ -94,3 +99,21 @@ class Making(Trainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._generate(PROMPTS)
         return super()._generate_and_score_completions(inputs)
+
+
+def joined(trl: SimpleNamespace, trainer: Trainer, **told: Any) -> Any:
+    callback = trl.Callback("math", **told)
+    trainer.add_callback(callback)
+    return callback
+
+
+def ended(callback: Any) -> None:
+    """All that was told has arrived."""
+    callback.on_train_end(None, None, None)
+    callback.run.finish(timeout=60)
+
+
+def completions(deck: Receiver, split: str = "train") -> list[tuple[int, list[list[int]]]]:
+    """(step, the ids of each row) of each delivery."""
+    found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
+    return [(step, [json.loads(line)["response_ids"] for line in body.splitlines()]) for step, body in found]

@@ -1,0 +1,268 @@
+"""The replay of TRL where neither TRL nor transformers is: what several ranks, several generations a
+step, and what goes wrong make of it. In real trainers: `tests/trainers/test_trl*.py`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rolloutdeck import fetch, replay
+from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.trainers import hooks
+from tests.rolloutdeck.planning import Planning
+from tests.rolloutdeck.receiver import Receiver
+
+pytest.importorskip("torch")
+
+from tests.rolloutdeck.trls import IDS, PINNED, PROMPTS, Trainer, completions, ended, joined  # it needs torch
+
+
+def generation(prompts: list[str] | None = None) -> bytes:
+    rows = [
+        {"prompt": prompt, "prompt_ids": [5], "completion_ids": ids, "logprobs": [-0.5] * 3}
+        for prompt, ids in zip(prompts or PROMPTS, PINNED, strict=True)
+    ]
+    return json.dumps({"format": "trl-rollout", "step": 1, "rows": rows}).encode()
+
+
+@pytest.mark.parametrize("way", ["replay", "laid"])
+def test_a_mistake_in_a_replay_costs_a_generation(
+    trl: SimpleNamespace, laid: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    function = trl.replaying(folder=laid) if way == "laid" else trl.replaying()
+    trainer = Trainer(rollout_func=function)
+    joined(trl, trainer)
+    monkeypatch.setattr(function, "calls", None)
+    assert not replayed(trainer, 2)
+    assert f"lost something in {way}._replayed" in caplog.text
+
+
+def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:
+    """Whether the step that is trained next had the pinned rows."""
+    before = trainer.generated
+    trainer.step(at=step - 1, training=training)
+    return trainer.generated == before
+
+
+def planning(content: bytes, monkeypatch: pytest.MonkeyPatch, flagged: int = 0) -> Planning:
+    deck = Planning(content, 2, "rollout-0.json", flagged)
+    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    return deck
+
+
+def test_a_planned_step_is_replayed_and_told_and_others_and_evals_are_generated(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    callback = joined(trl, trainer)
+    trainer.num_generations_eval = 4
+    assert [replayed(trainer, step) for step in (1, 2)] == [False, True]
+    assert trainer.batch == {"prompt_ids": [[5]] * 4, "completion_ids": PINNED, "logprobs": [[-0.5] * 3] * 4}
+    assert not replayed(trainer, 3) and trainer.answers == 2
+    assert not replayed(trainer, 2, training=False) and trainer.answers == 4
+    ended(callback)
+    deck.down()
+    assert [ids for _, ids in completions(deck)] == [IDS, PINNED, IDS]
+    assert [(body["step"], body["outcome"], body["rows"]) for body in deck.posted("/replays/")] == [(2, "hit", 4)]
+
+
+def test_a_second_generation_of_a_step_has_a_file_of_its_own_or_is_generated(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert [replayed(trainer, 2), replayed(trainer, 2)] == [True, False]
+    assert "the pin has no rollout-1.json" in caplog.text
+    deck.down()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (generation(["?", *PROMPTS[1:]]), "the prompts of 1 of 4 rows are not those that were answered"),
+        (
+            json.dumps({**json.loads(generation()), "rows": json.loads(generation())["rows"][:3]}).encode(),
+            "rows: 3 pinned, 4",
+        ),
+        (b"{}", "is no generation that Rolloutdeck kept of TRL"),
+    ],
+)
+def test_what_does_not_fit_is_generated_with_the_reason(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes, why: str
+) -> None:
+    deck = planning(content, monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert not replayed(trainer, 2) and why in caplog.text
+    deck.down()
+
+
+def test_a_step_of_which_something_is_flagged_is_replayed_whole_or_not_at_all(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch, flagged=1)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert not replayed(trainer, 2)
+    assert "a step of TRL is replayed whole or not at all" in caplog.text
+    deck.down()
+
+
+def test_a_trainer_that_calls_tools_replays_nothing(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying(), tools=[len])
+    joined(trl, trainer)
+    assert not replayed(trainer, 2) and "the trainer has tools" in caplog.text
+    deck.down()
+
+
+def of_two() -> bytes:
+    """A generation of two processes: the second one's rows are others."""
+    rows: list[dict[str, Any]] = json.loads(generation())["rows"]
+    rows += [{**row, "completion_ids": [3] * 3} for row in rows]
+    return json.dumps({"format": "trl-rollout", "rows": rows}).encode()
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What a second process says: `first`, as the first one, and `objections` to a step."""
+    told = SimpleNamespace(first=None, objections=[], asked=0)
+    accelerate = ModuleType("accelerate.utils")
+
+    def gathered(said: list[Any]) -> list[Any]:
+        told.asked += 1
+        return [*said, *told.objections]
+
+    vars(accelerate)["broadcast_object_list"] = lambda said, from_process: [told.first or said[from_process]]
+    vars(accelerate)["gather_object"] = gathered
+    monkeypatch.setitem(sys.modules, "accelerate", ModuleType("accelerate"))
+    monkeypatch.setitem(sys.modules, "accelerate.utils", accelerate)
+    return told
+
+
+@pytest.mark.parametrize("reason", ["", "the other process has another folder"])
+def test_several_processes_replay_a_step_all_or_none(
+    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    deck = planning(of_two(), monkeypatch)
+    others.objections = [(True, reason)] if reason else [None]
+    trainer = Trainer(rollout_func=trl.replaying(), world=2)
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, step) for step in (1, 2)] == [False, not reason]
+    assert others.asked == 1  # of the step that the plan has
+    ended(callback)
+    deck.down()
+    found = [(body["outcome"], body["rows"], body["reason"]) for body in deck.posted("/replays/")]
+    assert found == [("refused", None, reason) if reason else ("hit", 8, "")]
+
+
+def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_tells_nothing(
+    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(of_two(), monkeypatch)
+    others.first = replay.read(deck.plan())
+    trainer = Trainer(rollout_func=trl.replaying(), rank=1, world=2)
+    callback = joined(trl, trainer)
+    assert replayed(trainer, 2)
+    assert trainer.batch["completion_ids"] == [[3] * 3] * 4
+    ended(callback)
+    deck.down()
+    assert not [path for path, _ in deck.posts if path.endswith(("/replays/", "/replay-plan/"))]
+    assert "Nothing is replayed" not in caplog.text
+
+
+@pytest.mark.parametrize("objections", [[None], [(True, "another file")]])
+def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
+    trl: SimpleNamespace, others: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture, objections: list[Any]
+) -> None:
+    (laid / MANIFEST).unlink()
+    (laid / "step_000002/rollout-0.json").write_bytes(of_two())
+    others.first, others.objections = {"step_000001", "step_000002"}, objections
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid), rank=1, world=2)
+    done = [(replayed(trainer, step), others.asked) for step in (1, 2, 3)]
+    assert done == [(False, 1), (objections == [None], 2), (False, 2)]
+    assert objections != [None] or trainer.batch["completion_ids"] != PINNED
+
+
+def test_a_server_that_is_killed_after_the_plan_was_asked_for_costs_a_generation(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    trainer = Trainer(rollout_func=trl.replaying())
+    joined(trl, trainer)
+    assert not replayed(trainer, 1)
+    deck.down()
+    assert not replayed(trainer, 2) and "Step 2 is not replayed (miss)" in caplog.text
+
+
+def test_without_a_callback_a_plan_is_not_asked_for_and_that_is_said_once(
+    trl: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(rollout_func=trl.replaying())
+    assert not replayed(trainer, 1) and not replayed(trainer, 2)
+    assert caplog.text.count("Nothing is replayed: the trainer has no RolloutdeckCallback.") == 1
+
+
+@pytest.fixture
+def laid(tmp_path: Path) -> Path:
+    """What `pull` puts into a folder for step 2, and one that nobody told of for step 3."""
+    for step in (2, 3):
+        (tmp_path / f"into/step_00000{step}").mkdir(parents=True)
+        (tmp_path / f"into/step_00000{step}/rollout-0.json").write_bytes(generation())
+    files = {"step_000002/rollout-0.json": fetch.hash_of(tmp_path / "into/step_000002/rollout-0.json")}
+    told = {"rolloutdeck": "pull", "complete": True, "plan": "default@1", "files": files, "pins": {"2": 5, "3": 6}}
+    (tmp_path / "into" / MANIFEST).write_text(json.dumps(told))
+    return tmp_path / "into"
+
+
+def test_a_folder_is_replayed_where_pull_told_of_its_files_and_the_callbacks_run_hears_of_it(
+    trl: SimpleNamespace, at_receiver: Receiver, laid: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
+    assert not replayed(trainer, 2, training=False)
+    assert "Step 3 is not replayed: rollout-0.json is not the file that `pull` laid out" in caplog.text
+    ended(callback)
+    told = [(body["step"], body["outcome"], body["pin"]) for body in at_receiver.posted("/replays/")]
+    assert told == [(2, "hit", 5), (3, "refused", 6)]
+
+
+def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: SimpleNamespace, laid: Path) -> None:
+    told = json.loads((laid / MANIFEST).read_text())
+    (laid / MANIFEST).write_text(json.dumps({**told, "on_mismatch": "stop"}))
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    assert replayed(trainer, 2)
+    with pytest.raises(hooks.Stop, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"):
+        replayed(trainer, 3)
+
+
+def test_what_the_callback_kept_is_replayed_by_its_folder_alone(
+    trl: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (laid / MANIFEST).unlink()
+    caplog.set_level(logging.INFO)
+    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, True]
+    assert "Step 3 is replayed from" in caplog.text
+
+
+def test_a_folder_that_pull_did_not_finish_or_that_holds_no_steps_ends_before_the_training(
+    trl: SimpleNamespace, laid: Path, tmp_path: Path
+) -> None:
+    told = json.loads((laid / MANIFEST).read_text())
+    (laid / MANIFEST).write_text(json.dumps({**told, "complete": False}))
+    with pytest.raises(ValueError, match="is not whole: a `rolloutdeck pull` into it did not end; repeat it"):
+        trl.replaying(folder=laid)
+    with pytest.raises(ValueError, match="holds no step of TRL"):
+        trl.replaying(folder=tmp_path)

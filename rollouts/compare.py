@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from rollouts import bootstrap, pairing
 from rollouts.cells import LETTERS, Cell, cells, settings
-from rollouts.errors import TooLarge
+from rollouts.errors import NotThere, TooLarge
 from rollouts.models import Step
 from rollouts.pairing import Prompt
 
@@ -110,7 +110,7 @@ class Comparison:
 
 
 def compare(found: Sequence[Cell]) -> Comparison:
-    """Computed once per state of the steps. Raises TooLarge, StorageUnavailable."""
+    """Computed once per state of the steps. Raises TooLarge, NotThere, StorageUnavailable."""
     total = sum(cell.step.samples for cell in found)
     if total > MOST_SAMPLES:
         said = _("These steps hold {count} samples; at most {most} can be compared at once.")
@@ -120,8 +120,10 @@ def compare(found: Sequence[Cell]) -> Comparison:
 
 @lru_cache(maxsize=16)
 def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
-    """The versions name the content."""
+    """The versions name the content. Raises NotThere for a step that went after it had been named."""
     rows = {step.pk: step for step in Step.objects.filter(pk__in=[pk for pk, *_ in steps])}
+    if len(rows) < len({pk for pk, *_ in steps}):
+        raise NotThere(_("One of these steps was deleted a moment ago; load the page again."), "of")
     found = pairing.pair([rows[pk] for pk, *_ in steps])
     pairs = sorted(map(paired, found.pairs), key=lambda pair: (-abs(pair.change), pair.prompts[0].key))
     prompts = [prompt for pair in found.pairs for prompt in pair]

@@ -10,8 +10,10 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Count, Sum
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
-from rollouts import audit, index, live
+from rollouts import audit, index, live, projects
+from rollouts.errors import Conflict
 from rollouts.ingest import tag_list
 from rollouts.models import Dump, Flag, Pin, Run, Step
 
@@ -52,6 +54,20 @@ def index_again(runs: Sequence[Run], by: User) -> int:
         live.changed(run)
         waiting += count
     return waiting
+
+
+@transaction.atomic
+def delete(runs: Sequence[Run], by: User) -> None:
+    """Puts runs into the bin, all of them or none. Raises Conflict that names those with pins: a pin that somebody
+    sets meanwhile waits for the rows that are locked here, or is seen."""
+    locked = Run.objects.select_for_update(of=("self",)).select_related("project").order_by("pk")
+    rows = list(locked.filter(pk__in=[run.pk for run in runs]))
+    pinned = [run.name for run in rows if run.pins.filter(removed_at=None).exists()]
+    if pinned:
+        said = _("Nothing was deleted: steps of {names} are pinned. Remove the pins first.")
+        raise Conflict(said.format(names=", ".join(pinned[:5])))
+    for run in rows:
+        projects.bin_run(run, by)
 
 
 def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:

@@ -37,15 +37,12 @@ class Dumps(APIView):
         """The run's dumps, newest first, filtered by `state`, `split` and `step`."""
         query = asked(request, self)
         rows = access.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
-        state = one_of(query.get("state"), "state", Dump.State.values, default="")
-        split = one_of(query.get("split"), "split", wire.SPLITS, default="")
-        step = number(query.get("step"), "step")
-        if state:
-            rows = rows.filter(state=state)
-        if split:
-            rows = rows.filter(split=split)
-        if step is not None:
-            rows = rows.filter(step=step)
+        wanted = {
+            "state": one_of(query.get("state"), "state", Dump.State.values, default=""),
+            "split": one_of(query.get("split"), "split", wire.SPLITS, default=""),
+            "step": number(query.get("step"), "step"),
+        }
+        rows = rows.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
         pages = Pages()
         return pages.get_paginated_response([shown.dump(row) for row in pages.paginate_queryset(rows, request) or []])
 

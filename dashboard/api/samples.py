@@ -139,13 +139,18 @@ class Tokens(APIView):
     """Token by token."""
 
     takes: ClassVar[Takes] = {
-        "GET": {"start": "First token, from 0.", "count": f"How many; 1000 unless told, at most {MOST_TOKENS}."}
+        "GET": {
+            "start": "First token, from 0.",
+            "count": f"How many; 1000 unless told, at most {MOST_TOKENS}.",
+            "prompt_start": f"First token of the prompt, from 0; `prompt_ids` are at most {MOST_TOKENS} from there on.",
+        }
     }
 
     def get(self, request: Request, pk: str) -> Response:
         """`count` tokens of the response from `start` on, each array that was recorded, and the prompt's token ids.
 
-        `texts` is each token's text by itself, where the run's tokenizer is known.
+        `prompt_total` says how many ids the prompt has: where that is more than `prompt_ids` holds, ask again with
+        `prompt_start`. `texts` is each token's text by itself, where the run's tokenizer is known.
         """
         query = asked(request, self)
         start = number(query.get("start"), "start", most=2**31) or 0
@@ -155,9 +160,18 @@ class Tokens(APIView):
         arrays: dict[str, list[Any] | None] = {name: getattr(body, name) for name in PER_TOKEN}
         total = max((len(array) for array in arrays.values() if array), default=0)
         cut = {name: None if array is None else array[start : start + count] for name, array in arrays.items()}
-        prompt = None if body.prompt_ids is None else body.prompt_ids[:MOST_TOKENS]
-        shown = {"start": start, "count": max(0, min(count, total - start)), "total": total, "prompt_ids": prompt}
+        shown = {"start": start, "count": max(0, min(count, total - start)), "total": total}
+        shown |= prompt_of(body, number(query.get("prompt_start"), "prompt_start", most=2**31) or 0)
         return Response({**shown, "texts": decoding.pieces_of(sample.step.run, cut["response_ids"]), **cut})
+
+
+def prompt_of(body: bodies.Body, start: int) -> dict[str, Any]:
+    """The prompt's token ids from `start` on, as many as one answer holds, and how many there are; None for both where
+    they were not recorded."""
+    if body.prompt_ids is None:
+        return {"prompt_start": start, "prompt_total": None, "prompt_ids": None}
+    ids = body.prompt_ids[start : start + MOST_TOKENS]
+    return {"prompt_start": start, "prompt_total": len(body.prompt_ids), "prompt_ids": ids}
 
 
 FORMATS = {

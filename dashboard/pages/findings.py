@@ -16,13 +16,14 @@ from dashboard import access
 from dashboard.pages import opened, panels, said, shown_finding
 from dashboard.pages.markdown import rendered
 from rollouts import findings
-from rollouts.errors import NotThere, RolloutError
+from rollouts.errors import BadInput, NotThere, RolloutError
 from rollouts.models import Exhibit, Finding
 from rollouts.words import number
 
 PANELS = {"findings": "findings/table.html", "finding": "findings/whole.html"}
 MOST = 200
 KINDS = {"samples": "sample", "queries": "query", "charts": "chart"}
+MOVES = {"up": -1, "down": 1}
 # A file that somebody opens from a disk or a mail: nothing in it may run, load or lead a form elsewhere.
 FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -137,7 +138,7 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
         elif wanted == "out":
             findings.take_out(row, opened.person(request))
         else:
-            findings.move(row, -1 if wanted == "up" else 1)
+            findings.move(row, places_by(wanted))
     except RolloutError as error:
         if isinstance(error, NotThere) or wanted != "words" or said.by_script(request):
             return said.refused(request, error, "finding", row.finding_id)
@@ -145,6 +146,14 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
         shown = {**context(request, finding_of(request, row.finding_id)), "spoken": spoken}
         return render(request, "findings/finding.html", shown, status=400)
     return said.done(request, _("Saved."), "finding", row.finding_id)
+
+
+def places_by(wanted: str | None) -> int:
+    """How far down an exhibit goes. Raises BadInput for what is no deed."""
+    if wanted not in MOVES:
+        said = _("`{field}` must be one of: {allowed}.")
+        raise BadInput(said.format(field="do", allowed=", ".join((*MOVES, "out", "words"))), "do")
+    return MOVES[wanted]
 
 
 @login_required

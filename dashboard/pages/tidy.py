@@ -24,7 +24,7 @@ from dashboard.pages.ask import clean
 from dashboard.pages.back import back
 from rollouts import projects, tidying
 from rollouts.cells import LETTERS
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run
 
 MOST = 500
@@ -162,15 +162,9 @@ def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
 def gone(request: HttpRequest) -> HttpResponse:
     runs, by = chosen(request, request.POST.getlist("run")), opened.person(request)
     allowed(by, runs, "admin")
-    pinned = [run.name for run in runs if run.pins.filter(removed_at=None).exists()]
-    if pinned:
-        names = ", ".join(pinned[:5])
-        return asks(
-            request,
-            _("Nothing was deleted: steps of {names} are pinned. Remove the pins first.").format(names=names),
-            409,
-        )
-    for run in runs:
-        projects.bin_run(run, by)
+    try:
+        tidying.delete(runs, by)
+    except Conflict as pinned:
+        return asks(request, str(pinned), 409)
     messages.success(request, counted("bin", len(runs), days=str(projects.BIN.days)))
     return redirect("runs")

@@ -9,7 +9,6 @@ Names of settings are those of TRL 1.16.0, `trainer/grpo_config.py`, as `args.to
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,7 +22,6 @@ FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
 ACCUMULATED, PER_GENERATION = "gradient_accumulation_steps", "steps_per_generation"
 
-_CALL = re.compile(r"rollout-(\d{1,9})\.json\Z")
 
 Settings = Mapping[str, Any]
 

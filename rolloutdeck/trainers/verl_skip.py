@@ -38,14 +38,6 @@ UNREAD = "rollout-skip dumps whose step can't be read"
 FROM_PULL = "rollout-skip dumps that `rolloutdeck pull` put there"
 
 
-def step_folders(root: Path) -> list[SkipFolder]:
-    """The whole steps below `root`, in the order of their steps; `root` may be one of them. Reads each batch."""
-    found = [described(spot) for spot in spots(root) if not spot.reason]
-    return sorted(
-        (one for one in found if isinstance(one, SkipFolder)), key=lambda one: (str(one.path.parent), one.step)
-    )
-
-
 def spots(root: Path) -> list[Spot]:
     """Every place below `root` that looks like a step, whole or not. Never raises for what can't be read."""
     if root.is_file():

@@ -160,6 +160,17 @@ def test_exhibits_are_moved_taken_out_and_spoken_of(run: Run, reader: Client, fi
     assert list(finding.exhibits.all()) == [second]
 
 
+@pytest.mark.parametrize("wanted", [{}, {"do": "sideways"}])
+def test_an_exhibit_stays_where_it_is_when_nobody_says_where_to(
+    run: Run, reader: Client, finding: Finding, mate: User, wanted: dict[str, str]
+) -> None:
+    first, second = (findings.show_sample(finding, sample(run, at), mate) for at in range(2))
+    answer = reader.post(f"/findings/exhibits/{first.pk}/", wanted, headers={"Accept": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["said"] == "`do` must be one of: up, down, out, words."
+    assert list(finding.exhibits.all()) == [first, second]
+
+
 def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, finding: Finding, mate: User) -> None:
     exhibit = findings.show_sample(finding, sample(run), mate, words='a "b"')
     here = f"/findings/exhibits/{exhibit.pk}/"

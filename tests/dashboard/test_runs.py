@@ -217,6 +217,23 @@ def test_nothing_is_deleted_while_one_of_the_runs_is_pinned(runs: list[Run], at:
     assert not Run.objects.exclude(deleted_at=None).exists()
 
 
+def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
+    runs: list[Run], at: Client, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = runs[:2]
+    into_bin = projects.bin_run
+
+    def pinned_meanwhile(run: Run, by: User) -> Run:
+        place = {"run": second, "attempt": second.attempts.get(), "step": 1}
+        Pin.objects.get_or_create(**place, defaults={"project": second.project, "user": owner})
+        return into_bin(run, by)
+
+    monkeypatch.setattr(projects, "bin_run", pinned_meanwhile)
+    answer = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
+    assert answer.status_code == 409 and "steps are pinned; remove the pins first" in answer.content.decode()
+    assert not Run.objects.exclude(deleted_at=None).exists()
+
+
 def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
     runs: list[Run], client: Client, mate: User, stranger: User
 ) -> None:

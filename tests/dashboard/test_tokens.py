@@ -70,6 +70,18 @@ def test_the_api_gives_the_tokens_of_a_batch_a_window_at_a_time(run: Run, signed
     assert told["texts"] is None and len(told["prompt_ids"]) > 3
 
 
+def test_a_prompt_longer_than_one_answer_is_read_in_windows(
+    run: Run, signed_in: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = joined(run)
+    whole = asked(signed_in, f"samples/{sample.pk}/tokens/")["prompt_ids"]
+    monkeypatch.setattr("dashboard.api.samples.MOST_TOKENS", 5)
+    first = asked(signed_in, f"samples/{sample.pk}/tokens/?count=1")
+    assert (first["prompt_start"], first["prompt_total"], first["prompt_ids"]) == (0, len(whole), whole[:5])
+    second = asked(signed_in, f"samples/{sample.pk}/tokens/?count=1&prompt_start=5")
+    assert second["prompt_ids"] == whole[5:10]
+
+
 def test_each_token_has_its_text_where_the_tokenizer_is_known(run: Run, signed_in: Client) -> None:
     sample = joined(run)
     tokenizer(run)

@@ -22,7 +22,6 @@ from rolloutdeck.trainers.verl_skip import (
     VALIDATION,
     described,
     spots,
-    step_folders,
 )
 
 DATA = Path(__file__).parents[1] / "data"
@@ -43,6 +42,12 @@ def tree_of(tmp_path: Path, shape: str = "GBS8_N4_in128_out256") -> Path:
 def copied(source: Path, target: Path) -> Path:
     shutil.copytree(source, target)
     return target
+
+
+def step_folders(root: Path) -> list[SkipFolder]:
+    """The whole steps below `root`, by tree and step."""
+    found = [described(spot) for spot in spots(root) if not spot.reason]
+    return sorted((one for one in found if isinstance(one, SkipFolder)), key=lambda one: (one.path.parent, one.step))
 
 
 def reasons(root: Path) -> dict[str, str]:

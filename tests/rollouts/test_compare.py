@@ -7,7 +7,7 @@ import pytest
 from rollouts import compare
 from rollouts.compare import cells
 from rollouts.errors import BadInput, NotThere, TooLarge
-from rollouts.models import Project, Run
+from rollouts.models import Project, Run, Step
 from rollouts.pairing import answer
 from tests import make
 from tests.rollouts.pushing import indexed, lines
@@ -46,6 +46,15 @@ def test_a_prompt_counts_as_solved_where_half_of_its_judged_answers_are_right(ru
     result = found(f"{run.uid}@1,{run.uid}@2")
     assert result.outcomes == {"A": 1} and result.unjudged == 1
     assert [row.right for row in result.rows("unjudged")] == [""]
+
+
+def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> None:
+    for step in (1, 2):
+        evaluated(run, step, *asked("a", 1))
+    named = cells(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
+    Step.objects.filter(pk=named[0].step.pk).delete()  # as an empty bin does
+    with pytest.raises(NotThere, match="was deleted a moment ago"):
+        compare.compare(named)
 
 
 def test_the_white_space_of_a_prompt_does_not_part_it_from_its_twin(run: Run, project: Project) -> None:

@@ -28,6 +28,8 @@ SEND_SECONDS = 2.0  # for wanted files in one turn, so that dumps are not kept w
 QUIET_SECONDS = 2.0  # a whole step is taken after this long without a change,
 GROWING_SECONDS = 600.0  # one whose tree does not tell how many inner folders it gets, after this long
 
+WANTED = Path("wanted/")  # what the question is called among what was complained of
+
 Stamps = dict[str, Stamp]
 
 
@@ -85,16 +87,31 @@ class Gatherer:
         return found
 
     def turn(self) -> int:
-        """How many steps were told and files sent. Raises NotNow, Denied."""
+        """How many steps were told and files sent. What the server refuses is said, and keeps nothing else waiting.
+        Raises NotNow, Denied."""
         tokenizer = self.keeping.tokenizer
-        if tokenizer and not self.shelf.knows(tokenizer.path, tokenizer.stamps):
-            self.add(tokenizer, send_now=True)
+        if tokenizer and not self.shelf.knows(tokenizer.path, tokenizer.stamps) and tokenizer.path not in self._reasons:
+            self._add_tokenizer(tokenizer)
         done = self._tell() if time.monotonic() >= self._look_at else 0
         if self.shelf.artifacts and time.monotonic() >= self._ask_at:
-            told = trusted(wanted(self.target.ask_run))
-            self.shelf.want(told.get("files") if isinstance(told, dict) else None)
-            self._ask_at = time.monotonic() + ASK_SECONDS
+            self._ask()
         return done + self._send()
+
+    def _add_tokenizer(self, tokenizer: Artifact) -> None:
+        try:
+            self.add(tokenizer, send_now=True)
+        except Refused as error:
+            self._complain(tokenizer.path, f"the tokenizer {tokenizer.path} is left out: {error}")
+
+    def _ask(self) -> None:
+        """What is wanted. Raises NotNow, Denied."""
+        told = None
+        try:
+            told = trusted(wanted(self.target.ask_run))
+        except Refused as error:
+            self._complain(WANTED, f"{self.target.name}: the server does not say what it wants: {error}")
+        self.shelf.want(told.get("files") if isinstance(told, dict) else None)
+        self._ask_at = time.monotonic() + ASK_SECONDS
 
     def add(self, found: Artifact, send_now: bool = False) -> None:
         """Tells the server of an artifact, and puts it on the shelf. Raises NotNow, Denied, Refused."""
@@ -149,10 +166,8 @@ class Gatherer:
         return True
 
     def _leave(self, spot: Spot, stamps: Stamps, reason: str) -> None:
-        self.left_out[spot.path] = stamps
-        if self._reasons.get(spot.path) != reason:  # which a trainer that writes over its files gives again and again
-            self.say(f"{spot.path} is left out: {reason}")
-        self._reasons[spot.path] = reason
+        self.left_out[spot.path] = stamps  # a trainer that writes over its files gives the same reason again and again
+        self._complain(spot.path, f"{spot.path} is left out: {reason}")
 
     def _send(self) -> int:
         """Wanted files, part by part, for a moment. Raises NotNow, Denied."""
@@ -160,13 +175,25 @@ class Gatherer:
         while time.monotonic() < end and bring(self.shelf, self.target):
             pass
         while self.shelf.lost:
-            self._register(self.shelf.lost[0][0], gone=self.shelf.lost[0][1])
+            self._tell_lost(*self.shelf.lost[0])
             self.shelf.lost.popleft()
         sent = self.shelf.sent[before:]
         if sent:
             names = sorted({f"step {errand.artifact.step}" for errand in sent})
             self.say(f"{self.target.name}: sent files of {', '.join(names[:8])}.")
         return len(sent)
+
+    def _tell_lost(self, lost: Artifact, why: str) -> None:
+        try:
+            self._register(lost, gone=why)
+        except Refused as error:
+            self._complain(lost.path, f"that {why} was refused: {error}")
+
+    def _complain(self, about: Path, text: str) -> None:
+        """Says it, unless it is what was said of it last."""
+        if self._reasons.get(about) != text:
+            self.say(text)
+        self._reasons[about] = text
 
     def _quiet(self, spot: Spot, stamps: Stamps) -> bool:
         before, since = self._still.get(spot.path, ({}, 0.0))

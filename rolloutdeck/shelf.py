@@ -197,7 +197,7 @@ class Shelf:
 
 def given_up(answer: Answer) -> bool:
     """Whether the server will never take this file from here."""
-    return answer.is_ours and answer.status in (400, 404, 409, 413)
+    return answer.is_ours and answer.status in (400, 404, 409, 413, 415)
 
 
 def _requests(ask: Ask, errand: Errand) -> Iterator[Answer]:

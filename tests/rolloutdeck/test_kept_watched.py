@@ -196,6 +196,28 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
     assert follow.gatherer.shelf.busy == 0
 
 
+def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
+    node: Path, following: Following, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step(node, 1)
+    follow = following()
+    turns(follow)
+    monkeypatch.setattr("rollouts.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
+    monkeypatch.setattr(shelf, "host_name", lambda: "node" * 500)
+    follow.gatherer.keeping = Keeping("on-pin", artifact.of_tokenizer(TOKENIZER))
+    (told,) = follow.gatherer.shelf.artifacts.values()
+    follow.gatherer.shelf.lost.append((told, "it is gone"))
+    (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')
+    for _ in range(3):
+        follow.gatherer._ask_at = 0.0
+        turns(follow, 1)
+    said = capsys.readouterr().err
+    assert said.count("is left out: `facts` must be an object") == 1
+    assert said.count("the server does not say what it wants: `host`") == 1
+    assert said.count("that it is gone was refused: `facts`") == 1
+    assert not follow.gatherer.shelf.lost and Run.objects.get().dumps.filter(source="9.jsonl").exists()
+
+
 def test_prompts_of_a_fully_async_run_lie_on_their_own_axis(node: Path, following: Following) -> None:
     step(node, 41, ASYNC, "exp_proj/GBS1_N4_in128_out256")
     turns(following())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rolloutdeck.commands.session import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.commands.stopping import Stop
 from rolloutdeck.env import Settings, home_folder
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Gatherer, Keeping
@@ -227,10 +226,14 @@ def main(args: argparse.Namespace) -> int:
         say(f"Watching the runs of {args.tree}")
     else:
         loop.follows[None] = _single(args, settings, choice, keeping)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def discover() -> None:
+        if pattern:
+            _discover(loop, pattern, args, settings, choice, keeping)
+
     try:
-        return _run(args, loop, lambda: _discover(loop, pattern, args, settings, choice, keeping) if pattern else None)
+        with Stop() as stop:
+            return _run(args, loop, discover, stop)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise
@@ -238,7 +241,7 @@ def main(args: argparse.Namespace) -> int:
         raise cannot(error) from error
 
 
-def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None]) -> int:
+def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None], stop: Stop) -> int:
     next_discovery, first = 0.0, True
     while True:
         if time.monotonic() >= next_discovery:
@@ -247,6 +250,7 @@ def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None]) -> 
             if first and not loop.follows:
                 say("No folder fits it." if args.once else "No folder fits it yet; looking again now and then.")
         sent = loop.turn()
+        stop.heed()
         if args.once and _settled(loop, sent):
             return 0
         denied = next((follow.denied for follow in loop.follows.values() if follow.denied), "")

@@ -290,6 +290,35 @@ def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: P
     assert err.endswith("Stopped. The same command goes on from here.\n") and "Traceback" not in err
 
 
+INTERRUPTED = """
+import signal, sys
+from rolloutdeck import cli
+from rolloutdeck.commands import watch
+
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIG{name})
+
+turn = watch.Loop.turn
+
+def turns(loop):
+    Dying()
+    return turn(loop)
+
+watch.Loop.turn = turns
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_signal_that_comes_while_an_object_is_finalized_ends_watch_too(deck: Deck, tmp_path: Path, name: str) -> None:
+    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t"}
+    watch = [sys.executable, "-c", INTERRUPTED.format(name=name), "watch", str(DUMPS / "v0"), *HERE, "--poll", "0.05"]
+    done = subprocess.run(watch, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130 and "Traceback" not in done.stderr
+    assert done.stderr.endswith("Stopped. The same command goes on from here.\n")
+
+
 def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path) -> None:
     answering.answers["samples/"]["results"] = [SAMPLE] * 5000
     environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": answering.url, "ROLLOUTDECK_TOKEN": "t"}

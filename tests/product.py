@@ -104,6 +104,10 @@ class Product:
             time.sleep(0.05)
         raise SystemExit("rolloutdeck up printed no sign-in link")
 
+    def sign_in(self, page: Any) -> None:
+        """Signs the admin of the first start in."""
+        follow(page, self.sign_in_link())
+
     def stop(self, part: str) -> None:
         """Stop `redis`, `worker` or `web`, and keep it down until `start`."""
         self.ask_supervisor("stopProcess", part)
@@ -173,3 +177,10 @@ class Product:
     def disk(self) -> int:
         """Bytes below the data directory, logs left out."""
         return sum(file.stat().st_size for file in self.data.rglob("*") if file.is_file() and "logs" not in file.parts)
+
+
+def follow(page: Any, link: str) -> None:
+    """Opens a sign-in link in a browser and presses the one button of its page."""
+    page.goto(link)
+    page.locator("main button").click()
+    page.wait_for_url(lambda url: "/sign-in/" not in url)

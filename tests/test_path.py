@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import http.cookiejar
 import json
+import re
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ from tests.product import Product
 
 pytestmark = pytest.mark.slow
 DUMPS = Path(__file__).parent / "data" / "verl_jsonl" / "v0"
+HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +29,12 @@ def product() -> Iterator[Product]:
 
 
 def session_cookie(product: Product) -> str:
-    """Of a person who followed the sign-in link."""
-    jar = http.cookiejar.CookieJar()
-    urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar)).open(product.sign_in_link())
+    """Of a person who used the sign-in link."""
+    jar, link = http.cookiejar.CookieJar(), product.sign_in_link()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    page = browser.open(link).read().decode()
+    fields = {name: html.unescape(value) for name, value in HIDDEN.findall(page.partition("<main")[2])}
+    browser.open(link.partition("?")[0], urllib.parse.urlencode(fields).encode())
     return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
 
 

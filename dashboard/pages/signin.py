@@ -10,11 +10,13 @@ from django.contrib.auth import login, logout
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core import signing
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST
 
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
@@ -32,31 +34,45 @@ def last_sign_in(user: User) -> str:
     return user.last_login.isoformat() if user.last_login else ""
 
 
-def owner_of(secret: str) -> User | None:
-    """Whom the link signs in; None when it is forged, too old or used."""
+def owner_of(secret: str, users: QuerySet[User]) -> User | None:
+    """Whom of `users` the link signs in; None when it is forged, too old or used."""
     try:
         pk, seen = signing.loads(secret, salt=SALT, max_age=LINK_SECONDS)
     except (signing.BadSignature, ValueError, TypeError):
         return None
-    user = User.objects.filter(pk=pk, is_active=True).first()
+    user = users.filter(pk=pk, is_active=True).first()
     return user if user and last_sign_in(user) == seen else None
 
 
 @never_cache
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 def by_link(request: HttpRequest) -> HttpResponse:
-    user = owner_of(request.GET.get("t", ""))
+    """A page with one button, which signs in: chats and mail filters open what they are sent, and would use it up."""
+    if request.method == "POST":
+        return signed_in(request, request.POST.get("t", ""))
+    secret = request.GET.get("t", "")
+    user = owner_of(secret, User.objects.all())
+    return render(request, "sign_in_link.html", {"owner": user, "secret": secret}) if user else useless(request)
+
+
+def signed_in(request: HttpRequest, secret: str) -> HttpResponse:
+    with transaction.atomic():  # one of two that come at once
+        user = owner_of(secret, User.objects.select_for_update())
+        if user:
+            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     if user is None:
-        if request.user.is_authenticated:
-            return redirect("runs")
-        said = _("This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one.")
-        return render(request, "sign_in.html", {"said": said}, status=403)
-    if request.method == "HEAD":  # a program looks whether the link is there
-        return HttpResponse()
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        return useless(request)
     if not user.has_usable_password():
         messages.info(request, _("You are signed in. Choose a password under Settings, so that you can come back."))
     return redirect("runs")
+
+
+def useless(request: HttpRequest) -> HttpResponse:
+    """Whoever is signed in needs no link."""
+    if request.user.is_authenticated:
+        return redirect("runs")
+    said = _("This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one.")
+    return render(request, "sign_in.html", {"said": said}, status=403)
 
 
 @require_POST

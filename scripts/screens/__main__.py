@@ -104,7 +104,7 @@ def main() -> None:
         deck = filled(product, told.python, told.steps)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         context = browser.new_context(locale="en")
-        context.new_page().goto(product.sign_in_link())
+        product.sign_in(context.new_page())
         context.new_page().goto(product.url)  # takes the greeting of the first sign-in away
         take(context, deck, told)
         browser.close()

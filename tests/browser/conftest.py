@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from tests.browser.training import PROJECT, Training
 from tests.browser.visit import Site, Visit
-from tests.product import Product, free_port
+from tests.product import Product, follow, free_port
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -53,10 +53,10 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def sign_in(browser: Browser, link: str) -> Any:
-    """The cookies of a person who opened their link."""
+    """The cookies of a person who used their link."""
     context = browser.new_context()
     page = context.new_page()
-    page.goto(link)
+    follow(page, link)
     page.get_by_role("link", name="Settings").first.wait_for()
     state = context.storage_state()
     context.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import time_machine
@@ -53,15 +55,36 @@ def test_nobody_is_led_to_another_site_by_signing_in(client: Client, mate: User)
     assert client.post("/sign-in/?next=https://elsewhere.example/", told).headers["Location"] == "/"
 
 
+def by_link(client: Client, link: str) -> Any:
+    """Presses the button of the page that the link opens."""
+    address, _, secret = link.partition("?t=")
+    return client.post(address, {"t": unquote(secret)})
+
+
 def test_a_link_signs_in_once(client: Client, mate: User) -> None:
     link = link_for(mate)
-    assert client.head(link).status_code == 200  # a program that only looks does not use it up
-    assert client.get("/").status_code == 302
-    assert client.get(link).headers["Location"] == "/"
+    assert by_link(client, link).headers["Location"] == "/"
     assert client.get("/").status_code == 200
-    used = Client().get(link)
+    used = by_link(Client(), link)
     assert used.status_code == 403
     assert "was used already" in used.content.decode()
+
+
+def test_a_link_that_is_only_looked_at_is_not_used_up(client: Client, mate: User) -> None:
+    link = link_for(mate)
+    for _ in range(2):  # a chat's preview, a mail filter
+        shown = client.get(link)
+        assert shown.status_code == 200 and "signs you in as <b>mina</b>" in shown.content.decode()
+        assert shown.headers["Cache-Control"].startswith("max-age=0")
+        assert client.head(link).status_code == 200
+        assert client.get("/").status_code == 302
+    assert by_link(client, link).status_code == 302
+
+
+def test_a_link_is_opened_by_its_own_page_only(mate: User) -> None:
+    elsewhere = Client(enforce_csrf_checks=True)
+    assert by_link(elsewhere, link_for(mate)).status_code == 403
+    assert elsewhere.get("/").status_code == 302
 
 
 def test_a_link_is_for_one_day(client: Client, mate: User) -> None:
@@ -188,7 +211,7 @@ def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Projec
     link = re.search(r"<pre>(http[^<]*)</pre>", page)
     assert link
     new = Client()
-    new.get(link[1].replace("&amp;", "&"))
+    by_link(new, link[1])
     assert new.get("/settings/math/").status_code == 200
 
 

@@ -64,7 +64,7 @@ def chromium(server: Product) -> Iterator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
-        page.goto(server.sign_in_link())
+        server.sign_in(page)
         page.goto(server.url)
         page.add_init_script(f"if (location.protocol !== 'about:') {{ {NOTE_PAINTS} }}")
         yield page

@@ -8,27 +8,26 @@
 | id, epoch           | group, index                                                                                 |
 | target, stop_reason | ground truth, finish reason                                                                  |
 
-Long texts stand once in `attachments` and are put back where they belong; `events`, which tell of the same messages
-once more, are left out. Source: `EvalSample` in src/inspect_ai/log/_log.py, UKGovernmentBEIS/inspect_ai.
+A score that is an object (`{"accuracy": 1, "style": 0.5}`) is a part for each key. Long texts stand once in
+`attachments` and are put back where they belong; `events` and `events_data`, which tell of the same messages once more,
+are left out. A sample that ended in an error before the model said anything is none. Members are packed with zstd since
+0.3.206; a sample that was run again stands twice under its name, and the last one counts. Source: `EvalSample` in
+src/inspect_ai/log/_log.py:400, src/inspect_ai/log/_recorders/eval.py:1241, UKGovernmentBEIS/inspect_ai 499e6152.
 """
 
 from __future__ import annotations
 
-import json
-import lzma
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import chat, whole_json
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import content_text, integer, kind, number, told_text
-from rollouts.records import Problem, Record
+from rollouts.formats.zipped import Members
+from rollouts.records import LeftOut, Problem, Record
 
 name = "inspect"
 
@@ -37,11 +36,12 @@ ZIP = b"PK\x03\x04"
 MEMBER = re.compile(r"samples/.*\.json\Z", re.DOTALL)
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 ATTACHED = "attachment://"
-KEPT = ("id", "epoch", "metadata", "error", "limit", "model_usage", "total_time", "working_time")
+KEPT = ("id", "epoch", "metadata", "limit", "model_usage", "total_time", "working_time")
+AGAIN = ("events", "events_data", "attachments")
 DEEPEST = 40
-# What opening a zip and its members may raise: a RuntimeError where one is locked, or packed as Python cannot unpack.
-BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, ValueError, OSError, EOFError)
 NO_SAMPLES = "It is a log without samples: the evaluation was not told to log them, or never ran."
+CUT = "the zip breaks off here: what came behind is not in the file"
+FAILED = LeftOut("a sample that ended in an error before the model answered")
 
 Thing = dict[str, Any]
 
@@ -50,59 +50,67 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) or (head.startswith(ZIP) and filename.endswith(".eval"))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
-    """Records in the order of the samples. Raises UnreadableDump when it is no log."""
+def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+    """Records in the order of the samples. Raises UnreadableDump when it is no log, or no sample of it can be read."""
+    good, first = 0, ""
     for number_, (task, sample) in enumerate(found(stream, told), 1):
-        if not isinstance(sample, dict):
-            yield Problem(number_, f"is {kind(sample)}, not an object")
+        made = sample if isinstance(sample, str) else told_of(sample)
+        if isinstance(made, str):
+            first = first or made
+            yield Problem(number_, made)
             continue
-        try:
-            made = record(restored(sample, part(sample, "attachments")))
-        except ValueError as error:
-            yield Problem(number_, str(error))
-            continue
-        made.data_source = told_text(task)
-        made.extras |= {} if told.step is not None else {"step": 0}
+        good += 1
+        if isinstance(made, Record):
+            made.data_source = told_text(task)
+            made.extras |= {} if told.step is not None else {"step": 0}
         yield made
+    if not good:
+        raise UnreadableDump(f"No sample of it can be read; the first: {first}." if first else NO_SAMPLES)
 
 
 def found(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
-    """The task and each sample of a log. Raises UnreadableDump."""
+    """The task and each sample of a log, a text for one that can't be had: why. Raises UnreadableDump."""
     if told.filename.endswith(".eval"):
         yield from zipped(stream, told)
         return
     log = whole_json.value(stream)[0]
     samples = log.get("samples") if isinstance(log, dict) else None
-    if not isinstance(samples, list) or not samples:
-        raise UnreadableDump(NO_SAMPLES)
-    yield from ((part(log, "eval").get("task"), sample) for sample in samples)
+    for sample in samples if isinstance(samples, list) else ():
+        yield part(log, "eval").get("task"), sample if isinstance(sample, dict) else f"is {kind(sample)}, not an object"
 
 
 def zipped(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
     with at_hand(stream, told) as path:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-                header = next((one for one in ("header.json", "_journal/start.json") if one in names), "")
-                task = part(member(archive, header), "eval").get("task") if header else None
-                samples = sorted(filter(MEMBER.match, names))
-                for one in samples:
-                    yield task, member(archive, one)
-        except BROKEN as error:
-            raise UnreadableDump(
-                f"It is no log that can be read: {str(error)[:200] or type(error).__name__}."
-            ) from error
-    if not samples:
-        raise UnreadableDump(NO_SAMPLES)
+        archive = Members(path)
+        header = next((one for one in ("header.json", "_journal/start.json") if one in archive.found), "")
+        about = member(archive, header) if header else None
+        task = part(about, "eval").get("task")
+        for one in sorted(filter(MEMBER.match, archive.found)):
+            yield task, member(archive, one)
+        if archive.cut:
+            yield task, CUT
 
 
-def member(archive: zipfile.ZipFile, one: str) -> Any:
-    """Raises ValueError."""
-    if archive.getinfo(one).file_size > wire.MAX_LINE_BYTES:
-        raise ValueError(f"{one[:80]} unpacks to more than {wire.MAX_LINE_BYTES >> 20} MiB")
-    with archive.open(one) as file:
-        body = file.read(wire.MAX_LINE_BYTES + 1)
-    return json.loads(body)
+def member(archive: Members, name: str) -> Thing | str:
+    """The object that a member holds, else why it can't be had. Raises UnreadableDump."""
+    try:
+        body = archive.read(name)
+    except ValueError as error:
+        return f"{name[:80]} {error}"
+    try:
+        value = whole_json.parsed(body)[0]
+    except UnreadableDump:
+        return f"{name[:80]} is not JSON"
+    return value if isinstance(value, dict) else f"{name[:80]} is {kind(value)}, not an object"
+
+
+def told_of(sample: Thing) -> Record | LeftOut | str:
+    """A sample, else why there is none."""
+    try:
+        made = record(restored(sample, part(sample, "attachments")))
+    except ValueError as error:
+        return str(error)
+    return FAILED if sample.get("error") and not made.response else made
 
 
 def part(value: Any, key: str) -> Thing:
@@ -120,7 +128,7 @@ def restored(value: Any, attached: Thing, depth: int = 0) -> Any:
         return [restored(inner, attached, depth + 1) for inner in value]
     if not isinstance(value, dict):
         return value
-    left_out = ("events", "attachments") if not depth else ()
+    left_out = AGAIN if not depth else ()
     return {key: restored(inner, attached, depth + 1) for key, inner in value.items() if key not in left_out}
 
 
@@ -137,7 +145,7 @@ def record(sample: Thing) -> Record:
         if not isinstance(said, str):
             raise ValueError("has neither `messages` nor an output")
         made = Record(*chat.exchanged(sample.get("input"), said))
-    made.rewards = {key: graded(value) for key, value in part(sample, "scores").items()}
+    made.rewards = dict(graded(part(sample, "scores")))
     made.score = next((value for value in made.rewards.values() if value is not None), None)
     made.group, made.ground_truth = told_text(sample.get("id")), told_text(sample.get("target"))
     epoch = integer(sample.get("epoch"))
@@ -146,11 +154,20 @@ def record(sample: Thing) -> Record:
     made.truncated = made.finish_reason == "max_tokens" if made.finish_reason else None
     made.extras |= {key: sample[key] for key in KEPT if sample.get(key)}
     made.extras |= {"scores": sample["scores"]} if sample.get("scores") else {}
+    made.extras |= {"error": part(sample, "error").get("message", sample["error"])} if sample.get("error") else {}
     made.extras |= {"model": content_text(output["model"])} if output.get("model") else {}
     return made
 
 
-def graded(score: Any) -> float | None:
-    """The value of a score: a number, or a grade."""
-    value = score.get("value") if isinstance(score, dict) else score
+def graded(scores: Thing) -> Iterator[tuple[str, float | None]]:
+    """The parts of the reward: what each scorer said, and each of the values of one that said several."""
+    for name, score in scores.items():
+        value = score.get("value") if isinstance(score, dict) else score
+        if isinstance(value, dict):
+            yield from ((f"{name}/{key}", grade(inner)) for key, inner in value.items())
+        else:
+            yield name, grade(value)
+
+
+def grade(value: Any) -> float | None:
     return GRADES[value] if isinstance(value, str) and value in GRADES else number(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -234,44 +233,6 @@ def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FORMS["lm-eval"], "MOST_HELD", 4)
     *found, problem = read(FORMS["lm-eval"], body)
     assert len(found) == 10 and isinstance(problem, Problem)
-
-
-def packed(kind: int) -> bytearray:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", kind) as archive:
-        archive.writestr("samples/1_epoch_1.json", json.dumps({"input": "ab" * 50, "output": {"completion": "x"}}))
-    return bytearray(made.getvalue())
-
-
-def torn(kind: int) -> bytes:
-    """One whose sample does not unpack."""
-    body = packed(kind)
-    body[60:75] = bytes(one ^ 0xFF for one in body[60:75])
-    return bytes(body)
-
-
-def flagged(at: int, value: int) -> bytes:
-    """One that says another thing of its sample, at this place behind each of its two headers' versions."""
-    body = packed(zipfile.ZIP_STORED)
-    body[6 + at] = body[body.index(b"PK\x01\x02") + 8 + at] = value
-    return bytes(body)
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"PK\x03\x04", "not a zip file"),
-        (b"PK\x03\x04" + b"\0" * 64, "not a zip file"),
-        (torn(zipfile.ZIP_DEFLATED), "while decompressing"),
-        (torn(zipfile.ZIP_LZMA), "Corrupt input"),
-        (flagged(0, 1), "is encrypted"),
-        (flagged(2, 93), "compression method is not supported"),
-        (b"PK\x05\x06" + b"\0" * 18, "a log without samples"),
-    ],
-)
-def test_a_zip_that_is_no_log_is_refused(body: bytes, said: str) -> None:
-    with pytest.raises(UnreadableDump, match=said):
-        read(FORMS["inspect"], body, filename="a.eval")
 
 
 def test_formats_of_others_hold_text() -> None:

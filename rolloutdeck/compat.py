@@ -4,7 +4,7 @@ A fact is a JSON value under one of the names in `FACTS`; a missing one, or null
 
 role serialisation format          what the bytes are, as the trainer's code that loads them expects it
 rows prompts samples_per_prompt    of one step's batch; `rows` counts generations, `prompts` different prompts
-max_prompt_length max_response_length    in tokens
+max_prompt_length max_response_length    in tokens; `UNLIMITED` where the trainer has no such limit
 parameter_sync_step                inner steps per update where generating and training run apart, else 1
 tokenizer                          sha256 of the sorted (token, id) list
 model                              its name or path
@@ -25,6 +25,7 @@ REFUSE = (
 )  # fmt: skip
 WARN = ("model", "dataset", "versions", "rollout_correction")
 FACTS = (*REFUSE, *WARN)
+UNLIMITED = "unlimited"
 
 
 @dataclass(frozen=True)

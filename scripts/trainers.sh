@@ -10,7 +10,7 @@ install() {
   "$python" -m venv "$folder" &&
     pip "$torch" &&
     pip "tensordict==0.10.0" "transformers>=5.5.3,<5.11,!=5.6.0" "ray>=2.41" omegaconf orjson "TransferQueue>=0.1.10" &&
-    pip accelerate cachetools codetiming datasets fastapi peft pillow pylatexenc tensorboard torchdata uvicorn &&
+    pip accelerate cachetools codetiming datasets fastapi jmespath peft pillow pylatexenc tensorboard torchdata uvicorn &&
     pip --no-deps "verl==0.9.1" "trl==1.16.0" &&
     pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # the rollout skip before today's
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rolloutdeck.compat import UNLIMITED
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.placing import Placement
 from rolloutdeck.planned import File
@@ -21,6 +22,8 @@ from rolloutdeck.planned import File
 FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
 ACCUMULATED, PER_GENERATION = "gradient_accumulation_steps", "steps_per_generation"
+PROMPT, RESPONSE = "max_prompt_length", "max_completion_length"
+VLLM, CORRECTION = "use_vllm", "vllm_importance_sampling_correction"
 
 
 Settings = Mapping[str, Any]
@@ -92,15 +95,23 @@ def asking(settings: Settings) -> Asking:
     rows = batch * max(1, accumulated // per_generation)
     facts = {
         "role": "rollout",
+        "serialisation": "json",
         "format": FORMAT,
         "rows": rows,
         "prompts": rows // each,
         "samples_per_prompt": each,
-        "max_response_length": number(settings, "max_completion_length"),
+        "max_prompt_length": number(settings, PROMPT) or UNLIMITED,  # TRL 1.x cuts no prompt and has no such setting
+        "max_response_length": number(settings, RESPONSE),
         "parameter_sync_step": 1,
+        "rollout_correction": corrects(settings),
     }
     last = number(settings, "max_steps")
     return Asking({name: value for name, value in facts.items() if value is not None}, last)
+
+
+def corrects(settings: Settings) -> bool | None:
+    """By default it does with what vLLM generated, `grpo_trainer.py:2860`."""
+    return settings[VLLM] is True and settings.get(CORRECTION) is not False if VLLM in settings else None
 
 
 def number(settings: Settings, name: str) -> int | None:
@@ -113,6 +124,8 @@ def likely(project: str, run: str, pinned: Settings, facts: Mapping[str, Any]) -
     known = {
         EACH: facts.get("samples_per_prompt"),
         BATCH: facts.get("rows"),
-        "max_completion_length": facts.get("max_response_length"),
+        PROMPT: facts.get("max_prompt_length"),
+        RESPONSE: facts.get("max_response_length"),
+        VLLM: facts.get("rollout_correction"),
     }
     return dict(pinned) or {name: value for name, value in known.items() if value is not None}

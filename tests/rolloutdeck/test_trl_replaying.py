@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,16 +30,16 @@ def generation(prompts: list[str] | None = None) -> bytes:
     return json.dumps({"format": "trl-rollout", "step": 1, "rows": rows}).encode()
 
 
-@pytest.mark.parametrize("way", ["replay", "laid"])
+@pytest.mark.parametrize("way", ["plan", "folder"])
 def test_a_mistake_in_a_replay_costs_a_generation(
     trl: SimpleNamespace, laid: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
-    function = trl.replaying(folder=laid) if way == "laid" else trl.replaying()
+    function = trl.replaying(folder=laid) if way == "folder" else trl.replaying()
     trainer = Trainer(rollout_func=function)
     joined(trl, trainer)
     monkeypatch.setattr(function, "calls", None)
     assert not replayed(trainer, 2)
-    assert f"lost something in {way}._replayed" in caplog.text
+    assert "lost something in replaying._replayed" in caplog.text
 
 
 def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:
@@ -116,38 +115,11 @@ def test_a_step_of_which_something_is_flagged_is_replayed_whole_or_not_at_all(
     deck.down()
 
 
-def test_a_trainer_that_calls_tools_replays_nothing(
-    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    deck = planning(generation(), monkeypatch)
-    trainer = Trainer(rollout_func=trl.replaying(), tools=[len])
-    joined(trl, trainer)
-    assert not replayed(trainer, 2) and "the trainer has tools" in caplog.text
-    deck.down()
-
-
 def of_two() -> bytes:
     """A generation of two processes: the second one's rows are others."""
     rows: list[dict[str, Any]] = json.loads(generation())["rows"]
     rows += [{**row, "completion_ids": [3] * 3} for row in rows]
     return json.dumps({"format": "trl-rollout", "rows": rows}).encode()
-
-
-@pytest.fixture
-def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What a second process says: `first`, as the first one, and `objections` to a step."""
-    told = SimpleNamespace(first=None, objections=[], asked=0)
-    accelerate = ModuleType("accelerate.utils")
-
-    def gathered(said: list[Any]) -> list[Any]:
-        told.asked += 1
-        return [*said, *told.objections]
-
-    vars(accelerate)["broadcast_object_list"] = lambda said, from_process: [told.first or said[from_process]]
-    vars(accelerate)["gather_object"] = gathered
-    monkeypatch.setitem(sys.modules, "accelerate", ModuleType("accelerate"))
-    monkeypatch.setitem(sys.modules, "accelerate.utils", accelerate)
-    return told
 
 
 @pytest.mark.parametrize("reason", ["", "the other process has another folder"])

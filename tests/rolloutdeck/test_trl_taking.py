@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.compat import differences
+from rolloutdeck.trainers import hooks, trl_layout
 from rolloutdeck.trainers.selection import Selection
 from rolloutdeck.trainers.trl_plugin import kept, taking
 from rolloutdeck.trainers.trl_plugin.rows import Held
@@ -175,11 +176,27 @@ def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
 @pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
 def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_generation: int, rows: int) -> None:
     told = {"gradient_accumulation_steps": accumulated, "steps_per_generation": per_generation}
-    args = SimpleNamespace(generation_batch_size=8, max_completion_length=12, **told)
+    told |= {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": True}
+    args = SimpleNamespace(to_dict=lambda: told)
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
-    facts = kept.facts_of(SimpleNamespace(args=args, num_generations=4, model=model), "abc")
+    facts = kept.facts_of(SimpleNamespace(args=args, model=model), "abc")
     assert (facts["rows"], facts["prompts"], facts["samples_per_prompt"]) == (rows, rows // 4, 4)
     assert (facts["tokenizer"], facts["model"], facts["max_response_length"]) == ("abc", None, 12)
+    assert (facts["serialisation"], facts["max_prompt_length"], facts["rollout_correction"]) == (
+        "json",
+        "unlimited",
+        True,
+    )
+
+
+def test_a_step_and_a_run_with_the_same_arguments_differ_in_nothing_that_trl_can_tell() -> None:
+    told = {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": False}
+    model = SimpleNamespace(config=SimpleNamespace(_name_or_path="tiny"))
+    trainer = SimpleNamespace(args=SimpleNamespace(to_dict=lambda: told), model=model)
+    pinned = kept.facts_of(trainer, "abc")
+    assert {one.fact for one in differences(pinned, pinned)} == {"dataset", "versions"}
+    before = differences(pinned, trl_layout.asking(told).facts)  # by its arguments alone, before it runs
+    assert {one.fact for one in before} == {"tokenizer", "model", "dataset", "versions"}
 
 
 def test_the_seconds_of_a_step_are_those_of_its_generations_and_of_nothing_else(

@@ -50,7 +50,7 @@ class Trainer:
         if self.fails:
             return {"advantages": torch.zeros(1)}  # nothing was scored
         ids = [list(row) for row in (self.asked() if self.rollout_func else IDS)]
-        texts = ["abc", "a", "ab", ""]
+        texts, ids, mask = self._said(ids)
         self._calculate_rewards(inputs, PROMPTS, texts, completion_ids_list=ids)
         self._pending_extra_logs = {}
         return {
@@ -58,8 +58,12 @@ class Trainer:
             "prompt_mask": torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
             "advantages": torch.tensor([0.5, -0.5, 1.0, -1.0]),
             "old_per_token_logps": torch.full((4, 3), -0.25),
-            "tool_mask": torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]]),
+            "tool_mask": mask,
         }
+
+    def _said(self, ids: list[list[int]]) -> Any:
+        """The completions as its reward functions get them, their ids, and which of these it said itself."""
+        return ["abc", "a", "ab", ""], ids, torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]])
 
     def step(self, *, training: bool = True, at: int | None = None) -> None:
         self.model.training = training
@@ -99,6 +103,46 @@ class Making(Trainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._generate(PROMPTS)
         return super()._generate_and_score_completions(inputs)
+
+
+def add(left: int, right: int) -> int:
+    """A tool."""
+    return left + right
+
+
+class Calling(Trainer):
+    """One with a tool, which it calls behind the first turn, whoever made that: `gives` is what comes of it."""
+
+    gives: Any = "3"
+
+    def __init__(self, rank: int = 0, world: int = 1, **told: Any) -> None:
+        super().__init__(rank, world, **{"tools": [add], "environment_factories": None, **told})
+        self.looped, self.scored = 0, []
+        self._metrics: dict[str, dict[str, list[float]]] = {"train": {}, "eval": {}}
+
+    def _tool_call_loop(
+        self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, logprobs: Any, *_: Any
+    ) -> Any:
+        self.looped += 1
+        for one in completions:
+            one.append({"role": "tool", "name": "add", "content": self.gives})
+        masks = [[1] * len(ids) + [0, 1] for ids in completion_ids]
+        return masks, completions, [[*ids, 3, 9] for ids in completion_ids], logprobs, 4, 1, [[] for _ in prompts]
+
+    def _said(self, ids: list[list[int]]) -> Any:
+        said = [[{"role": "assistant", "content": "?"}] for _ in ids]
+        masks, said, ids, _, calls, failures, _ = self._tool_call_loop(PROMPTS, None, ids, said, None, None, {})
+        told = {"tools/call_frequency": calls / len(ids), "tools/failure_frequency": failures / calls if calls else 0.0}
+        for name, value in told.items():
+            self._metrics["train"].setdefault(name, []).append(value)
+        longest = max(map(len, masks))
+        return said, ids, torch.tensor([[*mask, *[0] * (longest - len(mask))] for mask in masks])
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        self.scored = json.loads(json.dumps(completions, default=str))
+        self._pending_extra_logs = {}
+        world = self.accelerator.num_processes
+        return torch.tensor([[float(place), NAN] for place in range(len(PROMPTS) * world)])
 
 
 def joined(trl: SimpleNamespace, trainer: Trainer, **told: Any) -> Any:

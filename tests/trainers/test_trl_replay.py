@@ -18,6 +18,7 @@ from tests.trainers.verl_process import Training, python, train
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
 SCRIPT = "../inside_trl/training.py"
+TOOLS = ("tools/call_frequency", "tools/failure_frequency")
 OUTCOME = ("loss", "grad_norm", "reward", "reward_std", "entropy", "rewards/letters/mean", "rewards/short/mean")
 
 
@@ -57,9 +58,9 @@ def generation(found: Training, step: int) -> dict[str, Any]:
     return dict(one)
 
 
-def outcome(found: Training, step: int) -> list[float]:
+def outcome(found: Training, step: int, names: tuple[str, ...] = OUTCOME) -> list[float]:
     (logged,) = [one for one in found.json("result.json")["history"] if one["step"] == step and "loss" in one]
-    return [logged[name] for name in OUTCOME]
+    return [logged[name] for name in names]
 
 
 @pytest.mark.parametrize("step", [1, 2])
@@ -153,3 +154,22 @@ def test_a_rollout_func_of_ones_own_is_kept_with_its_masks_and_fields_and_replay
     until(lambda: len(events(product, "turns-again")) == 2, 60)
     assert events(product, "turns-again") == [(1, "hit", 8), (2, "refused", None)]
     assert {0, 1} == {each for row in generation(again, 2)["mask"] for each in row}  # by the same function
+
+
+def test_a_step_whose_answers_called_tools_is_replayed_with_what_they_gave_and_calls_none(
+    product: Product, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
+    source = training(product, tmp_path / "source", "tools", "keep", "tools")
+    until(lambda: [one["state"] for one in artifacts(product, "tools")] == ["ready"] * 3, 60)
+    planned(product, "tools", run_of(product, "tools"), {1: 1, 2: 2})
+    again = training(product, tmp_path / "again", "tools-again", "replay", "tools", "other", plan="tools")
+    until(lambda: len(events(product, "tools-again")) == 2, 60)
+    assert events(product, "tools-again") == [(1, "hit", 8), (2, "hit", 8)]
+    for step in (1, 2):
+        assert outcome(source, step, TOOLS)[0] > 0
+        assert repr(generation(again, step)) == repr(generation(source, step))
+        assert outcome(again, step, (*OUTCOME, *TOOLS)) == outcome(source, step, (*OUTCOME, *TOOLS))
+    called = [[tuple(each) for each in found.json("result.json")["rolls"]] for found in (source, again)]
+    assert {("train", 1), ("train", 2), ("train", 3)} <= set(called[0])
+    assert {("train", 1), ("train", 2)}.isdisjoint(called[1]) and ("train", 3) in called[1]

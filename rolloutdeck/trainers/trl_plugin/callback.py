@@ -108,7 +108,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         folder = kept.write_part(self.keep, held, call, rank, session.run.attempt)
         if rank:
             return None
-        if kept.join(folder, held.step, call, ranks, session.run.attempt, self._patience):
+        if kept.join(folder, held, call, ranks, session.run.attempt, self._patience):
             return folder
         self._patience = 1.0
         session.lose(f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)")

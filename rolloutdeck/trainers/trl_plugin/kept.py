@@ -1,28 +1,39 @@
 """The token ids of a step in files of its own, so that the step can be pinned, and what a replay reads of them.
 
-`{folder}/step_{step:06d}/rollout-{call}.json`, one for each time that the step generated: {"format", "step", "rows":
-[{"prompt", "prompt_ids", "completion_ids", "logprobs", "env_mask", "fields"}]}, the last three where the trainer had
-them; `fields` is what its own `rollout_func` gave beside the ids. Plain JSON: whoever loads it runs nothing. Where
-several processes generate, the rows are those of all in the order of their ranks, which is the order of the batch: each
-writes its own to a part, and the first makes one file of the parts.
+`{folder}/step_{step:06d}/rollout-{call}.json`, one for each time that the step generated: {"format", "step", "tools",
+"rows": [{"prompt", "prompt_ids", "completion_ids", "logprobs", "env_mask", "fields", "completion"}]}. `logprobs`,
+`env_mask` and `fields`, what a `rollout_func` of one's own gave beside the ids, where the trainer had them; `tools` and
+the messages of `completion` where it called tools. Plain JSON: whoever loads it runs nothing. Where several processes
+generate, the rows are those of all in the order of their ranks, which is the order of the batch: each writes its own to
+a part, and the first makes one file of the parts.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rolloutdeck import tables
 from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.trl_plugin.rows import Held
+from rolloutdeck.trainers.trl_layout import FORMAT, asking
+from rolloutdeck.trainers.trl_plugin.rows import Held, Tools
 
-FORMAT = "trl-rollout"
+OF_TOOLS = ("names", "calls", "failures")
 OF_ROW = {"logprobs": "sampling_per_token_logps", "env_mask": "tool_mask"}
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a file holds; `tools` where the trainer called some, and then each row has `env_mask` and `completion`."""
+
+    rows: Sequence[Row]
+    tools: Tools | None = None
 
 
 def name_of(call: int) -> str:
@@ -38,12 +49,15 @@ def write(folder: Path, held: Held, call: int) -> Path:
     """Writes one generation; returns the folder of its step."""
     step = folder / folder_of(held.step)
     step.mkdir(parents=True, exist_ok=True)
-    put(step / name_of(call), head_of(held.step), lines(held))
+    put(step / name_of(call), head_of(held), lines(held))
     return step
 
 
-def head_of(step: int) -> str:
-    return json.dumps({"format": FORMAT, "step": step})[:-1] + ', "rows": ['
+def head_of(held: Held) -> str:
+    told: dict[str, Any] = {"format": FORMAT, "step": held.step}
+    if held.tools:
+        told["tools"] = {name: getattr(held.tools, name) for name in OF_TOOLS}
+    return json.dumps(told)[:-1] + ', "rows": ['
 
 
 def lines(held: Held) -> Iterator[str]:
@@ -75,16 +89,16 @@ def write_part(folder: Path, held: Held, call: int, rank: int, attempt: str) -> 
     return step
 
 
-def join(step: Path, number: int, call: int, ranks: int, attempt: str, seconds: float) -> bool:
-    """Makes one file of the parts of all `ranks` of this launch, once they are there; waits for them so long. Whether
-    they came: a part that an earlier launch left is none. Raises OSError."""
+def join(step: Path, held: Held, call: int, ranks: int, attempt: str, seconds: float) -> bool:
+    """Makes one file of the parts of all `ranks` of this launch, `held` the first one's, once they are there; waits for
+    them so long. Whether they came: a part that an earlier launch left is none. Raises OSError."""
     parts, end = [part_of(step, call, rank) for rank in range(ranks)], time.monotonic() + seconds
     begin = json.dumps({"attempt": attempt})[:-1] + ","
     while not all(begins(part, begin) for part in parts):
         if time.monotonic() >= end:
             return False
         time.sleep(0.05)
-    put(step / name_of(call), head_of(number), (row for part in parts for row in rows_in(part)))
+    put(step / name_of(call), head_of(held), (row for part in parts for row in rows_in(part)))
     for part in parts:
         part.unlink(missing_ok=True)
     return True
@@ -113,7 +127,32 @@ def row_of(held: Held, place: int) -> Row:
     for key, name in OF_ROW.items():
         if name in held.tensors:
             row[key] = held.tensors[name][place].tolist()[: len(ids)]
+    if held.tools:
+        row["completion"] = completion_of(held, place)
     return {**row, "fields": fields_of(held, place)} if held.fields else row
+
+
+def completion_of(held: Held, place: int) -> Any:
+    """The messages of a row, its tools' results among them. Raises Unfit where a replay could not give them."""
+    if held.tools and held.tools.environments:
+        raise Unfit("tools of environments have a state, which a replay does not make again")
+    told = held.completions[place]
+    if not is_plain(told) or any(map(shows_images, told)):
+        raise Unfit("a tool's call or result is no plain JSON, or an image")
+    return told
+
+
+def shows_images(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(isinstance(one, dict) and one.get("type") == "image" for one in content)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether JSON gives back what it was given."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def fields_of(held: Held, place: int) -> dict[str, Any]:
@@ -121,27 +160,37 @@ def fields_of(held: Held, place: int) -> dict[str, Any]:
     found = {
         name: value[place : place + 1] if isinstance(value, list) else [value] for name, value in held.fields.items()
     }
-    try:
-        odd = next((name for name, value in found.items() if not value or json.loads(json.dumps(value)) != value), "")
-    except (TypeError, ValueError) as error:
-        raise Unfit(f"the rollout_func gave something that is no plain JSON: {error}") from error
+    odd = next((name for name, value in found.items() if not value or not is_plain(value)), "")
     if odd:
         raise Unfit(f"the rollout_func gave a `{odd}` that is no plain JSON, or not one for each row")
     return {name: value[0] for name, value in found.items()}
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> Generation:
     """Raises OSError, and ValueError with a sentence where the file is no generation of ours."""
     try:
         told = json.loads(path.read_bytes())
         rows = [dict(row) for row in told["rows"]] if told["format"] == FORMAT else []
+        tools = tools_of(told.get("tools"))
         if not rows or not all(is_row(row) for row in rows):
             raise ValueError("its rows have no token ids")
+        if tools and not all(is_called(row) for row in rows):
+            raise ValueError("its rows do not say what the tools gave")
         if len({tuple(sorted(row.get("fields") or {})) for row in rows}) > 1:
             raise ValueError("its rows have different fields")
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name} is no generation that Rolloutdeck kept of TRL: {error}") from error
-    return rows
+    return Generation(rows, tools)
+
+
+def tools_of(told: Any) -> Tools | None:
+    """Raises ValueError, LookupError, TypeError."""
+    return Tools(tuple(map(str, told["names"])), int(told["calls"]), int(told["failures"])) if told else None
+
+
+def is_called(row: Mapping[str, Any]) -> bool:
+    said = row.get("completion")
+    return isinstance(row.get("env_mask"), list) and isinstance(said, list) and all(isinstance(m, dict) for m in said)
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
@@ -155,15 +204,11 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 def facts_of(trainer: Any, fingerprint: str) -> dict[str, Any]:
     """Facts of `compat` for a step of this trainer; `rows` of one step that generates."""
-    args, answers = trainer.args, int(trainer.num_generations)
-    calls = max(1, int(args.gradient_accumulation_steps) // int(args.steps_per_generation))
-    rows = int(args.generation_batch_size) * calls
-    facts = {"role": "rollout", "format": FORMAT, "rows": rows, "prompts": rows // answers, "tokenizer": fingerprint}
-    facts |= {"samples_per_prompt": answers, "max_response_length": args.max_completion_length}
-    return {**facts, "parameter_sync_step": 1, "model": str(trainer.model.config._name_or_path or "") or None}
+    told = {"tokenizer": fingerprint, "model": str(trainer.model.config._name_or_path or "") or None}
+    return {**asking(trainer.args.to_dict()).facts, **told}
 
 
-def texts(rows: list[Row]) -> Iterator[str]:
+def texts(rows: Sequence[Row]) -> Iterator[str]:
     """What each row was asked, comparable with what another run asks."""
     return (text_of(row.get("prompt")) for row in rows)
 

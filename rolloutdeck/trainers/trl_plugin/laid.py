@@ -4,8 +4,8 @@ asking any server."""
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,82 +14,62 @@ from rolloutdeck.fetch import hash_of
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin import kept
-from rolloutdeck.trainers.trl_plugin.replaying import (
-    Batch,
-    Calls,
-    Rollout,
-    batch_of,
-    leads,
-    may_replay,
-    objection,
-    own_of,
-    ranks,
-    run_of,
-    said_once,
-)
+from rolloutdeck.trainers.trl_plugin.replaying import leads, run_of, said_once
 from rolloutdeck.voice import log
 
 
 class Laid:
-    """A `rollout_func`: steps that have a file in `folder` are replayed, all others and every eval are generated."""
+    """The steps that have a file in `folder`."""
 
-    def __init__(self, folder: Path, otherwise: Rollout) -> None:
+    def __init__(self, folder: Path) -> None:
         """Raises ValueError for a folder without steps, and OSError: a training that shall replay would generate."""
-        self.folder, self.otherwise = folder, otherwise
+        self.folder = folder
         self.told = manifest_of(folder)
-        self.calls = Calls()
         self.steps: set[str] | None = None  # those that the first process sees
         if not any(folder.glob("step_*/rollout-*.json")):
             raise ValueError(f"{folder} holds no step of TRL; `rolloutdeck pull --trainer trl --into` puts them there.")
 
-    def __call__(self, prompts: Sequence[Any], trainer: Any) -> Batch:
-        """Raises hooks.Stop where the plan asks for it, and what generating raises."""
-        found = self._replayed(prompts, trainer) if trainer.model.training else None
-        return self.otherwise(prompts, trainer) if found is None else found
-
-    @hooks.harmless
-    def _replayed(self, prompts: Sequence[Any], trainer: Any) -> Batch | None:
-        step, call = self.calls.next(trainer)
+    def at(self, step: int, trainer: Any) -> LaidStep | None:
         if self.steps is None:
             self.steps = said_once(trainer, lambda: {path.name for path in self.folder.glob("step_*")})
-        if kept.folder_of(step) not in self.steps:
-            return None
-        start, rows, error = time.monotonic(), [], None
-        try:
-            may_replay(trainer)
-            rows = own_of(self._rows(self.folder / kept.folder_of(step) / kept.name_of(call)), prompts, trainer)
-        except Exception as found:  # whatever it is, the step can be generated
-            error = found
-        error = objection(trainer, error)
-        if error is not None:
-            self._leave(trainer, step, error)
-            return None
-        count = len(rows) * ranks(trainer)
-        self._report(trainer, step, "hit", rows=count, seconds=time.monotonic() - start)
-        log.info("Step %d is replayed from %s: %d rows.", step, self.folder / kept.folder_of(step), count)
-        return batch_of(rows)
+        name = kept.folder_of(step)
+        return LaidStep(self.folder / name, step, self.told) if name in self.steps else None
 
-    def _rows(self, path: Path) -> list[kept.Row]:
+
+@dataclass(frozen=True)
+class LaidStep:
+    """`told` is what `pull` wrote down of the whole folder."""
+
+    folder: Path
+    number: int
+    told: Mapping[str, Any]
+
+    def generation(self, call: int, trainer: Any) -> kept.Generation:
         """Raises Unfit, OSError, ValueError."""
-        known = (self.told.get("files") or {}).get(path.relative_to(self.folder).as_posix())
+        path = self.folder / kept.name_of(call)
+        known = (self.told.get("files") or {}).get(f"{self.folder.name}/{path.name}")
         if self.told and (known is None or hash_of(path) != known):
             raise Unfit(f"{path.name} is not the file that `pull` laid out")
         return kept.read(path)
 
-    def _leave(self, trainer: Any, step: int, error: Exception) -> None:
-        reason = str(error) or type(error).__name__
-        self._report(trainer, step, "refused", reason=reason)
-        if leads(trainer):
-            log.warning("Step %d is not replayed: %s", step, reason)
-        if self.told.get("on_mismatch") == "stop":
-            raise hooks.Stop(f"The replay plan {self.told.get('plan')} says to stop. Step {step}: {reason}")
+    def hit(self, trainer: Any, rows: int, seconds: float) -> None:
+        self._report(trainer, "hit", rows=rows, seconds=seconds)
+        log.info("Step %d is replayed from %s: %d rows.", self.number, self.folder, rows)
 
-    def _report(self, trainer: Any, step: int, outcome: str, **more: Any) -> None:
+    def leave(self, trainer: Any, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        self._report(trainer, "refused", reason=reason)
+        if leads(trainer):
+            log.warning("Step %d is not replayed: %s", self.number, reason)
+        if self.told.get("on_mismatch") == "stop":
+            raise hooks.Stop(f"The replay plan {self.told.get('plan')} says to stop. Step {self.number}: {reason}")
+
+    def _report(self, trainer: Any, outcome: str, **more: Any) -> None:
         """To the run of the trainer's callback, where it has one and the folder says which pins these are."""
-        pin = (self.told.get("pins") or {}).get(str(step))
+        pin = (self.told.get("pins") or {}).get(str(self.number))
         run = run_of(trainer)
         if run is not None and isinstance(pin, int):
-            run.report_replay(step, outcome, pin=pin, **more)
+            run.report_replay(self.number, outcome, pin=pin, **more)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

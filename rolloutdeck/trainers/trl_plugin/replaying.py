@@ -1,23 +1,83 @@
-"""What a replay of TRL's steps needs, wherever the pinned rows come from.
+"""The replay of TRL's steps, wherever the pinned rows come from: what GRPOTrainer generates with.
 
-Several processes replay a step all or none: generating may be something that they only do together. So nothing that
-one of them finds out by itself decides whether it waits for the others.
+A step that cannot be had or does not fit costs a generation, never the run, unless the plan says to stop. Several
+processes replay a step all or none: generating may be something that they only do together. So nothing that one of them
+finds out by itself decides whether it waits for the others.
 """
 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rolloutdeck.errors import Unfit
 from rolloutdeck.run import Run
-from rolloutdeck.trainers.trl_plugin import kept
+from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.trl_plugin import kept, tools
 from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback
+from rolloutdeck.trainers.trl_plugin.rows import Tools
 
 T = TypeVar("T")
 Batch = dict[str, Any]
 Rollout = Callable[[Sequence[Any], Any], Batch]  # (prompts, trainer), as TRL calls it
+
+
+class Step(Protocol):
+    """A step that shall be replayed."""
+
+    def generation(self, call: int, trainer: Any) -> kept.Generation:
+        """Its `call`-th generation, from 0. Raises whatever speaks against it, Unfit where the pin does not fit."""
+
+    def hit(self, trainer: Any, rows: int, seconds: float) -> None:
+        """It was replayed, with so many rows of all processes."""
+
+    def leave(self, trainer: Any, error: Exception) -> None:
+        """It is generated after all. Raises hooks.Stop where the plan asks for it."""
+
+
+class Source(Protocol):
+    """Where steps come from."""
+
+    def at(self, step: int, trainer: Any) -> Step | None:
+        """None where the step is generated; the same in all processes."""
+
+
+class Replaying:
+    """A `rollout_func`: the steps of `source` are replayed, all others and every eval are made by `otherwise`.
+
+    Called by the trainer with the prompts of its rows, each as often as it has answers.
+    """
+
+    def __init__(self, source: Source, otherwise: Rollout) -> None:
+        self.source, self.otherwise = source, otherwise
+        self.calls = Calls()
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> Batch:
+        """Raises hooks.Stop where the plan asks for it, and what generating raises."""
+        found = self._replayed(prompts, trainer) if trainer.model.training else None
+        return self.otherwise(prompts, trainer) if found is None else found
+
+    @hooks.harmless
+    def _replayed(self, prompts: Sequence[Any], trainer: Any) -> Batch | None:
+        number, call = self.calls.next(trainer)
+        step = self.source.at(number, trainer)
+        if step is None:
+            return None
+        start, found, error = time.monotonic(), kept.Generation([]), None
+        try:
+            found = step.generation(call, trainer)
+            tools.check(trainer, found)
+            found = own_of(found, prompts, trainer)
+        except Exception as raised:  # whatever it is, the step can be generated
+            error = raised
+        error = objection(trainer, error)
+        if error is not None:
+            step.leave(trainer, error)
+            return None
+        step.hit(trainer, len(found.rows) * ranks(trainer), time.monotonic() - start)
+        return batch_of(found, trainer)
 
 
 class Calls:
@@ -42,12 +102,6 @@ def run_of(trainer: Any) -> Run | None:
     """The run that is told what came of a step: that of the first process's callback, where it has one."""
     callback = callback_of(trainer)
     return callback.opened(trainer.args).run if callback is not None and leads(trainer) else None
-
-
-def may_replay(trainer: Any) -> None:
-    """Raises Unfit with the reason why this trainer replays nothing."""
-    if getattr(trainer, "tools", None):
-        raise Unfit("the trainer has tools, which would be called again")
 
 
 def ranks(trainer: Any) -> int:
@@ -80,26 +134,29 @@ def objection(trainer: Any, error: Exception | None) -> Exception | None:
     return None if first is None else (Unfit if first[0] else OSError)(first[1])
 
 
-def own_of(rows: Sequence[kept.Row], prompts: Sequence[Any], trainer: Any) -> list[kept.Row]:
+def own_of(found: kept.Generation, prompts: Sequence[Any], trainer: Any) -> kept.Generation:
     """Those of a generation's rows that this process trains on. Raises Unfit unless they are the answers to its
     prompts, in their order."""
-    count, rank = len(prompts), int(trainer.accelerator.process_index)
+    rows, count, rank = found.rows, len(prompts), int(trainer.accelerator.process_index)
     if len(rows) != count * ranks(trainer):
         raise Unfit(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")
     own = list(rows[rank * count : (rank + 1) * count])
     wrong = sum(pinned != asked for pinned, asked in zip(kept.texts(own), map(kept.text_of, prompts), strict=True))
     if wrong:
         raise Unfit(f"the prompts of {wrong} of {count} rows are not those that were answered")
-    return own
+    return kept.Generation(own, found.tools)
 
 
-def batch_of(rows: Sequence[kept.Row]) -> Batch:
-    """What TRL takes from a `rollout_func`."""
+def batch_of(found: kept.Generation, trainer: Any) -> Batch:
+    """What TRL takes from a `rollout_func`. Where the trainer has tools, it calls none of them behind this batch."""
+    rows = found.rows
     made: Batch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}
-    for key in ("logprobs", "env_mask"):
+    for key in ("logprobs", *([] if found.tools else ["env_mask"])):
         if all(row.get(key) is not None for row in rows):
             made[key] = [row[key] for row in rows]
     fields = {name: [row["fields"][name] for row in rows] for name in rows[0].get("fields") or {}}
+    if found.tools:
+        tools.once(trainer, rows, found.tools if leads(trainer) else Tools(found.tools.names))
     return {**fields, "logprobs": None, **made}
 
 

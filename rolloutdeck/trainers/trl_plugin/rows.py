@@ -21,6 +21,17 @@ PER_TOKEN = {
 }
 
 
+@dataclass(frozen=True)
+class Tools:
+    """Those of a trainer, by their names, and how often all processes called one in a generation, and in vain.
+    `environments`: whether some are methods of environments, which have a state of their own."""
+
+    names: tuple[str, ...]
+    calls: int = 0
+    failures: int = 0
+    environments: bool = False
+
+
 @dataclass
 class Held:
     """One generation of one process, `n` rows. `first`: the place of its first row among all of its step and split,
@@ -29,7 +40,7 @@ class Held:
     `rewards` is n x functions, NaN where a function gave None; `tensors` are those of the trainer's batch on the CPU,
     padded, n x tokens; `ends`: the ids that end a response. `extras`: column -> n values (`log_extra`). `fields`: what
     a `rollout_func` gave beside the ids, n values in a list or one for all, which TRL has put into `inputs`. `seconds`
-    took the process to generate, the step's generations before this one included.
+    took the process to generate, the step's generations before this one included. `tools`: None without any.
     """
 
     step: int
@@ -48,6 +59,7 @@ class Held:
     tensors: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    tools: Tools | None = None
 
     def rows(self, selection: Selection) -> list[Row]:
         """In the trainer's order; reads the tensors."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.trl_plugin import tools
 from rolloutdeck.trainers.trl_plugin.rows import Held
 
 GENERATE, REWARD, ROLLOUT = "_generate_and_score_completions", "_calculate_rewards", "rollout_func"
@@ -107,6 +108,7 @@ class Taking:
                 list(trainer.reward_func_names), weights(trainer, int(rewards.shape[1])), own.detach().cpu(),
                 ends(trainer), extras,
                 {name: batch[name].detach().cpu() for name in TENSORS if name in batch}, fields, self._seconds,
+                tools.called(trainer, split, int(rewards.shape[0])),
             )
         )  # fmt: skip
 

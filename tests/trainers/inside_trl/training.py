@@ -2,9 +2,10 @@
 
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
 be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same prompts),
-`full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns). Writes what
-the trainer held of each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash of
-the trained weights}; of several processes the second writes seen-1.json.
+`full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns), `tools` (the
+trainer has one, and calls it). Writes what the trainer held of each generation to seen.json, and result.json:
+{"history": the trainer's log, "weights": hash of the trained weights, "rolls": the split and step of each call of the
+tool}; of several processes the second writes seen-1.json.
 """
 
 from __future__ import annotations
@@ -26,12 +27,45 @@ from examples.trl_grpo import make_model, make_tokenizer
 folder, words = Path(sys.argv[1]), set(sys.argv[2:])
 rank = int(os.environ.get("RANK", "0"))
 seen: list[dict[str, Any]] = []
+rolls: list[tuple[str, int]] = []
+at: tuple[str, int] = ("", 0)  # the split and step that is made now
+
+CALLS = [f'<tool_call>{{"name": "roll", "arguments": {{"faces": {faces}}}}}</tool_call>' for faces in (6, 0)]
+CHAT = (
+    "{% for one in messages %}<{{ one.role }}>{{ one.content }}{% for call in one.tool_calls or [] %}<tool_call>"
+    "{{ call.function | tojson }}</tool_call>{% endfor %}<eos>{% endfor %}{% if add_generation_prompt %}<assistant>"
+    "{% endif %}"
+)
+CALL = {
+    "x-parser": "json", "x-parser-args": {"transform": "{type: 'function', function: @}"}, "type": "object",
+    "properties": {"type": {"const": "function"}, "function": {"type": "object", "additionalProperties": {}}},
+}  # fmt: skip
+SCHEMA = {
+    "x-regex": r"^(?P<content>(?:(?!<tool_call>)[\s\S])*)(?P<tool_calls>(?:<tool_call>.+?</tool_call>)+)?[\s\S]*$",
+    "type": "object",
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"type": "string"},
+        "tool_calls": {"type": "array", "x-regex-iterator": r"<tool_call>(.+?)</tool_call>", "items": CALL},
+    },
+}
 
 
-def letters(completions: list[str], log_extra: Any = None, **_: Any) -> list[float]:
+def roll(faces: int) -> str:
+    """Rolls a die.
+
+    Args:
+        faces: How many it has.
+    """
+    rolls.append(at)
+    return f"{1 + len(rolls) % faces}"
+
+
+def letters(completions: list[Any], log_extra: Any = None, **_: Any) -> list[float]:
+    texts = [one if isinstance(one, str) else "".join(each["content"] for each in one) for one in completions]
     if log_extra:
-        log_extra("first", [text[:1] for text in completions])
-    return [sum(letter.isascii() for letter in text) / 10 for text in completions]
+        log_extra("first", [text[:1] for text in texts])
+    return [sum(letter.isascii() for letter in text) / 10 for text in texts]
 
 
 def short(completions: list[str], completion_ids: list[list[int]], **told: Any) -> list[float | None]:
@@ -65,6 +99,8 @@ def watched(base: type) -> type:
         """Keeps what it held, from its own batch and its own record."""
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
+            global at
+            at = ("train" if self.model.training else "eval", self.state.global_step + self.model.training)
             if "other" in words:
                 torch.manual_seed(99 + 1000 * rank + self.state.global_step)
             batch = super()._generate_and_score_completions(inputs)
@@ -74,8 +110,8 @@ def watched(base: type) -> type:
             newest = {name: list(values)[-count:] for name, values in self._logs["rewards"].items()}
             seen.append(
                 {
-                    "split": "train" if self.model.training else "eval",
-                    "step": self.state.global_step + self.model.training,
+                    "split": at[0],
+                    "step": at[1],
                     "prompt": [one["prompt"] for one in inputs],
                     "completion": list(self._logs["completion"])[-count:],
                     "rewards": newest,
@@ -95,18 +131,26 @@ def watched(base: type) -> type:
 def main() -> None:
     base, config = (RLOOTrainer, RLOOConfig) if "rloo" in words else (GRPOTrainer, GRPOConfig)
     tokenizer = make_tokenizer()
-    texts = [f"What is {number} + {number + 1}?" for number in range(16)]
+    texts: list[Any] = [f"What is {number} + {number + 1}?" for number in range(16)]
+    if "tools" in words:
+        tokenizer.add_tokens([*CALLS, "<user>", "<assistant>", "<tool>"])
+        tokenizer.chat_template, tokenizer.response_schema = CHAT, SCHEMA
+        texts = [[{"role": "user", "content": text}] for text in texts]
     data = Dataset.from_dict({"prompt": texts, "answer": [str(2 * number + 1) for number in range(16)]})
     args = config(
         output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no",
         per_device_train_batch_size=8 if "wide" in words else 4,
-        per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2, max_completion_length=12,
+        per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2,
+        max_completion_length=40 if "tools" in words else 12,
         logging_steps=1, max_steps=3, eval_strategy="steps", eval_steps=2,
         run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True, reward_weights=[1.0, 0.5],
         **({"beta": 0.0} if "rloo" in words else {"log_completions": "full" not in words}),
     )  # fmt: skip
-    args.generation_kwargs = {"sequence_bias": [[[tokenizer.eos_token_id], 3.0]]}  # some responses end by themselves
-    more: dict[str, Any] = {}
+    bias = {tokenizer.eos_token_id: 3.0}  # some responses end by themselves
+    if "tools" in words:
+        bias = {tokenizer.eos_token_id: 5.5} | dict.fromkeys(tokenizer.convert_tokens_to_ids(CALLS), 5.0)
+    args.generation_kwargs = {"sequence_bias": [[[each], more] for each, more in bias.items()]}
+    more: dict[str, Any] = {"tools": [roll]} if "tools" in words else {}
     if "plain" not in words:
         from rolloutdeck.trainers.trl import RolloutdeckCallback
 
@@ -146,7 +190,8 @@ def main() -> None:
     ]
     whose = f"-{rank}" if rank else ""
     (folder / f"seen{whose}.json").write_text(json.dumps(seen))
-    (folder / f"result{whose}.json").write_text(json.dumps({"history": history, "weights": digest.hexdigest()}))
+    result = {"history": history, "weights": digest.hexdigest(), "rolls": rolls}
+    (folder / f"result{whose}.json").write_text(json.dumps(result))
 
 
 main()

@@ -1,0 +1,138 @@
+"""Steps of TRL whose answers called tools: kept with what the tools gave, and replayed without calling them. In a real
+trainer: `tests/trainers/test_trl_replay.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.rolloutdeck.receiver import Receiver
+
+pytest.importorskip("torch")
+
+from tests.rolloutdeck.trls import Calling, Trainer, add, ended, joined
+
+IDS = [[7, 8], [7], [7, 0], [4]]
+SAID = [{"role": "assistant", "content": "?"}, {"role": "tool", "name": "add", "content": "3"}]
+
+
+def generated(prompts: Any, trainer: Any) -> dict[str, Any]:
+    trainer.generated += 1
+    return {"prompt_ids": [[5]] * 4, "completion_ids": [list(ids) for ids in IDS], "logprobs": None}
+
+
+def keeping(trl: SimpleNamespace, trainer: Trainer, folder: Path) -> Path:
+    """A trainer makes step 1; returns where its file belongs."""
+    trainer.rollout_func = generated
+    callback = joined(trl, trainer, keep=folder)
+    trainer.step(at=0)
+    ended(callback)
+    return folder / "step_000001/rollout-0.json"
+
+
+@pytest.fixture
+def kept(trl: SimpleNamespace, tmp_path: Path) -> Path:
+    trainer = Calling()
+    trainer.args.gradient_accumulation_steps = 1
+    keeping(trl, trainer, tmp_path / "kept")
+    return tmp_path / "kept"
+
+
+def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_gave(kept: Path) -> None:
+    told = json.loads((kept / "step_000001/rollout-0.json").read_bytes())
+    assert told["tools"] == {"names": ["add"], "calls": 4, "failures": 1}
+    assert [row["completion"] for row in told["rows"]] == [SAID] * 4
+    assert [row["env_mask"] for row in told["rows"]] == [[1, 1, 0, 1], [1, 0, 1], [1, 1, 0, 1], [1, 0, 1]]
+
+
+def test_a_replay_gives_what_the_tools_gave_and_the_next_step_calls_them_again(
+    trl: SimpleNamespace, kept: Path
+) -> None:
+    trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated), gives="other")
+    trainer.step(at=0)
+    assert (trainer.generated, trainer.looped, trainer.scored) == (0, 0, [SAID] * 4)
+    assert trainer.batch["completion_ids"] == [[*ids, 3, 9] for ids in IDS]
+    assert "env_mask" not in trainer.batch  # TRL would hand it to the reward functions
+    assert {name: values[0] for name, values in trainer._metrics["train"].items()} == {
+        "tools/call_frequency": 1.0, "tools/failure_frequency": 0.25,
+    }  # fmt: skip
+    trainer.step(at=1)
+    assert (trainer.generated, trainer.looped) == (1, 1)
+    assert [one[1]["content"] for one in trainer.scored] == ["other"] * 4
+
+
+def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
+    trl: SimpleNamespace, kept: Path, others: SimpleNamespace
+) -> None:
+    path = kept / "step_000001/rollout-0.json"
+    told = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**told, "rows": told["rows"] * 2}))
+    others.first, others.objections = {"step_000001"}, [None]
+    for rank, calls in ((0, 4), (1, 0)):
+        trainer = Calling(rank, 2, rollout_func=trl.replaying(folder=kept, otherwise=generated))
+        trainer.step(at=0)
+        assert (trainer.generated, trainer.looped) == (0, 0)
+        assert trainer._metrics["train"]["tools/call_frequency"] == [calls / 4]
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"tools": [len]}, "tools: add pinned, len asked for"),
+        ({"tools": [add, len]}, "tools: add pinned, add, len asked for"),
+        ({"environment_factories": {None: dict}}, "the trainer has environments, whose state a replay does not make"),
+        ({"_tool_call_loop": None}, "this trainer has no _tool_call_loop, and would call its tools again"),
+    ],
+)
+def test_other_tools_and_environments_are_refused_with_the_reason(
+    trl: SimpleNamespace, kept: Path, caplog: pytest.LogCaptureFixture, told: dict[str, Any], why: str
+) -> None:
+    trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated), **told)
+    assert trainer.rollout_func(["1+1?", "1+1?", "2+2?", "2+2?"], trainer)["completion_ids"] == IDS
+    assert trainer.generated == 1 and f"Step 1 is not replayed: {why}" in caplog.text
+
+
+def test_a_step_with_tools_is_refused_by_a_trainer_without_and_the_other_way_round(
+    trl: SimpleNamespace, kept: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(rollout_func=trl.replaying(folder=kept, otherwise=generated))
+    trainer.step(at=0)
+    assert trainer.generated == 1 and "tools: add pinned, none asked for" in caplog.text
+    path = keeping(trl, Trainer(), tmp_path / "plain")
+    trainer = Calling(rollout_func=trl.replaying(folder=path.parents[1], otherwise=generated))
+    trainer.step(at=0)
+    assert (trainer.generated, trainer.looped) == (1, 1) and "tools: none pinned, add asked for" in caplog.text
+
+
+@pytest.mark.parametrize("rows", [[{"completion": "text"}], [{"env_mask": None}], [{"completion": ["text"]}]])
+def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
+    trl: SimpleNamespace, kept: Path, caplog: pytest.LogCaptureFixture, rows: list[dict[str, Any]]
+) -> None:
+    path = kept / "step_000001/rollout-0.json"
+    told = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**told, "rows": [{**told["rows"][0], **rows[0]}, *told["rows"][1:]]}))
+    trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated))
+    trainer.step(at=0)
+    assert trainer.generated == 1 and "its rows do not say what the tools gave" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"gives": {3}}, "a tool's call or result is no plain JSON"),
+        ({"gives": [{"type": "image", "image": "a.png"}]}, "or an image"),
+        ({"environment_factories": {None: dict}}, "tools of environments have a state"),
+    ],
+)
+def test_a_step_whose_tools_gave_what_a_replay_could_not_is_counted_and_not_kept(
+    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, told: Any, why: str
+) -> None:
+    trainer = Calling()
+    vars(trainer).update(told)
+    assert not keeping(trl, trainer, tmp_path / "kept").exists()
+    assert "steps that could be pinned: " in caplog.text and why in caplog.text
+    assert at_receiver.dumps  # its rows are told nevertheless

@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from django.db.models import (
-    Case,
     CharField,
-    Count,
     Exists,
     F,
-    IntegerField,
     Lookup,
-    Max,
-    Min,
     OuterRef,
     Q,
-    When,
-    Window,
+    Value,
 )
+from django.db.models.functions import Cast, Concat
 from django.db.models.lookups import GreaterThan
 from django.utils.translation import gettext as _
 
+from rollouts import alike
 from rollouts.errors import BadInput
 from rollouts.facets import FACETS
 from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
@@ -224,19 +220,19 @@ def flagged(scope: Scope, **fields: str) -> Q:
 
 def zero_variance(scope: Scope) -> Q:
     """Samples of groups whose trajectories (two or more, by their last samples) all have one score."""
-    by_group = [F("step"), F("group")]
-    last = scope.samples().filter(final=True, score__isnull=False).exclude(group="")
-    flat = last.annotate(
-        lowest=Window(Min("score"), partition_by=by_group),
-        highest=Window(Max("score"), partition_by=by_group),
-        size=Window(Count("pk"), partition_by=by_group),
-    ).filter(lowest=F("highest"), size__gt=1)
-    return Q(pk__in=flat.values("pk"))
+    return Q(in_groups(scope, "zerovar"), final=True, score__isnull=False)
 
 
 def solved(scope: Scope, *, by_all: bool) -> Q:
     """Samples of groups whose judged trajectories (by their last samples) are all correct, or none of which is."""
-    right = Case(When(correct=True, then=1), default=0, output_field=IntegerField())
-    end = Window((Min if by_all else Max)(right), partition_by=[F("step"), F("group")])
-    last = scope.samples().filter(final=True, correct__isnull=False).exclude(group="")
-    return Q(pk__in=last.annotate(right=end).filter(right=int(by_all)).values("pk"))
+    groups = in_groups(scope, "solve_all" if by_all else "solve_none")
+    return Q(groups, final=True, correct__isnull=False)
+
+
+def in_groups(scope: Scope, kind: str) -> Q:
+    """Samples of groups of a kind that `alike` knows; a group is one of its step."""
+    if scope.one is not None:
+        return Q(group__among=getattr(alike.of_one(scope.one), kind))
+    found = alike.of_several(scope.steps)
+    names = [f"{step}/{group}" for step, groups in found.items() for group in getattr(groups, kind)]
+    return Q(Among(Concat(Cast("step", CharField()), Value("/"), "group"), names))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rollouts import judging
+from rollouts import alike, judging
 from rollouts.errors import BadInput
 from rollouts.facets import CATALOG
 from rollouts.models import Project, Run, Step
@@ -71,6 +71,26 @@ def test_a_group_is_one_of_its_step(run: Run) -> None:
     indexed(run, lines(answer("all", 0, 0), answer("none", 0, 1)), step=2, format="native")
     assert [sample.step.step for sample in find(run, q="is:solve-none group:all").samples] == [2]
     assert find(run, step=1, q="is:solve-all").total == 3
+
+
+def test_what_is_kept_of_a_steps_groups_is_forgotten_with_the_steps_next_version(run: Run) -> None:
+    indexed(run, lines(answer("late", 0, 0)), step=2, format="native", source="file")
+    assert groups(run, "is:solve-none") == ["late", "none"]
+    indexed(run, lines(answer("late", 0, 1)), step=2, format="native", source="file")
+    assert groups(run, "is:solve-none") == ["none"]
+    assert groups(run, "is:solve-all") == ["all", "late"]
+
+
+def test_steps_of_more_samples_than_are_asked_at_once_have_all_their_groups(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(2, 7):
+        indexed(run, lines(answer(f"all/{step}", 0, 1), answer("none", 0, 0)), step=step, format="native")
+    at_once = find(run, q="is:solve-all").total
+    alike.kept.answers.clear()
+    monkeypatch.setattr(alike, "AT_ONCE", 4)
+    assert find(run, q="is:solve-all").total == at_once == 3 + 5
+    assert groups(run, "is:solve-none step:3..5") == ["none"]
 
 
 @pytest.mark.parametrize("facet", CATALOG, ids=lambda facet: facet.name)

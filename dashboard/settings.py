@@ -110,6 +110,9 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/([0-9a-f]{10}|vendor/[^/]+@[^/]+)/"  # the address holds the version
 AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
+CACHES = {  # only counts sign-ins, see pages/throttle.py: enough that nobody pushes a count out with made-up names
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
+}
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, logout
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core import signing
@@ -18,10 +20,39 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from dashboard.pages import throttle
+
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
 
-sign_in = LoginView.as_view(template_name="sign_in.html", redirect_authenticated_user=True)
+
+class SignIn(LoginView):
+    """By name and password, as often as `throttle` lets."""
+
+    template_name = "sign_in.html"
+    redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
+        name = request.POST.get("username", "")
+        if throttle.may_try(name, address_of(request)):
+            return super().post(request, *args, **named)
+        said = _("There were too many wrong passwords. Wait ten minutes, then try again.")
+        form = self.get_form_class()(request, initial={"username": name})  # nothing is looked up for it
+        shown = self.render_to_response(self.get_context_data(form=form, said=said), status=429)
+        shown["Retry-After"] = str(throttle.SECONDS)
+        return shown
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        throttle.right(self.request.POST.get("username", ""), address_of(self.request))
+        return super().form_valid(form)
+
+
+def address_of(request: HttpRequest) -> str:
+    """Whence a request comes; behind a proxy what it says, which uvicorn has put here."""
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+sign_in = SignIn.as_view()
 
 
 def link_for(user: User) -> str:

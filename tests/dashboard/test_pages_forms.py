@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -10,9 +11,11 @@ from urllib.parse import unquote
 import pytest
 import time_machine
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
+from dashboard.pages import throttle
 from dashboard.pages.signin import link_for
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
 from tests import make
@@ -48,6 +51,57 @@ def test_a_password_signs_in_and_leads_to_where_one_wanted_to_go(client: Client,
 def test_a_wrong_password_is_one_sentence(client: Client, mate: User) -> None:
     answer = client.post("/sign-in/", {"username": "mina", "password": "no"})
     assert "do not match an account" in answer.content.decode()
+
+
+@pytest.fixture
+def forgiven() -> Iterator[None]:
+    """Tries of other tests are forgotten, and those of this one after it."""
+    cache.clear()
+    yield
+    cache.clear()
+
+
+def tries(name: str, password: str, address: str = "10.0.0.1") -> Any:
+    return Client(REMOTE_ADDR=address).post("/sign-in/", {"username": name, "password": password})
+
+
+@pytest.mark.usefixtures("forgiven")
+def test_a_password_is_tried_ten_times_in_ten_minutes(mate: User) -> None:
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        assert {tries(name, "no").status_code for name in ("mina", "Mina") * 5} == {200}
+        refused = tries("mina", "mina-password")
+        assert refused.status_code == 429 and refused.headers["Retry-After"] == "600"
+        said = refused.content.decode()
+        assert "too many wrong passwords" in said and "do not match" not in said and 'value="mina"' in said
+        assert tries("mina", "mina-password", "10.0.0.2").status_code == 302, "she herself is not locked out elsewhere"
+        clock.shift(601)
+        assert tries("mina", "mina-password").status_code == 302
+
+
+@pytest.mark.usefixtures("forgiven")
+def test_a_right_password_forgives_what_was_mistyped(mate: User) -> None:
+    for _ in range(3):
+        assert {tries("mina", "no").status_code for _ in range(9)} == {200}
+        assert tries("mina", "mina-password").status_code == 302
+
+
+@pytest.mark.usefixtures("forgiven")
+def test_neither_many_addresses_nor_many_names_get_around_the_limit(
+    mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "NAME", 5)
+    monkeypatch.setattr(throttle, "ADDRESS", 5)
+    found = [tries("mina", "no", f"10.0.1.{n}").status_code for n in range(6)]
+    assert found == [200] * 5 + [429]
+    found = [tries(f"guess-{n}", "no", "10.0.2.1").status_code for n in range(6)]
+    assert found == [200] * 5 + [429]
+
+
+@pytest.mark.usefixtures("forgiven")
+@pytest.mark.parametrize("name", ["", "%00", "x" * 100_000, "%ED%A0%80", "%FF"])
+def test_odd_names_are_counted_as_any(db: None, name: str) -> None:
+    form = {"data": f"username={name}&password=no", "content_type": "application/x-www-form-urlencoded"}
+    assert [Client().post("/sign-in/", **form).status_code for _ in range(11)] == [200] * 10 + [429]
 
 
 def test_nobody_is_led_to_another_site_by_signing_in(client: Client, mate: User) -> None:

@@ -38,7 +38,7 @@ def counted(key: str) -> int:
 
 
 def right(name: str, address: str) -> None:
-    """The password was right: the name begins anew. Its address has one try less, since others may be of other names."""
+    """The password was right: the name begins anew, and the address has one try back (others may be of other names)."""
     together, of_name, of_address = counters(name, address)
     cache.delete_many([together, of_name])
     with suppress(ValueError):

@@ -57,6 +57,12 @@ def parquet_ends(file: BinaryIO, size: int) -> bool:
     return file.read(4) == b"PAR1"
 
 
+def arrow_ends(file: BinaryIO, size: int) -> bool:
+    """A message without length ends a stream."""
+    file.seek(max(0, size - 8))
+    return file.read(8) == b"\xff\xff\xff\xff\0\0\0\0"
+
+
 def zip_ends(file: BinaryIO, size: int) -> bool:
     """The record that ends a zip archive is written last."""
     file.seek(max(0, size - 1024))
@@ -94,8 +100,8 @@ def zstd_ends(file: BinaryIO, size: int) -> bool:
 
 
 ENDS = {
-    ".parquet": parquet_ends, ".pt": zip_ends, ".pkl": pickle_ends, ".json": json_ends,
-    packing.GZIP: gzip_ends, packing.ZSTD: zstd_ends,
+    ".parquet": parquet_ends, ".arrow": arrow_ends, ".pt": zip_ends, ".eval": zip_ends, ".pkl": pickle_ends,
+    ".json": json_ends, packing.GZIP: gzip_ends, packing.ZSTD: zstd_ends,
 }  # fmt: skip
 
 

@@ -18,11 +18,12 @@ from rolloutdeck.errors import BadInput
 from rolloutdeck.trainers import FileKind, Head, SkipFolder
 
 HEAD_BYTES = 1 << 14
+ARROW = b"\xff\xff\xff\xff"
 LONG_HEAD_BYTES = 4 << 20  # where the first line is longer than HEAD_BYTES
 MAX_SOURCE = 500  # characters, what the server keeps of a source
 NO_FORMAT = "JSONL files of no known format"
 NO_COLUMNS = "tables without the columns of generations (--map says which they are)"
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 UNSEEN = "zstd files of which only the name is known here (--format says what they are)"
 BESIDE = "tables beside what a trainer wrote, which --format table takes"
 
@@ -105,6 +106,9 @@ def read_head(path: Path) -> Head:
         if start.startswith(b"PAR1"):  # its columns are named at its end
             file.seek(-min(HEAD_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
             return Head(start=start + file.read())
+        if start.startswith(ARROW):  # its columns are named in its first message
+            rest = int.from_bytes(start[4:8], "little") + 8 - len(start)
+            return Head(start=start + file.read(max(0, min(rest, LONG_HEAD_BYTES))))
         if b"\n" not in start and len(start) == HEAD_BYTES:
             start += file.read(LONG_HEAD_BYTES - HEAD_BYTES)
     return Head.of(start)

@@ -60,6 +60,7 @@ class Piece:
             "source": self.found.source,
             "format": self.found.kind.format,
             "offset": self.offset,
+            "producer": self.found.kind.producer(self.found.path) or None,
             "generation": self.generation or None,
             "columns": self.found.columns or None,
         }

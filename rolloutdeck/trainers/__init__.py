@@ -61,6 +61,7 @@ class FileKind:
     kinds are taken then too, their rows say it. `split(path)` is empty where the file's own name does not say it.
     `step_kind` is what their steps count. Rows of a kind that `joins` are samples of another file of their step. A
     `guessed` kind is known by its columns alone: beside what a trainer wrote it tells of the same samples once more.
+    `producer(path)` tells files apart that hold other samples of one step; "" where only their paths do.
     """
 
     format: str
@@ -76,6 +77,7 @@ class FileKind:
     step_kind: str = "global_step"
     joins: bool = False
     guessed: bool = False
+    producer: Callable[[Path], str] = lambda path: ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Tables of generations that no trainer's module knows: CSV, JSON lines, Parquet, and tables of a tracker's log.
+"""Tables of generations that no trainer's module knows: CSV, JSON lines, Parquet, Arrow as `save_to_disk` of Hugging
+Face's datasets writes it, and tables of a tracker's log.
 
 They are taken by the names of their columns (`rolloutdeck.columns`), or because somebody said `--map`. A step may
 stand in the file's name or a folder's (`step_12`, `12.csv`), else in their rows.
@@ -17,6 +18,8 @@ from rolloutdeck.trainers import FileKind, Head
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")
 _EVAL = re.compile(r"(?:\A|[^a-z])(?:val|valid|validation|evals?|evaluation|test|dev)(?:[^a-z]|\Z)", re.IGNORECASE)
+_SHARD = re.compile(r"-(\d{5,6}-of-\d{5,6})\.")  # `data-00001-of-00003.arrow`, as Hugging Face's datasets name them
+_OF_ITSELF = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # its columns, too
 _BARE = re.compile(r"\d{1,7}\Z")  # longer ones are dates and times
 
 
@@ -34,6 +37,11 @@ def step_named(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def _shard_of(path: PurePath) -> str:
+    """Equal rows of two shards are two samples, as they are in one file."""
+    return found.group(1) if (found := _SHARD.search(path.name)) else ""
+
+
 def _split_of(path: PurePath) -> str:
     """A file that is called after an evaluation is one, whatever its folder is called."""
     return "eval" if _EVAL.search(path.name.partition(".")[0]) else ""
@@ -48,6 +56,8 @@ def _is_rows(name: str, head: Head) -> bool:
 
 def _is_json(name: str, head: Head) -> bool:
     """One value, or lines all the same."""
+    if name in _OF_ITSELF:
+        return False
     return looks(logged_names(head.start)) or _is_rows(name, head) or any(map(looks, objects(head.start)))
 
 
@@ -75,6 +85,13 @@ def _is_parquet(name: str, head: Head) -> bool:
     return looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
 
 
+def _is_arrow(name: str, head: Head) -> bool:
+    """Its schema, which comes first, names the columns, each behind its length."""
+    known = {word for words in USUAL.values() for word in words}
+    start = head.start[8:].lower().translate(_UNDERLINED)
+    return looks([word for word in sorted(known) if len(word).to_bytes(4, "little") + word.encode() + b"\0" in start])
+
+
 def _is_logged(name: str, head: Head) -> bool:
     if names := logged_names(head.start):
         return looks(names)
@@ -83,14 +100,14 @@ def _is_logged(name: str, head: Head) -> bool:
 
 KINDS = tuple(
     FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True, guessed=True,
-             split=_split_of)
+             split=_split_of, producer=_shard_of)
     for pattern, recognise in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
-        ("*.table.json", _is_logged), ("*.json", _is_json),
+        ("*.arrow", _is_arrow), ("*.table.json", _is_logged), ("*.json", _is_json),
     )
 )  # fmt: skip
 
-OTHERS: dict[str, str] = {}
+OTHERS = dict.fromkeys(_OF_ITSELF, "what a data set says of itself")
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,19 +47,26 @@ def rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator
     """Raises UnreadableDump where a few bytes unfold to more than a dump, or one of its rows, may have."""
     if (count := file.metadata.num_rows) > MOST_ROWS:
         raise UnreadableDump(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
-    unfolded = 0
-    for batch in file.iter_batches(batch_size=AT_ONCE, columns=columns):
+    yield from unfolded("Parquet", file.iter_batches(batch_size=AT_ONCE, columns=columns))
+
+
+def unfolded(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """The rows of batches of at most `AT_ONCE`. Raises UnreadableDump, as `rows`."""
+    count, all_held = 0, 0
+    for batch in batches:
         held = bytes_of(batch)
-        unfolded += held
-        if unfolded > wire.MAX_DUMP_BYTES:
-            raise UnreadableDump(f"The Parquet file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+        count, all_held = count + len(batch), all_held + held
+        if count > MOST_ROWS:
+            raise UnreadableDump(f"The {kind} file has more than {MOST_ROWS:,} rows.")
+        if all_held > wire.MAX_DUMP_BYTES:
+            raise UnreadableDump(f"The {kind} file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
         if held <= LARGE:
             yield from rows_of(batch)
             continue
         for at in range(len(batch)):
             row = batch.slice(at, 1)
             if bytes_of(row) > wire.MAX_LINE_BYTES:
-                raise UnreadableDump(f"A row of the Parquet file unfolds to more than {wire.MAX_LINE_BYTES >> 20} MiB.")
+                raise UnreadableDump(f"A row of the {kind} file unfolds to more than {wire.MAX_LINE_BYTES >> 20} MiB.")
             yield from rows_of(row)
 
 
@@ -73,18 +80,18 @@ def bytes_of(batch: pa.RecordBatch) -> int:
 
 
 def size(column: pa.Array) -> int:
-    """Bytes, where a value that is kept once and named often counts each time."""
+    """Bytes, where a value that is kept once and named often counts each time, and one that takes none as one."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return unfolded_size(column)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return len(column) + size(column.flatten())
     if pa.types.is_map(kind):
         start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
         return len(column) + sum(size(part.slice(start, end - start)) for part in (column.keys, column.items))
     if pa.types.is_struct(kind):
         return len(column) + sum(map(size, column.flatten()))
-    return int(column.nbytes)
+    return max(int(column.nbytes), len(column))
 
 
 def unfolded_size(column: pa.DictionaryArray) -> int:

@@ -1,4 +1,4 @@
-"""Any table of generations: CSV, JSON lines, JSON, Parquet, or the JSON of a logged table; see `table_rows`.
+"""Any table of generations: CSV, JSON lines, JSON, Parquet, Arrow, or the JSON of a logged table; see `table_rows`.
 
 Which column is what is told with the upload (`columns`, see columns.py), else found by name; every other column is
 kept. A row may hold several samples, see `unfold`. Rows say their step where the upload does not; a table without
@@ -29,7 +29,7 @@ from rolloutdeck.columns import (
     objects,
 )  # fmt: skip
 from rollouts.errors import UnreadableDump
-from rollouts.formats import jsonl
+from rollouts.formats import arrow_rows, jsonl
 from rollouts.formats.base import HEAD_BYTES, Told
 from rollouts.formats.columns import mapping
 from rollouts.formats.columns import told as told_columns
@@ -50,9 +50,9 @@ class TableFormat:
     name: str
 
     def sniff(self, filename: str, head: bytes) -> bool:
-        """Whether the first row has what a generation needs; of a Parquet file, which ends with the names of its
-        columns, nothing is known yet. Formats that go by a trainer's name are told."""
-        if self.name in PRESETS or head.startswith(PARQUET):
+        """Whether the first row has what a generation needs; of Parquet, which ends with the names of its columns, and
+        of Arrow nothing is known yet. Formats that go by a trainer's name are told."""
+        if self.name in PRESETS or head.startswith((PARQUET, arrow_rows.STREAM)):
             return self.name == "table"
         try:
             row = first_row(filename, head)

@@ -1,4 +1,4 @@
-"""The rows of a table, whatever file it came in: CSV, JSON lines, Parquet, or JSON that is read at once.
+"""The rows of a table, whatever file it came in: CSV, JSON lines, Parquet, Arrow, or JSON that is read at once.
 
 JSON that is read at once: a list of objects; `{"columns", "data"}` as trackers keep tables and pandas splits them; an
 object of columns, also by row name as pandas writes them; an object of rows by name; an object that holds such rows
@@ -19,7 +19,7 @@ import orjson
 from rolloutdeck import wire
 from rolloutdeck.columns import guessed, looks
 from rollouts.errors import UnreadableDump
-from rollouts.formats import jsonl, whole_json
+from rollouts.formats import arrow_rows, jsonl, whole_json
 from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
 from rollouts.formats.parquet_rows import opened as parquet_file
@@ -42,6 +42,8 @@ def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
     """Number from 1 and values by column of each row. Raises UnreadableDump."""
     if head.startswith(PARQUET):
         return parquet_rows(stream, told)
+    if head.startswith(arrow_rows.STREAM):
+        return batched_rows(stream, told)
     if head.startswith(UTF_16):
         raise UnreadableDump("It is written in UTF-16; save it as UTF-8.")
     start = head.removeprefix(jsonl.BOM).lstrip()
@@ -53,7 +55,9 @@ def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
 
 
 def is_csv(head: bytes) -> bool:
-    return not head.startswith(PARQUET) and not head.removeprefix(jsonl.BOM).lstrip().startswith((b"{", b"["))
+    return not head.startswith((PARQUET, arrow_rows.STREAM)) and not head.removeprefix(jsonl.BOM).lstrip().startswith(
+        (b"{", b"[")
+    )
 
 
 def joined(head: bytes, rest: BinaryIO) -> BinaryIO:
@@ -115,6 +119,19 @@ def parquet_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
     with at_hand(stream, told) as path, parquet_file(path) as file:
         for number, row in enumerate(parquet_file_rows(file), 1):
             yield number, {key: plain(value) for key, value in row.items()}
+
+
+def batched_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
+    """Of a stream that breaks off the rows before."""
+    number = 0
+    with at_hand(stream, told) as path:
+        try:
+            for number, row in enumerate(arrow_rows.rows(path), 1):
+                yield number, {key: plain(value) for key, value in row.items()}
+        except UnreadableDump as error:
+            if not number:
+                raise
+            yield Problem(number + 1, str(error))
 
 
 def json_rows(stream: BinaryIO) -> Iterator[Numbered]:

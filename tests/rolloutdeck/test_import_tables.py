@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -46,4 +47,17 @@ def test_a_trainers_files_are_brought_with_their_steps_and_splits(node: Path) ->
         ("train", "global_step", 3): 7, ("eval", "global_step", 2): 2, ("eval", "global_step", 0): 2,
         ("train", "global_step", 5): 3, ("train", "policy_version", 12): 2,
     }  # fmt: skip
+    assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()
+
+
+def test_equal_rows_in_two_shards_of_a_data_set_are_two_samples(node: Path) -> None:
+    """As Hugging Face's datasets saved twelve, of which a group stands half in one shard and half in the other."""
+    saved = node / "train"
+    shutil.copytree(DUMPS / "others/saved", saved, ignore=shutil.ignore_patterns("*.expected.json"))
+    columns = {"features": {"prompt": {"_type": "List"}, "completion": {"_type": "Value"}}}
+    for name in ("dataset_info.json", "state.json"):
+        (saved / name).write_text(json.dumps(columns))
+    assert imported(node) == 0
+    assert steps() == {("train", "global_step", 3): 12}
+    assert set(Dump.objects.values_list("producer", flat=True)) == {"00000-of-00002", "00001-of-00002"}
     assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()

@@ -70,7 +70,8 @@ def test_other_files_with_such_names_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     ["trl/plain/completions/completions_00004.parquet", "slime/rollout_data/0.pt", "slime/train_data/0_0.pt",
-     "roll/mock/train/step_000001.pkl", "roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"],
+     "roll/mock/train/step_000001.pkl", "roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl",
+     "others/saved/data-00000-of-00002.arrow", "others/evaluations/2026-01-01_math_abc.eval"],
 )  # fmt: skip
 def test_a_file_that_is_still_being_written_is_not_whole(name: str, tmp_path: Path) -> None:
     path = copied(name, tmp_path / Path(name).name)

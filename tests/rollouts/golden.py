@@ -21,7 +21,7 @@ REAL = (
     "cure/**/*data*.json", "cure/**/outputs-*.json", "cure/**/results-*.txt", "nemo_rl/**/*.jsonl",
     "verifiers/**/*.jsonl", "rllm/**/episode_*.json", "table/**/*.csv", "table/**/*.jsonl", "table/**/*.parquet",
     "table/**/*.table.json", "others/**/*.json", "others/**/*.jsonl", "others/**/*.parquet",
-    "others/**/*.eval",
+    "others/**/*.eval", "others/**/*.arrow",
 )  # fmt: skip
 WHOLE = (0, 1, -1)  # records that are kept whole
 

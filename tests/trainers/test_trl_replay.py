@@ -173,3 +173,20 @@ def test_a_step_whose_answers_called_tools_is_replayed_with_what_they_gave_and_c
     called = [[tuple(each) for each in found.json("result.json")["rolls"]] for found in (source, again)]
     assert {("train", 1), ("train", 2), ("train", 3)} <= set(called[0])
     assert {("train", 1), ("train", 2)}.isdisjoint(called[1]) and ("train", 3) in called[1]
+
+
+def test_a_run_that_crashed_among_its_replayed_steps_goes_on_with_them_by_the_revision_it_began_with(
+    product: Product, source: Training, tmp_path: Path
+) -> None:
+    planned(product, "long", run_of(product, "source"), {1: 1, 2: 2})
+    words = ("replay", "other", "saves")
+    training(product, tmp_path, "long", *words, plan="long", CRASH="2", may_fail="yes", ROLLOUTDECK_ATTEMPT="first")
+    until(lambda: events(product, "long") == [(1, "hit", 8), (2, "hit", 8)], 60)
+    body = {"plan": "long", "action": "cache", "entries": []}
+    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
+    found = training(product, tmp_path, "long", *words, "resumed", plan="long", ROLLOUTDECK_ATTEMPT="second")
+    assert [one["step"] for one in found.json("seen.json") if one["split"] == "train"] == [2, 3]
+    assert repr(generation(found, 2)) == repr(generation(source, 2))
+    assert outcome(found, 2) == outcome(source, 2)
+    assert generation(found, 3)["ids"] != generation(source, 3)["ids"]
+    until(lambda: [one for one in events(product, "long") if one[0] == 2] == [(2, "hit", 8)] * 2, 60)

@@ -3,7 +3,8 @@
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
 be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same prompts),
 `full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns), `tools` (the
-trainer has one, and calls it). Writes what the trainer held of each generation to seen.json, and result.json:
+trainer has one, and calls it), `saves` (a checkpoint a step), `resumed` (goes on from the last one). A step CRASH ends
+the run in its update. Writes what the trainer held of each generation to seen.json, and result.json:
 {"history": the trainer's log, "weights": hash of the trained weights, "rolls": the split and step of each call of the
 tool}; of several processes the second writes seen-1.json.
 """
@@ -123,6 +124,8 @@ def watched(base: type) -> type:
                     ],
                 }
             )
+            if at == ("train", int(os.environ.get("CRASH", "0"))):
+                raise RuntimeError("out of memory")
             return batch
 
     return Watched
@@ -138,7 +141,8 @@ def main() -> None:
         texts = [[{"role": "user", "content": text}] for text in texts]
     data = Dataset.from_dict({"prompt": texts, "answer": [str(2 * number + 1) for number in range(16)]})
     args = config(
-        output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no",
+        output_dir=str(folder / "out"), use_cpu=True, report_to=[],
+        save_strategy="steps" if "saves" in words else "no", save_steps=1,
         per_device_train_batch_size=8 if "wide" in words else 4,
         per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2,
         max_completion_length=40 if "tools" in words else 12,
@@ -178,7 +182,7 @@ def main() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if "full" in words:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    trainer.train()
+    trainer.train(resume_from_checkpoint="resumed" in words)
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     digest = hashlib.sha256()
     for value in trainer.model.state_dict().values():

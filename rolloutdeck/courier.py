@@ -48,7 +48,7 @@ class Courier:
 
     A file is removed only after the server's receipt. `own` is the spool of this process, if it has one. `counts` has
     `sent rejected bytes`; `kept` says of a folder why its files stay until a person acts; `trouble` is the last failure
-    that passes by itself, "" after a success.
+    that passes by itself, "" after a success; `failing_since` and `failed_at` are the first and the last of its row.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Courier:
         self.counts: Counter[str] = Counter()
         self.kept: dict[Path, str] = {}
         self.trouble, self.denied = "", False
+        self.failing_since = self.failed_at = 0.0
         self._backoff = Backoff()
         self._quiet_until = 0.0
         self._listed: dict[Path, list[spool.Waiting]] = {}
@@ -232,7 +233,8 @@ class Courier:
             for file in batch:
                 self._doubt(file.path, now)
         self._quiet_until = now + self._backoff.next(outcome.pause)
-        self.trouble = outcome.reason
+        self.failing_since = self.failing_since if self.trouble else now
+        self.trouble, self.failed_at = outcome.reason, now
         self.voice.once("unreachable", "Sending fails, data waits on disk: %s", outcome.reason)
 
     def _doubt(self, path: Path, now: float) -> None:

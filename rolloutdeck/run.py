@@ -243,7 +243,8 @@ class Run:
     def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
         """Ends the run in this process: `outcome` is `finished` or `failed`.
 
-        Waits until everything is sent, at most `timeout` seconds; what is not stays in the spool. May be called again.
+        Waits until everything is sent, at most `timeout` seconds, and ten where the server takes nothing; what is not
+        sent stays in the spool. May be called again.
         """
         self._finish(outcome, timeout)
 

@@ -22,6 +22,8 @@ from rolloutdeck.voice import Voice, log
 LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
 ADOPT_SECONDS = 60.0
 MOST_ADOPTED = 20
+SAY_SECONDS = 1.0  # of waiting for a server that takes nothing, before a word about it,
+DEAF_SECONDS = 10.0  # and before waiting is given up: long enough for one that is started anew
 
 
 class Sender:
@@ -63,21 +65,37 @@ class Sender:
     def drain(self, seconds: float) -> int:
         """Waits until this process's spool is empty, at most `seconds`; how many files still wait.
 
-        Ends at once when waiting can't help: no server, or a person must act first.
+        Ends at once when waiting can't help: no server, or a person must act first; and sooner where the server takes
+        nothing, since what waits is on the disk.
         """
-        end, self._hurried = time.monotonic() + seconds, True
+        start = time.monotonic()
+        end, self._hurried, said = start + seconds, True, False
         self.courier.hurry()
         self._wake.set()
-        while (left := len(self.own.waiting())) and time.monotonic() < end:
-            if (
-                self._thread is None
-                or self.own.folder in self.courier.kept
-                or (self.server is None and self.connect() is None)
-            ):
+        while (left := len(self.own.waiting())) and (now := time.monotonic()) < end:
+            deaf = self._deaf(start)
+            if self._helpless() or deaf >= DEAF_SECONDS:
                 break
+            if deaf >= SAY_SECONDS and not said:
+                longer = min(end - now, DEAF_SECONDS - deaf)
+                log.warning("%d files still wait for the server; trying %.0f s longer.", left, longer)
+                said = True
             time.sleep(0.02)
         self._hurried = False
         return left
+
+    def _helpless(self) -> bool:
+        """Whether nobody sends, or a person must act first."""
+        unconnected = self.server is None and self.connect() is None
+        return self._thread is None or self.own.folder in self.courier.kept or unconnected
+
+    def _deaf(self, start: float) -> float:
+        """For how many seconds after `start` the server has taken nothing; 0 while a try is longer under way, which may
+        be a large file."""
+        tried = self.courier
+        now = time.monotonic()
+        failing = tried.trouble and tried.failed_at >= start and now - tried.failed_at < SAY_SECONDS
+        return now - max(start, tried.failing_since) if failing else 0.0
 
     def close(self) -> None:
         """Stops after the delivery under way and gives the neighbours' spools back."""

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import courier, delivery, spool, wire
+from rolloutdeck import courier, delivery, sender, spool, wire
 from rolloutdeck.courier import Courier
 from rolloutdeck.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.run import Run
@@ -138,6 +139,37 @@ def test_a_run_ends_on_the_server_when_all_of_it_is_there(
     at_receiver.mode = "ok"
     assert sync([spool_root]).sent == 2
     assert at_receiver.bodies()[-1] == bodies[0] and len(at_receiver.posted("/finish/")) == 1
+
+
+def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_is_down(
+    start: Start,
+    at_receiver: Receiver,
+    spool_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sender, "DEAF_SECONDS", 2.0)
+    run = start()
+    bodies = logged(run, range(1))
+    until(lambda: at_receiver.bodies() == bodies)
+    at_receiver.down()
+    bodies += logged(run, range(1, 4))
+    began = time.monotonic()
+    run.finish(timeout=600)
+    assert time.monotonic() - began < 60
+    assert "still wait for the server; trying" in caplog.text and "Send them with: rolloutdeck sync" in caplog.text
+    at_receiver.up()
+    assert sync([spool_root]).sent == 4  # and that the run has ended
+    assert sorted(at_receiver.bodies()) == sorted(bodies)
+
+
+def test_the_end_of_a_run_waits_for_a_server_that_is_back_soon(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    at_receiver.down()
+    bodies = logged(run, range(3))
+    threading.Timer(1.5, at_receiver.up).start()
+    run.finish()
+    assert sorted(at_receiver.bodies()) == sorted(bodies) and len(at_receiver.posted("/finish/")) == 1
 
 
 def test_a_renewed_token_file_is_used_without_a_restart(

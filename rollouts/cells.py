@@ -39,7 +39,8 @@ class Cell:
 
 
 def cells(runs: RunQuerySet, of: str, split: str = "") -> list[Cell]:
-    """The cells that `of` names, among these runs. `split` empty means eval where all have it, else train.
+    """The cells that `of` names, among these runs. `split` empty means eval where all have these steps of it, else
+    train.
 
     Raises BadInput, NotThere.
     """
@@ -48,7 +49,19 @@ def cells(runs: RunQuerySet, of: str, split: str = "") -> list[Cell]:
         said = _("At most {most} steps can be compared at once; these are {count}.")
         raise BadInput(said.format(most=len(LETTERS), count=len(words)), "of")
     named = [(run_of(runs, word.rpartition("@")[0] or word), asked_in(word)) for word in words]
-    split = split or split_of([run for run, _ in named])
+    if split:
+        return placed(named, split)
+    first, second = ("eval", "train") if evaluated([run for run, _ in named]) else ("train", "eval")
+    try:
+        return placed(named, first)
+    except NotThere as missing:
+        try:
+            return placed(named, second)
+        except NotThere:
+            raise missing from None
+
+
+def placed(named: Sequence[tuple[Run, str]], split: str) -> list[Cell]:
     return [Cell(LETTERS[at], run, step_of(run, split, step), step) for at, (run, step) in enumerate(named)]
 
 
@@ -71,10 +84,10 @@ def run_of(runs: RunQuerySet, name: str) -> Run:
     return same[0]
 
 
-def split_of(runs: Sequence[Run]) -> str:
-    evaluated = Step.objects.current().filter(run__in=runs, split="eval", samples__gt=0)
-    both = evaluated.values("run").distinct().count() == len({run.pk for run in runs})
-    return "eval" if both and runs else "train"
+def evaluated(runs: Sequence[Run]) -> bool:
+    """Whether each of them has steps of eval."""
+    found = Step.objects.current().filter(run__in=runs, split="eval", samples__gt=0)
+    return found.values("run").distinct().count() == len({run.pk for run in runs})
 
 
 def step_of(run: Run, split: str, asked: str) -> Step:

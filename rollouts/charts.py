@@ -13,8 +13,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.series import Curve
 
-# xgettext:no-python-format
-FAN_TITLE: Final = N_("scores: 10 %, half and 90 % of the samples")
+FAN_TITLE: Final = N_("score p10, p50, p90")
 FAN: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
 # One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
 # one chart per name. The first pattern group that matches takes a name.
@@ -34,7 +33,7 @@ DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     (FAN_TITLE, FAN),
-    (N_("groups with nothing to learn"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
+    (N_("groups: all equal, right, wrong"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
         N_("response length"),
         (

@@ -28,7 +28,7 @@ class Compare(APIView):
     takes: ClassVar[Takes] = {
         "GET": {
             "of": "Two to six cells `run@step` with commas between them: a run's id or name, a number or latest.",
-            "split": "train or eval; eval where all runs have it unless told.",
+            "split": "train or eval; eval where all runs have these steps of it, unless told.",
             "only": "A key of `outcomes` (letters of the cells that solve a prompt, or none), unjudged, or unpaired.",
         }
     }

@@ -79,7 +79,7 @@ def chips(found: Board, only: str, here: str) -> list[tuple[str, int, str, bool]
     """[(name, count, link, on)] of all responses, the right ones and the wrong; none where one of these is empty."""
     if not found.right or not found.wrong:
         return []
-    named = (("", _("All"), found.judged), ("right", _("Right"), found.right), ("wrong", _("Wrong"), found.wrong))
+    named = (("", _("All"), len(found.samples)), ("right", _("Right"), found.right), ("wrong", _("Wrong"), found.wrong))
     return [(name, count, f"{here}only={key}" if key else here[:-1], key == only) for key, name, count in named]
 
 

@@ -60,6 +60,7 @@ def marks(response: str) -> Iterator[tuple[int, str, str]]:
             if not inside:
                 continue
         language = found["code"][3:][:MOST_LABEL] if kind == "code" else ""
+        language = "" if language[:1].isdigit() else language  # what stands on the fence's line is data
         yield found.start(), kind, language or _(NAMES[kind])
 
 

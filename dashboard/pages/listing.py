@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ MARKS = (
 )
 
 FIRST, MORE = 50, 200
+MOST_NAME = 6
+DRAWN = re.compile(r"[0-9A-Za-z]{16,}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # hashes, UUIDs
 COLUMNS = ("group", "n", "adv", "len", "source", "expected")
 
 
@@ -39,7 +42,12 @@ class Row:
 
     @property
     def group(self) -> str:
-        return self.sample.group if len(self.sample.group) <= 6 else self.sample.group[:6]
+        """As much of its name as a narrow column holds: the end, in which names that somebody gave differ, or the
+        beginning of one that was drawn."""
+        name = self.sample.group
+        if len(name) <= MOST_NAME:
+            return name
+        return name[:MOST_NAME] if DRAWN.fullmatch(name) else f"…{name[1 - MOST_NAME :]}"
 
     @property
     def length(self) -> str:

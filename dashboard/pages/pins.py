@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -21,12 +21,13 @@ from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row
 from rolloutdeck import trainers
 from rollouts import exclusion, plans
-from rollouts.models import Entry, Pin, Project, Revision, Run
+from rollouts.models import Artifact, Entry, Pin, Project, Revision, Run
 from rollouts.plans import DEFAULT, Judged
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MOST_RUNS = 40
 MOST_REVISIONS = 30
+MOST_PINNABLE = 8
 ENDS = N_("replays at its targets; this trainer loads every step, so the run ends at the first one that has none")
 ACTIONS = (
     ("cache", N_("replays at its targets; every other step is generated and recorded")),
@@ -110,11 +111,19 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
         "may_pin": opened.may(role, "maintainer"),
         "rows_of_pins": rows,
         "newest_run": newest,
+        "pinnable_runs": [] if rows else pinnable(project),
         "trainer": newest.framework if newest and newest.framework in able else able[0],
         "back": page.address(),
         "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
     }
     return shown if panels.target(request) == "pins" else shown | planned(request, page, rows)
+
+
+def pinnable(project: Project) -> list[Run]:
+    """The newest runs that have files of a step that can be loaded again."""
+    spoilt = (Artifact.State.UNSAFE, Artifact.State.GONE)
+    there = Exists(Artifact.objects.filter(run=OuterRef("pk")).exclude(state__in=spoilt))
+    return list(project.runs.filter(there, deleted_at=None).order_by("-seen_at")[:MOST_PINNABLE])
 
 
 def plan_names(project: Project, shown: str) -> list[str]:

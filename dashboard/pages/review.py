@@ -160,7 +160,8 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     if panel in {"strip", "alive"}:
         return frame
     sample = chosen(request, run, found)
-    frame |= {"runs": list(with_samples(request)[:MOST_RUNS]), "reasons": run.project.reasons}
+    others = list(with_samples(request).exclude(pk=run.pk)[: MOST_RUNS - 1])
+    frame |= {"runs": [run, *others], "reasons": run.project.reasons}
     if sample is None:
         return frame
     after = queued.following(found.batch, sample.pk)

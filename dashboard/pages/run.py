@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
@@ -22,7 +25,7 @@ from dashboard.pages.ask import Ask, clean, step_number
 from rollouts import charts as charting
 from rollouts import clock, series
 from rollouts.kept import Kept
-from rollouts.models import Dump, Run
+from rollouts.models import Artifact, Dump, Run
 
 PANELS = {
     "strip": "parts/strip.html",
@@ -37,6 +40,8 @@ SHOWS = ("", "table", "prompts")
 MOST_POINTS = 500
 MOST_NAMES = 400
 MOST_SHOWN = 20
+MOST_UNSAFE = 5
+SLOW = timedelta(seconds=10)  # a run that goes on always has a dump or two that are being indexed
 # Drawings in memory, by their bytes: each of up to `MOST_POINTS` points a metric and run takes about 25.
 kept: Kept[tuple[object, ...], bytes] = Kept(32_000_000, len)
 
@@ -50,15 +55,16 @@ def run(request: HttpRequest, uid: str) -> HttpResponseBase:
     are the script's: filter, smoothing, axes, and the groups that are shut.
     """
     one = access.run_or_404(request, uid)
-    status, over = one.status, overlay.of(request, one)
+    status, over, waiting = one.status, overlay.of(request, one), kept_waiting(one)
     may_index = opened.may(one.project.role_of(request.user), "maintainer")
     return panels.answer(
         request,
         "run/page.html",
         PANELS,
-        lambda: context(request, one, over) | {"status": status, "may_index": may_index},
+        lambda: context(request, one, over) | {"status": status, "may_index": may_index, "waiting": waiting},
         one.version,
         status,
+        waiting,
         may_index,
         [(run.pk, run.name) for run in over],
     )
@@ -101,13 +107,20 @@ def notices(one: Run) -> dict[str, Any]:
     """What a person should know before believing the curves."""
     attempts = list(one.attempts.order_by("number"))
     failed = one.dumps.filter(state__in=[Dump.State.FAILED, Dump.State.UNSAFE]).order_by("-received_at")
-    waiting = one.dumps.filter(state__in=[Dump.State.RECEIVED, Dump.State.INDEXING]).count()
+    unsafe = one.artifacts.filter(state=Artifact.State.UNSAFE).order_by("-created_at")
     return {
         "attempts": attempts,
         "failed": list(failed[: MOST_SHOWN + 1]),
-        "waiting": waiting,
+        "unsafe": list(unsafe[:MOST_UNSAFE]),
         "dropped": dropped(one),
     }
+
+
+def kept_waiting(one: Run) -> int:
+    """How many dumps are to be indexed, where that takes longer than a run that goes on always needs."""
+    due = one.dumps.filter(state__in=[Dump.State.RECEIVED, Dump.State.INDEXING])
+    found = due.order_by().aggregate(count=Count("pk"), first=Min("received_at"))
+    return found["count"] if found["first"] and found["first"] < timezone.now() - SLOW else 0
 
 
 def dropped(one: Run) -> list[tuple[str, int]]:

@@ -40,7 +40,7 @@ class Line:
 
 
 def status(line: Line) -> SafeString:
-    muted = mark_safe(' class="muted"') if line.status == "running" else ""
+    muted = mark_safe(' class="muted"') if line.status == "finished" else ""
     return format_html('<span class="dot {}"></span> <span{}>{}</span>', line.status, muted, _(line.status))
 
 

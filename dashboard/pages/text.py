@@ -20,6 +20,7 @@ MARKER = re.compile(r"####|\\boxed\{|answer")  # how each of them begins, in sma
 HARMLESS = bytes([9, 10, 13, *range(32, 127)])
 MOST_MARKED = 200_000
 BLOCK = 20_000
+WIDEST = 7  # characters of a score in a table
 
 
 def grade(score: float | None) -> str:
@@ -43,8 +44,19 @@ def signed(value: float | None) -> str:
 
 
 def score(value: float | None, extra: str = "") -> SafeString:
-    shown = "–" if value is None else num(value).replace("-", "−")
+    shown = "–" if value is None else narrow(value).replace("-", "−")
     return mark_safe(f'<span class="score {grade(value)} {extra}">{shown}</span>')
+
+
+def narrow(value: float) -> str:
+    """`num` in at most `WIDEST` characters: a number that a column cuts reads as another one."""
+    shown = (num(value), num(value, 0), scientific(value, 1), scientific(value, 0))
+    return next(one for one in shown if len(one) <= WIDEST)
+
+
+def scientific(value: float, digits: int) -> str:
+    power, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{power}e{int(exponent)}"
 
 
 def named(character: str) -> str:
@@ -108,6 +120,12 @@ def reading(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeS
         parts += [plain(text[at : found.start()]), f'<mark class="{kind}">{plain(found.group())}</mark>']
         at = found.end()
     return mark_safe("".join([*parts, plain(text[at:])]))
+
+
+def coded(written: str) -> SafeString:
+    """A sentence of ours, what stands between backticks as code."""
+    parts = escape(written).split("`")
+    return mark_safe("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
 
 
 def bare(written: str) -> str:

@@ -102,7 +102,7 @@ function nothing() {
   const box = Object.assign(document.createElement("div"), { className: "empty" });
   box.append(Object.assign(document.createElement("p"), { textContent: gettext("This run has sent no metrics yet.") }));
   const samples = document.querySelector(".strip");
-  const more = samples ? gettext("Its samples are one click away in the strip above.") : gettext("Nor any samples: look at what the trainer's side says, or what `rolloutdeck check` says of the trainer's settings.");
+  const more = samples ? gettext("Its samples are one click away in the strip above.") : gettext("Nor any samples. What the trainer's side printed may say why, or “rolloutdeck check”.");
   box.append(Object.assign(document.createElement("p"), { textContent: more }));
   return box;
 }

@@ -72,6 +72,15 @@ def test_prompts_come_in_pages_in_few_queries(
     assert (first.count("/prompts/"), last.count("/prompts/")) == (50, 20)
 
 
+def test_steps_that_were_not_evaluated_are_compared_as_trained(run: Run, client: Client, mate: User) -> None:
+    evaluated(run, 3, right=bool, split="train")
+    evaluated(run, 4, right=bool, split="train")
+    client.force_login(mate)
+    assert "All paired <b>12" in page(client, f"of={run.uid}@3,{run.uid}@4")
+    assert "has no eval step 3" in html.unescape(page(client, f"of={run.uid}@3,{run.uid}@4&split=eval"))
+    assert "has no eval step 3" in html.unescape(page(client, f"of={run.uid}@3,{run.uid}@2"))
+
+
 def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, mate: User) -> None:
     evaluated(run, 3, right=lambda n: True, prompts=15)
     client.force_login(mate)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from dashboard.pages import run as run_page
+from rolloutdeck import wire
 from rollouts import charts, series
 from rollouts.kept import Kept
-from rollouts.models import Project, Run, Step
+from rollouts.models import Artifact, Project, Run, Step
 from rollouts.records import Point
 from tests import make
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.pushing import indexed, lines, push
 
 
 def logged(project: Project, name: str, rate: float) -> Run:
@@ -143,6 +147,25 @@ def validated(project: Project) -> Run:
         indexed(run, lines(*rows), step, split="eval", source=f"eval/{step}", format="native")
     run.refresh_from_db()
     return run
+
+
+def test_a_dump_that_waits_is_said_once_that_takes_long(project: Project, at: Client) -> None:
+    """Even though nothing else of the run has changed since."""
+    run = make.run(project)
+    push(run, lines({"prompt": "1+1=", "response": "2", "score": 1.0}))
+    fresh = at.get(f"/runs/{run.uid}/")
+    assert fresh.status_code == 200 and "waiting to be indexed" not in fresh.content.decode()
+    run.dumps.update(received_at=timezone.now() - timedelta(minutes=1))
+    late = at.get(f"/runs/{run.uid}/", headers={"If-None-Match": fresh["ETag"]})
+    assert late.status_code == 200 and "1 dump waiting to be indexed" in late.content.decode()
+
+
+def test_files_that_must_not_be_loaded_are_said_on_the_page_of_their_run(project: Project, at: Client) -> None:
+    run = make.run(project)
+    where = {"attempt": make.attempt(run), "key": "0" * 64, "role": wire.ROLES[0], "step": 4}
+    run.artifacts.create(**where, state=Artifact.State.UNSAFE, message="gen_batch.dp: it names <os.system>")
+    shown = at.get(f"/runs/{run.uid}/").content.decode()
+    assert "Cannot be replayed" in shown and "step 4: gen_batch.dp: it names &lt;os.system&gt;" in shown
 
 
 def test_the_map_shows_who_was_solved_when_and_leads_to_the_samples(project: Project, at: Client) -> None:

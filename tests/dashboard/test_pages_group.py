@@ -194,6 +194,20 @@ def test_right_and_wrong_responses_can_be_read_alone(run: Run, reader: Client) -
     assert "Wrong <b>" not in page(reader, f"/runs/{run.uid}/groups/2/8/")
 
 
+def test_all_are_those_without_a_verdict_too(run: Run, reader: Client) -> None:
+    push(run, *group("7", [0.0, 1.0, None]))
+    board = page(reader, f"/runs/{run.uid}/groups/1/7/")
+    assert "All <b>3" in board and "Right <b>1" in board and "Wrong <b>1" in board
+
+
+def test_where_no_answer_is_found_none_is_counted(run: Run, reader: Client) -> None:
+    rows = [{"prompt": "1+1?", "response": word, "score": score, "group": "7"} for word, score in (("a", 0), ("b", 1))]
+    push(run, *rows)
+    push(run, *rows, {"prompt": "1+1?", "response": "#### 2", "score": 1, "group": "7"}, step=2)
+    assert "without an answer" not in page(reader, f"/runs/{run.uid}/groups/1/7/")
+    assert "<b>2</b> without an answer" in page(reader, f"/runs/{run.uid}/groups/2/7/")
+
+
 def test_what_all_responses_begin_with_is_dimmed(run: Run, reader: Client) -> None:
     rows = [
         row | {"response": f"Let me think about this <b>first</b>.\n{row['response']}"}

@@ -305,6 +305,13 @@ def test_who_has_no_run_is_told_what_a_queue_is(stranger: User, client: Client) 
     assert "no run that you may see has sent samples" in page(client, "/review/")
 
 
+def test_the_run_that_is_shown_is_the_one_that_is_chosen(run: Run, project: Project, reader: Client) -> None:
+    empty = make.run(project, "empty")
+    shown = page(reader, f"/review/?run={empty.uid}")
+    assert re.findall(r'<option value="([^"]*)" selected', shown) == [empty.uid]
+    assert f'<option value="{run.uid}">' in shown
+
+
 def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader: Client) -> None:
     other = make.run(project, "other")
     indexed(other, lines(generation("a", "b")), 1)

@@ -113,6 +113,12 @@ def test_an_outline_names_turns_reasoning_calls_code_and_the_last_answer() -> No
     assert all(f'id="{one.name}"' in dressed.html for one in dressed.landmarks)
 
 
+def test_data_on_the_line_of_a_fence_is_no_language() -> None:
+    """CURE's model writes the input of a test there."""
+    found = landmarks.of("```0 3\n```\n```sh\nls\n```\n```4\n```", "r")
+    assert [one.label for one in found] == ["code", "sh", "code"]
+
+
 def test_an_outline_stays_short_and_still_has_the_answer() -> None:
     found = landmarks.of("```\nx\n```\n" * 500 + "#### 1", "r")
     assert len(found) == landmarks.MOST

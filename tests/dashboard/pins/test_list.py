@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import artifacts, pins, plans, replays, storage
-from rollouts.models import Pin, Project, Run
+from rollouts.models import Artifact, Pin, Project, Run
 from tests import make
 from tests.dashboard.pins.asked import HOST, TRAP, body, seen, told
 from tests.rollouts.pushing import generation, indexed, lines
@@ -26,6 +26,14 @@ def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
     page = body(signed, "/pins/")
     assert "No pin yet" in page and "rolloutdeck check --trainer" in page and 'href="/runs/grpo/steps/latest/"' in page
     assert "plan-form" not in page, "a plan of nothing says nothing"
+
+
+def test_an_empty_page_names_the_runs_that_can_be_pinned(signed: Client, run: Run, project: Project) -> None:
+    told(run, 2)
+    told(make.run(project, "spoilt"), 2)
+    Artifact.objects.filter(run__name="spoilt").update(state=Artifact.State.UNSAFE)
+    page = body(signed, "/pins/")
+    assert 'can be pinned: <a href="/runs/grpo/steps/latest/">grpo</a></p>' in page
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,31 @@
+"""What the narrow columns of the table of samples show: nothing that is cut reads as something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.pages import listing, text
+from rollouts.models import Sample
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0.00"), (-0.1, "-0.10"), (-100.0, "-100.00"), (1234.5, "1,234"), (-12345.6, "-12,346"),
+        (-123456.789, "-1.2e5"), (1e20, "1.0e+20"), (-1e-12, "-1e-12"), (-1e300, "-1e300"), (-1e-300, "-1e-300"),
+    ],
+)  # fmt: skip
+def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: str) -> None:
+    assert text.narrow(value) == shown
+    assert shown.replace("-", "−") in text.score(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("7", "7"), ("group1", "group1"), ("prompt_12", "…pt_12"), ("gsm8k/train/104", "…n/104"),
+        ("c0ffee00-1234-4321-aaaa-0123456789ab", "c0ffee"), ("7k4lyjb5t7qowf5cxmzzxcnz7r", "7k4lyj"),
+    ],
+)  # fmt: skip
+def test_a_long_name_of_a_group_shows_the_part_in_which_names_differ(name: str, shown: str) -> None:
+    assert listing.Row(Sample(group=name)).group == shown

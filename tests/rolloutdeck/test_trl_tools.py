@@ -125,7 +125,8 @@ def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
     [
         ({"gives": {3}}, "a tool's call or result is no plain JSON"),
         ({"gives": [{"type": "image", "image": "a.png"}]}, "or an image"),
-        ({"environment_factories": {None: dict}}, "tools of environments have a state"),
+        ({"environment_factories": {None: dict}}, "the trainer's environments have a state"),
+        ({"environment_factories": {None: dict}, "tools": []}, "the trainer's environments have a state"),
     ],
 )
 def test_a_step_whose_tools_gave_what_a_replay_could_not_is_counted_and_not_kept(

@@ -135,7 +135,7 @@ def row_of(held: Held, place: int) -> Row:
 def completion_of(held: Held, place: int) -> Any:
     """The messages of a row, its tools' results among them. Raises Unfit where a replay could not give them."""
     if held.tools and held.tools.environments:
-        raise Unfit("tools of environments have a state, which a replay does not make again")
+        raise Unfit("the trainer's environments have a state, which a replay does not make again")
     told = held.completions[place]
     if not is_plain(told) or any(map(shows_images, told)):
         raise Unfit("a tool's call or result is no plain JSON, or an image")

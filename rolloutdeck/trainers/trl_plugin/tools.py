@@ -31,15 +31,15 @@ def has_environments(trainer: Any) -> bool:
 
 def called(trainer: Any, split: str, rows: int) -> Tools | None:
     """What the trainer's own figures say of the generation that it has just made, of so many rows of all processes;
-    None where it has no tools."""
-    names = names_of(trainer)
-    if not names:
+    None where it has neither tools nor environments."""
+    names, environments = names_of(trainer), has_environments(trainer)
+    if not names and not environments:
         return None
     figures = getattr(trainer, "_metrics", {}).get(split) or {}
     shares = (figures.get(name) or [0.0] for name in (PER_ROW, IN_VAIN))
     often, failed = (float(values[-1]) for values in shares)
     calls = round(often * rows)
-    return Tools(names, calls, round(failed * calls), has_environments(trainer))
+    return Tools(names, calls, round(failed * calls), environments)
 
 
 def check(trainer: Any, found: Generation) -> None:

@@ -181,6 +181,14 @@ def test_a_pinned_step_of_v1_is_replayed_at_another_step(product: Product, queue
     assert truths == {"1", "2"}
 
 
+def test_repeat_goes_round_the_targets_of_v1(product: Product, queued: Training, tmp_path: Path) -> None:
+    planned(product, "round", run_of(product, "queued"), {1: 2, 2: 1}, action="repeat")
+    found = training(product, "v1.py", "v1-round", tmp_path, "other", ROLLOUTDECK_PLAN="round", STEPS="3")
+    assert [said(found, step) for step in (1, 2, 3)] == [said(queued, step) for step in (2, 1, 2)]
+    until(lambda: len(events(product, "v1-round")) == 3)
+    assert events(product, "v1-round") == [(step, "hit", 4) for step in (1, 2, 3)]
+
+
 def test_a_pinned_prompt_of_fully_async_is_replayed(product: Product, tmp_path_factory: pytest.TempPathFactory) -> None:
     first, second = tmp_path_factory.mktemp("async"), tmp_path_factory.mktemp("async-again")
     dumps = ["skip.async_rollout.enable=true", "skip.async_rollout.steps=[2,3]", "skip.async_rollout.dump_dir=dumps"]

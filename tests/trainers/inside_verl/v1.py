@@ -4,10 +4,11 @@ It is the synchronous one, `colocate_async` or `separate_async`, as `trainer.v1.
 
 argv[2] is a mood: `filter` lets verl drop groups whose rewards are all the same (every second prompt's are),
 `colocated` has a reward model score the batches after they were sampled, in `other` the model says something else. What
-follows overrides the configuration: `skip.rollout_tq.enable=true`.
+follows overrides the configuration: `skip.rollout_tq.enable=true`. It makes STEPS steps, else two.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,7 +173,8 @@ def main():
         """Without workers: only what needs a GPU is another."""
 
         def __init__(self, told):
-            self.config, self.tokenizer, self.total_training_steps = told, TOKENIZER, 2
+            self.config, self.tokenizer = told, TOKENIZER
+            self.total_training_steps = int(os.environ.get("STEPS", "2"))
             self.use_critic = self.use_reference_policy = self.use_teacher_policy = self.ref_in_actor = False
             self.trainer_mode, self.parameter_sync_step = mode, told.trainer.v1[mode].parameter_sync_step
             self.local_trigger_step = self._restored_tq_prompt_count = self.global_steps = 0

@@ -1,0 +1,41 @@
+"""Replay in verl's V1 where generating and training run apart: a step is several updates, and its dump has a part for
+each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.product import Product
+from tests.rolloutdeck.receiver import until
+from tests.trainers.test_verl_async import UPDATES, trained
+from tests.trainers.test_verl_replay import DUMPS, events, kept, planned, run_of, training
+from tests.trainers.verl_process import Training, python
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+MODE = "separate_async"
+IN_MODE = f"trainer.v1.trainer_mode={MODE}"
+QUEUED = [word.replace("rollout.", "rollout_tq.") for word in DUMPS]
+
+
+def said(found: Training, step: int) -> list[list[int]]:
+    """What was trained on at all updates of a step; verl itself does not always share them out alike."""
+    return sorted(row["responses"] for row in trained(found, step, UPDATES[MODE]).values())
+
+
+def test_steps_of_several_updates_are_replayed_whole_and_go_round(tmp_path: Path) -> None:
+    python()
+    with Product() as product:
+        source = training(
+            product, "v1.py", "apart", tmp_path / "source", "", f"trainer.v1.trainer_mode={MODE}", *QUEUED
+        )
+        kept(product, "apart", tmp_path / "source/dumps")
+        planned(product, "round", run_of(product, "apart"), {1: 2, 2: 1}, action="repeat")
+        told = {"ROLLOUTDECK_PLAN": "round", "STEPS": "3"}
+        found = training(product, "v1.py", "again", tmp_path / "again", "other", IN_MODE, **told)
+        assert said(source, 1) != said(source, 2)
+        assert [said(found, step) for step in (1, 2, 3)] == [said(source, step) for step in (2, 1, 2)]
+        until(lambda: len(events(product, "again")) == 3)
+        assert events(product, "again") == [(step, "hit", 4) for step in (1, 2, 3)]

@@ -116,9 +116,9 @@ def large(extra: bytes) -> tuple[int, int] | None:
 def data_at(file: BinaryIO, at: int) -> int:
     """Where the bytes of a member begin: its header's name and extra may be longer than those of the list. Raises
     ValueError."""
-    file.seek(at)
+    file.seek(max(0, at))
     begun = file.read(HEADER.size)
-    if len(begun) < HEADER.size or not begun.startswith(BEGINS):
+    if at < 0 or len(begun) < HEADER.size or not begun.startswith(BEGINS):
         raise ValueError("is not where the zip says")
     name_bytes, extra_bytes = struct.unpack("<HH", begun[-4:])
     return at + HEADER.size + int(name_bytes) + int(extra_bytes)

@@ -168,6 +168,16 @@ def test_a_log_that_is_one_json_is_read_sample_by_sample() -> None:
     assert isinstance(one, Record) and problem == Problem(2, "is a text, not an object") and three.response == "5"
 
 
+def test_a_member_that_is_not_where_the_zip_says_is_told() -> None:
+    """A list that says that it begins later than it does puts members before the file's beginning."""
+    body = log(("samples/1_epoch_1.json", sample()), ("samples/2_epoch_1.json", sample("5")))
+    end = body.rindex(b"PK\x05\x06")
+    (begins,) = struct.unpack_from("<I", body, end + 16)
+    for wrong in (begins + 9, begins - 9):
+        with pytest.raises(UnreadableDump, match="is not where the zip says"):
+            found(body[: end + 16] + struct.pack("<I", wrong) + body[end + 20 :])
+
+
 def test_members_of_any_name_are_harmless() -> None:
     body = io.BytesIO(
         log(

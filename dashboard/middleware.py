@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
+from django.db import OperationalError
 from django.http import FileResponse, HttpRequest, HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
@@ -19,9 +21,12 @@ from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
+from dashboard.api.errors import full_disk
 from dashboard.pages import errors
 from rolloutdeck import wire
 from rollouts.errors import StorageUnavailable
+
+log = logging.getLogger(__name__)
 
 # Generations are hostile input: nothing on a page may run, load or post elsewhere.
 POLICY = "; ".join(
@@ -75,9 +80,12 @@ class Language(LocaleMiddleware):
 
 
 class Unreadable(MiddlewareMixin):
-    """A page whose bytes the disk does not give says so; the API does it by itself."""
+    """A page that the disk or the database does not give says so; the API does it by itself."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        if isinstance(exception, OperationalError):
+            log.warning("The database does not answer: %s", exception)
+            return errors.unanswered(full_disk(exception))
         if not isinstance(exception, StorageUnavailable):
             return None
         return errors.problem(request, 503, _("Cannot be read now"), str(exception))

@@ -50,13 +50,18 @@ def describe(problem: BaseException) -> tuple[int, dict[str, Any]] | None:
             return 400, error("bad_input", "The request is malformed.")
         case OperationalError():
             log.warning("The database does not answer: %s", problem)
+            if full_disk(problem):
+                return 507, error("database_unavailable", "The disk of the server's database is full; make room first.")
             return 503, error("database_unavailable", "The database is busy or down; try again in a moment.")
     return None
 
 
 def full_disk(problem: BaseException) -> bool:
+    """Whether the file system, SQLite or PostgreSQL says so."""
     cause = problem.__cause__
-    return isinstance(cause, OSError) and cause.errno in (28, 122)  # ENOSPC, EDQUOT
+    if isinstance(cause, OSError):
+        return cause.errno in (28, 122)  # ENOSPC, EDQUOT
+    return getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "sqlstate", "") == "53100"
 
 
 def words_of(problem: exceptions.APIException) -> tuple[str, str, str]:

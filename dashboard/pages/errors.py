@@ -48,6 +48,12 @@ def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
     )
 
 
+def unanswered(full: bool) -> HttpResponse:
+    """The database does not answer, or its disk is `full`: a page in a frame would ask it once more."""
+    status = 507 if full else 503
+    return HttpResponse((settings.BASE_DIR / "templates" / f"{status}.html").read_text(), status=status)
+
+
 def broken(request: HttpRequest) -> HttpResponse:
     """Stands on nothing: what broke may be the database or a template."""
     return HttpResponse((settings.BASE_DIR / "templates" / "500.html").read_text(), status=500)

@@ -1,0 +1,80 @@
+"""A database that is busy or has no room left is told of in a sentence, to people and to programs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from rollouts import findings
+from rollouts.models import Project
+from tests.dashboard.ask import Ask
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.one_database,
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite says in one statement that it is full"),
+]
+NOTE = "n" * 9_000
+
+
+@contextmanager
+def told(pragma: str, value: int) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        before = cursor.execute(f"PRAGMA {pragma}").fetchone()[0]
+        cursor.execute(f"PRAGMA {pragma}={value}")
+        try:
+            yield
+        finally:
+            cursor.execute(f"PRAGMA {pragma}={before}")
+
+
+def full() -> AbstractContextManager[None]:
+    """The database may not grow."""
+    return told("max_page_count", 1)  # SQLite takes as many as there are for less
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Somebody else writes, and nobody waits for that."""
+    other = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
+    with closing(other), told("busy_timeout", 0):
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.fixture
+def person(owner: User) -> Client:
+    client = Client()
+    client.force_login(owner)
+    return client
+
+
+def test_a_page_and_the_api_say_that_the_disk_is_full(person: Client, owner: User, project: Project) -> None:
+    ask = Ask.signed_in(owner)
+    finding = findings.begin(project, owner, title="x")
+    with full():
+        answer = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
+        while answer.status_code == 201:  # some pages lay free
+            answer = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
+        page = person.post(f"/findings/{finding.pk}/edit/", {"title": "y", "note": NOTE, "version": "1"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (507, "database_unavailable")
+    assert "is full" in answer.json()["error"]["message"]
+    assert page.status_code == 507 and "The disk is full" in page.content.decode()
+    assert ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE}).status_code == 201
+
+
+def test_a_page_and_the_api_say_that_the_database_is_busy(person: Client, owner: User, project: Project) -> None:
+    ask = Ask.signed_in(owner)
+    with busy():
+        answer = ask("POST", "findings/", {"project": "math", "title": "x"})
+        page = person.post("/settings/math/correct/", {"correct": "score>0.5"})
+        assert person.get("/").status_code == 200
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
+    assert page.status_code == 503 and "The database does not answer" in page.content.decode()
+    assert person.post("/settings/math/correct/", {"correct": "score>0.5"}).status_code in (302, 303)

@@ -1,11 +1,13 @@
-"""The one long text of a page: drawn where its template says `{{ late.mark }}`, after the rest of the page.
+"""What a page draws late: where its template says `{{ late.mark }}`, after what stands around that.
 
-A browser gets the page up to there at once and loads scripts and styles while the text is drawn; and megabytes are
-neither copied by each template that holds another nor encoded together with the page's own signs.
+A browser gets the page up to there at once and takes it up while the rest is drawn; and the megabytes of a long text
+are neither copied by each template that holds another nor encoded together with the page's own signs. What is late may
+itself hold something late: the page of a long sample is its frame, then what is known of the sample, then the text.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +18,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
+log = logging.getLogger(__name__)
 LONG = 200_000  # characters; a longer text is sent behind its page, and laid out by the browser block by block
 CHUNK = 200_000  # characters that are sent at once; the browser reads them while the next are drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """`pieces` draws the text, of about `length` characters; it may be called once, by another thread."""
+    """`pieces` draws it, with a text of about `length` characters; it may be called once, by another thread."""
 
     pieces: Callable[[], Iterator[str]]
     length: int
@@ -51,15 +54,32 @@ def drawn(template: str, context: dict[str, Any], request: HttpRequest) -> str:
 
 def answer(template: str, context: dict[str, Any], request: HttpRequest) -> HttpResponseBase:
     """The drawn page, in pieces where it waits for a long text and the server can send it so."""
-    late, told = context.get("late"), pieces(template, context, request)
-    if not isinstance(late, Late) or late.length <= LONG or not isinstance(request, ASGIRequest):
-        return HttpResponse("".join(told))
+    late = context.get("late")
+    if not isinstance(late, Late) or not in_pieces(request, late.length):
+        return HttpResponse(drawn(template, context, request))
+    told = pieces(template, context | {"late": Late(lambda: guarded(late, request), late.length)}, request)
     first = next(told)
     return StreamingHttpResponse(sent(first, gathered(told)))
 
 
+def in_pieces(request: HttpRequest, length: int) -> bool:
+    """Whether a page with a text of so many characters is sent while it is drawn."""
+    return length > LONG and isinstance(request, ASGIRequest)
+
+
+def guarded(late: Late, request: HttpRequest) -> Iterator[str]:
+    """Once a page's beginning is sent no status can say that the rest failed, so the page itself does."""
+    try:
+        yield from late.pieces()
+    except Exception:
+        log.exception("Drawing the rest of %s failed", request.path)
+        yield render_to_string("parts/broken.html", {}, request)
+
+
 def gathered(pieces: Iterator[str]) -> Iterator[str]:
-    """The same text in fewer pieces."""
+    """The same text in fewer pieces, the first as it comes: that is what stands before a text."""
+    pieces = filter(None, pieces)
+    yield next(pieces, "")
     held: list[str] = []
     length = 0
     for piece in pieces:

@@ -31,7 +31,8 @@ def answer(
 
     `state` is all that the answer depends on besides address and person; while it stays the same a page that asks
     again gets 304 and `context` is not even called. Without state, or with a message to show once, the answer is fresh
-    and not kept; nor is one that says what is `unread`. A context may name another `template`, and `headers` for htmx.
+    and not kept; nor is one that says what is `unread`, or may yet say it (`late_main`). A context may name another
+    `template`, and `headers` for htmx.
     """
     panel = target(request)
     told = not panel and len(get_messages(request)) > 0
@@ -44,7 +45,7 @@ def answer(
     response = HttpResponse(late.drawn(wanted, shown, request)) if panel else late.answer(wanted, shown, request)
     for name, value in headers.items():
         response[name] = value
-    return finished(response, "" if "unread" in shown else etag)
+    return finished(response, "" if {"unread", "late_main"} & shown.keys() else etag)
 
 
 def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:

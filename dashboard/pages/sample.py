@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import access
-from dashboard.pages import panels, pinning, reading, strip
+from dashboard.pages import late, panels, pinning, reading, strip
 from dashboard.pages.ask import Ask
 from rollouts.models import Sample
 
@@ -53,9 +53,16 @@ def context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
         return frame | reading.flagging(request, one, reading.flags_of(one), role)
     if panel == "pin":
         return frame | pinning.box(run, one.step, role)
-    if panel not in {"sample"}:
-        frame["strip"] = strip.of(run, one.step.split)
+    if panel == "sample":
+        return frame | reading.shown(request, one, ask, role)
+    frame["strip"] = strip.of(run, one.step.split)
     if panel in {"strip", "alive"}:
         return frame
-    boxed = pinning.box(run, one.step, role) if not panel else {}
-    return frame | boxed | reading.shown(request, one, ask, role)
+
+    def inside() -> dict[str, Any]:
+        return frame | pinning.box(run, one.step, role) | reading.shown(request, one, ask, role)
+
+    if not late.in_pieces(request, one.chars):
+        return inside()
+    main = late.Late(lambda: late.pieces("sample/main.html", inside(), request), one.chars)
+    return frame | {"sample": one, "late": main, "late_main": True}

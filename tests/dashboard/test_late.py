@@ -1,4 +1,4 @@
-"""A page with a very long text begins to arrive before the text is drawn, and is the same page."""
+"""A page with a very long text begins to arrive before the rest of it is looked up and drawn, and is the same page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages import folding, late
+from rollouts import bodies
 from rollouts.models import Run, Sample
 from tests.dashboard.serve import Site
 from tests.rollouts.pushing import generation, indexed, lines
@@ -69,22 +70,69 @@ def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
     assert f"{8999}. so the number é{8999} &amp; &lt;b&gt;more" in text_of(page)
 
 
-def test_a_pane_with_a_long_text_is_whole_and_in_the_readers_language(
-    site: Site, sample: Sample, client: Client, mate: User
+def test_the_frame_of_a_long_sample_arrives_before_its_text_is_read(
+    site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.force_login(mate)
+    seen, waited, read = threading.Event(), [], bodies.read
+
+    def when_seen(samples: Any) -> Any:
+        waited.append(seen.wait(20))
+        return read(samples)
+
+    monkeypatch.setattr(bodies, "read", when_seen)
+    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+        head = b""
+        while b'id="main"' not in head and (piece := answer.read1(65536)):
+            head += piece
+        seen.set()
+        page = (head + answer.read()).decode()
+    assert waited == [True]
+    assert page.count("<article") == 1 and page.endswith("</html>\n")
+
+
+def test_a_page_whose_rest_cannot_be_drawn_says_so_and_keeps_its_frame(
+    site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.force_login(mate)
+    monkeypatch.setattr(folding, "folds", lambda text: 1 / 0)
+    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+        page = answer.read().decode()
+    assert "The rest of this page could not be drawn" in page
+    assert page.endswith("</html>\n")
+
+
+def test_a_long_sample_whose_body_is_gone_says_so_and_shows_once_it_is_back(
+    site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.force_login(mate)
+    with monkeypatch.context() as gone:
+        gone.setattr(bodies, "read", lambda samples: {})
+        with asked(site, client, f"/samples/{sample.pk}/") as answer:
+            assert answer.status == 200 and "<article" in answer.read().decode()
+            mark = answer.headers["ETag"] or ""
+    with asked(site, client, f"/samples/{sample.pk}/", **{"If-None-Match": mark}) as answer:
+        assert "8999. so the number" in answer.read().decode()
+
+
+@pytest.mark.parametrize("told", [{}, {"HX-Request": "true", "HX-Target": "sample"}], ids=["page", "pane"])
+def test_a_long_text_is_whole_and_in_the_readers_language(
+    site: Site, sample: Sample, client: Client, mate: User, told: dict[str, Any]
 ) -> None:
     client.force_login(mate)
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
-    told: dict[str, Any] = {"HX-Request": "true", "HX-Target": "sample"}
     with asked(site, client, f"/samples/{sample.pk}/", **told) as answer:
-        pane = answer.read().decode()
-    assert '<span class="show">展开</span>' in pane
-    assert text_of(pane).count("8999. so the number") == 2
-    assert late.MARK not in pane
+        page = answer.read().decode()
+    assert '<span class="show">展开</span>' in page and 'aria-label="回答"' in page
+    assert text_of(page).count("8999. so the number") == 2
+    assert late.MARK not in page
 
 
-def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, sample: Sample, client: Client, mate: User) -> None:
+def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(generation("What is it?", LOOP, 1.0)), format="verl-jsonl")
+    short = Sample.objects.get(step__run=run)
     client.force_login(mate)
-    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+    with asked(site, client, f"/samples/{short.pk}/") as answer:
         mark = str(answer.headers["ETag"])
-    with asked(site, client, f"/samples/{sample.pk}/", **{"If-None-Match": mark}) as answer:
+    with asked(site, client, f"/samples/{short.pk}/", **{"If-None-Match": mark}) as answer:
         assert answer.status == 304

@@ -49,10 +49,13 @@ def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_ga
     assert [row["env_mask"] for row in told["rows"]] == [[1, 1, 0, 1], [1, 0, 1], [1, 1, 0, 1], [1, 0, 1]]
 
 
+@pytest.mark.parametrize("wrapped", [False, True], ids=["", "where somebody else wrapped the loop"])
 def test_a_replay_gives_what_the_tools_gave_and_the_next_step_calls_them_again(
-    trl: SimpleNamespace, kept: Path
+    trl: SimpleNamespace, kept: Path, wrapped: bool
 ) -> None:
     trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated), gives="other")
+    if wrapped:
+        vars(trainer)["_tool_call_loop"] = trainer._tool_call_loop
     trainer.step(at=0)
     assert (trainer.generated, trainer.looped, trainer.scored) == (0, 0, [SAID] * 4)
     assert trainer.batch["completion_ids"] == [[*ids, 3, 9] for ids in IDS]

@@ -115,3 +115,23 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
 def test_other_files_are_no_step_of_trl(files: list[str]) -> None:
     with pytest.raises(Unfit, match="no step that a RolloutdeckCallback of TRL kept"):
         trl.asking(CONFIG).members("rollout", files)
+
+
+@pytest.mark.parametrize("corrects", [False, True])
+@pytest.mark.parametrize("longest", [512, "unlimited"])
+def test_a_run_of_which_only_the_name_is_known_asks_as_the_pinned_steps_were_made(
+    longest: int | str, corrects: bool
+) -> None:
+    facts = {**FACTS, "serialisation": "json", "max_prompt_length": longest, "rollout_correction": corrects}
+    assert dict(trl.asking(trl.likely("math", "next", {}, facts)).facts) == facts
+
+
+def test_what_vllm_generated_is_corrected_unless_it_is_switched_off() -> None:
+    told = [
+        {},
+        {"use_vllm": False},
+        {"use_vllm": True},
+        {"use_vllm": True, "vllm_importance_sampling_correction": False},
+    ]
+    found = [trl.asking({**CONFIG, **more}).facts.get("rollout_correction") for more in told]
+    assert found == [None, False, True, False]

@@ -6,9 +6,12 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 import xmlrpc.client
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -94,10 +97,17 @@ class Supervisor:
         if self.process is None:
             return
         self.process.terminate()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.alive and time.monotonic() < deadline:
+            self.knock()
+            time.sleep(0.05)
+        self.kill()
+
+    def knock(self) -> None:
+        """It looks once a second whether a program has ended, and whenever somebody comes."""
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(1)
+            door.connect(str(self.places.sockets / "up.sock"))
 
     def kill(self) -> None:
         """The programs end with it."""

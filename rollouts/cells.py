@@ -97,12 +97,21 @@ def step_of(run: Run, split: str, asked: str) -> Step:
     kind = next((kind for kind in wire.STEP_KINDS if kind in kinds), "")
     found = steps.filter(step_kind=kind)
     if asked != "latest":
-        found = found.filter(step=number(asked, "of") or 0)
+        found = found.filter(step=numbered(asked))
     step = found.order_by("-step", "-attempt__number").first()
     if step is None:
         said = _("{run} has no {split} samples.") if asked == "latest" else _("{run} has no {split} step {step}.")
         raise NotThere(said.format(run=run.name, split=split, step=asked), "of")
     return step
+
+
+def numbered(asked: str) -> int:
+    """Raises BadInput."""
+    try:
+        return number(asked, "of") or 0
+    except BadInput:
+        said = _("{step} is no step: name it by its number, or say latest.")
+        raise BadInput(said.format(step=repr(asked[:40])), "of") from None
 
 
 def settings(found: Sequence[Cell]) -> list[tuple[str, list[str]]]:

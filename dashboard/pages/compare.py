@@ -103,17 +103,22 @@ def picker(request: HttpRequest, found: Sequence[Cell], asked: Asked) -> dict[st
     runs += [run for run in dict.fromkeys(cell.run for cell in found) if run not in runs]
     fields: list[tuple[str, Run | None, str]] = [(cell.letter, cell.run, cell.asked) for cell in found]
     if len(fields) == 1:
-        other = next((run for run in runs if run != fields[0][1]), fields[0][1])
-        fields.append(("B", other, ""))
+        fields.append(("B", beside(found[0].run, runs), ""))
     elif not fields and asked.of:
         fields = refused(runs, asked.of)
     elif not fields:
-        newest: list[Run | None] = [*runs[:2], *runs[:1], None, None]
-        fields = [("A", newest[0], ""), ("B", newest[1], "")]
+        newest = runs[0] if runs else None
+        fields = [("A", newest, ""), ("B", newest and beside(newest, runs), "")]
     elif len(fields) < len(LETTERS):
         fields.append((LETTERS[len(fields)], None, ""))
     several = len({run.project_id for run in runs}) > 1
     return {"runs": runs, "fields": fields, "several": several, "partners": partners(found, runs, asked)}
+
+
+def beside(one: Run, runs: Sequence[Run]) -> Run:
+    """What a run is most likely compared with: the newest other one of its project, else of all."""
+    others = [run for run in runs if run != one]
+    return next((run for run in others if run.project_id == one.project_id), others[0] if others else one)
 
 
 def partners(found: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> list[tuple[str, str, str]]:

@@ -103,7 +103,7 @@ def bins_of(spans: Frame) -> list[Bin]:
         return [Bin(*one) for one in REWARDS]
     edges = round_edges(spans.low, spans.high)
     return [
-        Bin(f"{low:g}", grade((low + high) / 2), f"score>={low:.15g}", f"score<{high:.15g}")
+        Bin(f"{low:g}".replace("e+", "e"), grade((low + high) / 2), f"score>={low:.15g}", f"score<{high:.15g}")
         for low, high in zip(edges, edges[1:], strict=False)
     ]
 

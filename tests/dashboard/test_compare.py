@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages import compared
 from rollouts.compare import Figure
-from rollouts.models import Project, Run
+from rollouts.models import Membership, Project, Run
 from tests import make
 from tests.dashboard.ask import Ask
 from tests.rollouts.pushing import indexed, lines
@@ -107,6 +109,16 @@ def test_without_two_cells_there_is_a_picker_that_leads_to_the_comparison(run: R
     assert answer.headers["Location"] == f"/compare/?of={run.uid}@1,{run.uid}@latest&split=eval"
 
 
+def test_a_run_is_offered_beside_one_of_its_own_project(run: Run, client: Client, mate: User) -> None:
+    make.run(run.project, "sister", seen_at=timezone.now() - timedelta(days=1))
+    Membership.objects.create(project=make.project("other"), user=mate, role="viewer")
+    make.run(make.project("other"), "stranger", seen_at=timezone.now() - timedelta(hours=1))
+    client.force_login(mate)
+    for query in ("", f"of={run.uid}@2"):
+        chosen = re.findall(r'<option value="([^"]*)" selected', page(client, query))
+        assert chosen[:2] == [run.uid, "uid-math-sister"], query
+
+
 def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> None:
     client.force_login(mate)
     assert "There is no run yet" in page(client, "")
@@ -117,9 +129,9 @@ def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> N
     [
         ("nobody@1,{uid}@1", "There is no run 'nobody' that you may see."),
         ("{uid}@1,{uid}@99", "grpo has no eval step 99."),
-        ("{uid}@x,{uid}@1", "`of` must be a whole number."),
+        ("{uid}@lastest,{uid}@1", "'lastest' is no step: name it by its number, or say latest."),
         (",".join(["{uid}"] * 7), "At most 6 steps"),
-        ("{uid}@99999999999999999999,{uid}@1", "must be between"),
+        ("{uid}@99999999999999999999,{uid}@1", "is no step"),
         ("%00@1,{uid}@1", "There is no run '@1'"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The episodes rLLM writes, a file each: `EpisodeLogger` in rllm/utils/episode_logger.py, rllm-org/rllm 9beb6e0f."""
+"""The episodes rLLM writes, a file each: `EpisodeLogger` in rllm/utils/episode_logger.py, and `EvalEpisodeStore` of
+`rllm eval` in rllm/eval/episode_store.py, rllm-org/rllm 9beb6e0f."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from pathlib import PurePath
 from rolloutdeck.trainers import FileKind, Head
 
 _FOLDER = re.compile(r"(train|val)_step_(\d{1,18})_epoch_\d+\Z")
+_EVALUATED = re.compile(r"episode_\d{6}_.*\.json\Z")
+_BEGUN = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"]*"\s*,\s*"task"\s*:')
 
 
 def _step_of(path: PurePath) -> int | None:
@@ -18,11 +21,13 @@ def _step_of(path: PurePath) -> int | None:
 
 def _split_of(path: PurePath) -> str:
     found = _FOLDER.match(path.parent.name)
-    return "" if not found else "eval" if found.group(1) == "val" else "train"
+    if not found:
+        return "eval" if _EVALUATED.match(path.name) else ""
+    return "eval" if found.group(1) == "val" else "train"
 
 
 def _is_episode(name: str, head: Head) -> bool:
-    return b'"episode_id"' in head.start
+    return b'"episode_id"' in head.start or bool(_EVALUATED.match(name) and _BEGUN.match(head.start))
 
 
 KINDS = (

@@ -92,20 +92,30 @@ def _is_arrow(name: str, head: Head) -> bool:
     return looks([word for word in sorted(known) if len(word).to_bytes(4, "little") + word.encode() + b"\0" in start])
 
 
+def _is_batch(name: str, head: Head) -> bool:
+    """What a batch of OpenAI's API answered; the file of its requests has no `response`."""
+    if head.rows:
+        return {"custom_id", "response", "error"} <= head.rows[0].keys()
+    return b'"custom_id"' in head.start[:2000] and b'"status_code"' in head.start
+
+
 def _is_logged(name: str, head: Head) -> bool:
     if names := logged_names(head.start):
         return looks(names)
     return b'"columns"' in head.start and b'"data"' in head.start
 
 
-KINDS = tuple(
+_BATCH = FileKind(
+    "openai-batch", "answers of a batch", "*.jsonl", "whole", _is_batch, step=_step_of, stepless=True, split=_split_of
+)
+KINDS = (_BATCH, *(
     FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True, guessed=True,
              split=_split_of, producer=_shard_of)
     for pattern, recognise in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
         ("*.arrow", _is_arrow), ("*.table.json", _is_logged), ("*.json", _is_json),
     )
-)  # fmt: skip
+))  # fmt: skip
 
 OTHERS = dict.fromkeys(_OF_ITSELF, "what a data set says of itself")
 

@@ -11,6 +11,7 @@ from rollouts.formats import (
     lm_eval,
     native,
     nemo_rl,
+    openai_batch,
     rllm,
     roll_jsonl,
     roll_mock,
@@ -28,8 +29,9 @@ from rollouts.formats.base import HEAD_BYTES, Format, Told
 __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 
 FORMATS: tuple[Format, ...] = (
-    verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, roll_jsonl, verl_jsonl,
-    native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_skip.FORMATS, *table.FORMATS,
+    verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, openai_batch, roll_jsonl,
+    verl_jsonl, native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_skip.FORMATS,
+    *table.FORMATS,
 )  # fmt: skip
 NAMES = frozenset(form.name for form in FORMATS)
 # Their trainer overwrites a file with other rows of the same step: its versions add up.

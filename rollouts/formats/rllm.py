@@ -3,6 +3,10 @@
 A trajectory is a sample. Its steps hold the whole conversation so far in `chat_completions`, so that the last has all;
 where a step begins a conversation of its own, the trajectory has a sample for each, told apart by `turn`. Token ids are
 not written. Source: `EpisodeLogger.log_episode` in rllm/utils/episode_logger.py:80, rllm-org/rllm 9beb6e0f.
+
+`rllm eval` writes `episodes/episode_{idx:06d}_{task}.json`, the episode as it is: its ids and log-probs stand with the
+steps, what the evaluator found with the trajectory's `signals`, the task's row in its `metadata`. Source:
+`EvalEpisodeStore.write` in rllm/eval/episode_store.py:106, `Episode` in rllm/types.py:317, of the same commit.
 """
 
 from __future__ import annotations
@@ -15,13 +19,16 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import chat, whole_json
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import BROKEN_UTF8, content_text, integer, kind, number, told_text
+from rollouts.formats.native import ids, reals
 from rollouts.records import LeftOut, Problem, Record
 
 name = "rllm-episode"
 
 HEAD = re.compile(rb'\s*\{\s*"training_step"\s*:.*"episode_id"\s*:', re.DOTALL)
+EVALUATED = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"]*"\s*,\s*"task"\s*:')
+EVALUATED_FILE = re.compile(r"(?:\A|/)episode_\d{6}_[^/]*\.json\Z")
 TRUTHS = ("ground_truth", "answer", "solution")
-OF_EPISODE = ("session_id", "epoch", "episode_id", "task", "task_hash", "is_correct", "metadata")
+OF_EPISODE = ("session_id", "epoch", "episode_id", "eval_idx", "task", "task_hash", "is_correct", "metadata")
 OF_STEP = ("thought", "action", "reward", "done", "timing")
 CUT = re.compile(r"max_.*_exceeded\Z", re.IGNORECASE)
 
@@ -29,7 +36,7 @@ Thing = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return bool(HEAD.match(head))
+    return bool(HEAD.match(head)) or bool(EVALUATED_FILE.search(filename) and EVALUATED.match(head))
 
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
@@ -58,13 +65,16 @@ def samples(episode: Thing, trajectory: Thing, place: int) -> Iterator[Record]:
     found = conversations(listed(trajectory.get("steps")))
     for turn, steps in enumerate(found):
         made = spoken(steps[-1])
-        made.trajectory = f"{episode.get('episode_id')}/{place}"
+        made.trajectory = f"{id_of(episode)}/{place}"
         made.turn = turn if len(found) > 1 else None
         made.score = number(trajectory.get("reward"))
         if made.score is None:
             made.score = number(steps[-1].get("reward"))
         made.extras["agent"] = trajectory.get("name")
         made.extras["steps"] = [{key: step.get(key) for key in OF_STEP} for step in steps]
+        made.rewards = {name: number(value) for name, value in part(trajectory, "signals").items()}
+        if len(steps) == 1:
+            keep_tokens(made, steps[0])
         timing = trajectory.get("timing")
         made.timing = timing if isinstance(timing, dict) else None
         keep_episode(made, episode)
@@ -90,13 +100,31 @@ def spoken(step: Thing) -> Record:
         at = chat.parted(messages)
         said = chat.answered(messages[at:]) or content_text(step.get("model_response"))
         return Record(chat.asked(messages[:at]), said, messages)
-    return Record(content_text(step.get("observation")), content_text(step.get("model_response")))
+    asked = next((step[key] for key in ("observation", "input") if step.get(key) is not None), None)
+    return Record(content_text(asked), content_text(step.get("model_response") or step.get("output")))
+
+
+def keep_tokens(made: Record, step: Thing) -> None:
+    """Those of an evaluation's only step; a log-prob for each of the response's."""
+    made.prompt_ids, made.response_ids = (ids(step.get(key)) or None for key in ("prompt_ids", "response_ids"))
+    logprobs = reals(step.get("logprobs"))
+    if logprobs and made.response_ids and len(logprobs) == len(made.response_ids):
+        made.logprobs = logprobs
+
+
+def id_of(episode: Thing) -> Any:
+    return episode["episode_id"] if "episode_id" in episode else episode.get("id")
+
+
+def part(value: Thing, key: str) -> Thing:
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
 
 
 def keep_episode(made: Record, episode: Thing) -> None:
     task, reason = episode.get("task"), episode.get("termination_reason")
     made.group = told_text(episode.get("task_hash"))
-    rollout = str(episode.get("episode_id")).rpartition(":")[2]
+    rollout = str(id_of(episode)).rpartition(":")[2]
     made.index = integer(int(rollout)) if rollout.isascii() and rollout.isdigit() and len(rollout) < 10 else None
     if isinstance(episode.get("is_correct"), bool):
         made.rewards["acc"] = float(episode["is_correct"])
@@ -104,7 +132,10 @@ def keep_episode(made: Record, episode: Thing) -> None:
     if isinstance(reason, str):
         made.finish_reason, made.truncated = reason, bool(CUT.match(reason))
     if isinstance(task, dict):
-        made.ground_truth = next((told_text(task[key]) for key in TRUTHS if task.get(key) is not None), None)
-        made.data_source = told_text(task.get("data_source"))
+        row = {**part(task, "metadata"), **task}
+        made.group = made.group or told_text(task.get("id"))
+        made.ground_truth = next((told_text(row[key]) for key in TRUTHS if row.get(key) is not None), None)
+        made.data_source = told_text(row.get("data_source"))
     made.extras |= {key: episode[key] for key in OF_EPISODE if episode.get(key) is not None}
+    made.extras |= {"artifacts": episode["artifacts"]} if episode.get("artifacts") else {}
     made.extras["step"] = integer(episode.get("training_step")) or 0

@@ -99,7 +99,10 @@ def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> No
 
 
 def test_rllms_episodes_lie_in_folders_of_their_step(tmp_path: Path) -> None:
-    assert {(split, step, form) for _, split, step, _, form in found(DUMPS / "rllm")} == {("train", 5, "rllm-episode")}
+    """Those of `rllm eval` have none."""
+    assert {(split, step, form) for _, split, step, _, form in found(DUMPS / "rllm")} == {
+        ("train", 5, "rllm-episode"), ("eval", None, "rllm-episode"),
+    }  # fmt: skip
     shutil.copytree(DUMPS / "rllm/episodes/train_step_5_epoch_0", tmp_path / "episodes/val_step_10_epoch_1")
     assert {(split, step) for _, split, step, _, _ in found(tmp_path)} == {("eval", 10)}
 
@@ -181,6 +184,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         ("evaluations/2026-01-01_math_abc.eval", "logs"),
         ("evaluations/2026-01-01_math_abc.json", "logs"),
         ("folded/completions.jsonl", "swift"),
+        ("batch/batch_68a1_output.jsonl", "judged/step_12"),
     ):
         (tmp_path / "run" / into).mkdir(parents=True, exist_ok=True)
         shutil.copy(others / name, tmp_path / "run" / into)
@@ -191,6 +195,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         ("2026-01-01_math_abc.eval", "eval", None, "inspect"),
         ("2026-01-01_math_abc.json", "eval", None, "inspect"),
         ("completions.jsonl", "train", None, "swift"),
+        ("batch_68a1_output.jsonl", "train", 12, "openai-batch"),
     }
     assert survey(tmp_path / "run").left_out[".json files"] == ["swift/args.json"]
     shutil.copytree(

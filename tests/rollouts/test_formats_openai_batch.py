@@ -1,0 +1,59 @@
+"""Answers of batches of OpenAI's API. A whole file, whose bodies OpenAI's own types wrote: data/others/batch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rollouts.errors import UnreadableDump
+from rollouts.formats import openai_batch, pick
+from rollouts.records import LeftOut, Problem, Record
+from tests.rollouts.trainer_dumps import DATA, read
+
+WHOLE = DATA / "others" / "batch" / "batch_68a1_output.jsonl"
+
+
+def line(body: Any, **more: Any) -> bytes:
+    answer = {"status_code": 200, "request_id": "r", "body": body}
+    return json.dumps({"id": "1", "custom_id": "q-7", "response": answer, "error": None, **more}).encode() + b"\n"
+
+
+def test_each_choice_is_a_sample_of_its_request_and_failures_are_counted() -> None:
+    found = read(openai_batch, WHOLE.read_bytes())
+    made = [one for one in found if isinstance(one, Record)]
+    assert [(one.group, one.index, one.finish_reason, one.truncated) for one in made] == [
+        ("q-0", 0, "stop", False), ("q-0", 1, "length", True), ("q-1", 0, "tool_calls", False),
+        ("q-2", 0, "stop", False), ("q-3", 0, "max_output_tokens", True),
+    ]  # fmt: skip
+    assert made[2].response == '<tool_call>\n{"name": "times", "arguments": {"a": 6}}\n</tool_call>'
+    assert made[4].response.startswith("<think>\nhm\n</think>\n42\n<tool_call>")
+    assert [one.reason for one in found if isinstance(one, LeftOut)] == [
+        "a request that was answered with status 429", "a request that failed: batch_expired",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "requests.jsonl", "batch.jsonl"])
+def test_answers_are_known_by_what_they_hold_and_requests_are_none(name: str) -> None:
+    assert pick(name, line({"choices": []})).name == "openai-batch"
+    assert pick(name, line(None, response=None, error={"code": "x"})).name == "openai-batch"
+    asked = {"custom_id": "q-7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}
+    with pytest.raises(UnreadableDump):
+        pick(name, json.dumps(asked).encode())
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], {"data": [{"embedding": [0.5]}]}, {"choices": {}}, {"choices": [5, None]}, {"output": "text"}]
+)
+def test_an_answer_that_says_nothing_is_told_and_the_others_are_kept(body: Any) -> None:
+    good = line({"choices": [{"text": "x"}]})
+    problem, record = read(openai_batch, line(body) + good, step=None)
+    assert isinstance(problem, Problem) and problem.line == 1
+    assert (record.response, record.group, record.extras) == ("x", "q-7", {"step": 0})
+
+
+def test_whatever_stands_in_an_item_of_an_output_is_shown_or_named() -> None:
+    items = ["a", 5, {"type": "image_generation_call", "result": "iVBOR"}, {"type": "message", "content": "b"}]
+    (record,) = read(openai_batch, line({"output": items, "status": "completed"}))
+    assert record.response == "a\n5\n<image_generation_call>\nb"

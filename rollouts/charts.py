@@ -33,7 +33,7 @@ DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     (FAN_TITLE, FAN),
-    (N_("groups: all equal, right, wrong"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
+    (N_("zero-variance groups"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
         N_("response length"),
         (

@@ -119,7 +119,7 @@ def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
         "missing": len(told.files),
     }
     artifact, created = Artifact.objects.get_or_create(run=run, key=key, defaults=fresh)
-    artifact = Artifact.objects.select_for_update().get(pk=artifact.pk)
+    artifact = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     artifact.origin = told.origin or artifact.origin
     artifact.facts = together(artifact.facts, {**(told.facts or {}), "role": artifact.role})
     artifact.send_now = artifact.send_now or told.send_now
@@ -143,7 +143,7 @@ def lose(artifact: Artifact, reason: str) -> None:
 @transaction.atomic
 def refresh(artifact: Artifact) -> Artifact:
     """Finds which of its files are here, whoever sent them. `artifact.due` says afterwards whether to check it."""
-    row = Artifact.objects.select_for_update(of=("self",)).select_related("run").get(pk=artifact.pk)
+    row = Artifact.objects.select_for_update(of=("self",), no_key=True).select_related("run").get(pk=artifact.pk)
     if row.pending:
         sizes = {file["sha256"]: file["bytes"] for file in row.files.values()}
         known = Blob.objects.filter(project=row.run.project_id, sha256__in=list(sizes))
@@ -200,7 +200,7 @@ def arrived(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
     Raises StorageUnavailable. `artifact.due` says afterwards whether to check it.
     """
     blob = blobs.keep(artifact.run.project_id, sha256, plain, size)
-    row = Artifact.objects.select_for_update().get(pk=artifact.pk)
+    row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     if row.state in (State.WAITING, State.GONE):
         Artifact.objects.filter(pk=row.pk).update(state=State.UPLOADING, message="")
     row.blobs.add(blob)
@@ -258,7 +258,7 @@ def files_wanted(artifact: Artifact) -> Iterable[Wanted]:
 def polled(run: Run, host: str) -> None:
     now = timezone.now()
     with transaction.atomic():
-        row = Run.objects.select_for_update().only("pollers").get(pk=run.pk)
+        row = Run.objects.select_for_update(no_key=True).only("pollers").get(pk=run.pk)
         before = polled_at(row, host)
         if before and now - before < POLL_WRITTEN:
             return

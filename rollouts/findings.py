@@ -213,7 +213,8 @@ def take_out(exhibit: Exhibit, by: User) -> None:
 
 def held(finding: Finding, *, removed: bool = False) -> Finding:
     """The row, locked. Raises NotThere when somebody has removed the finding meanwhile, unless `removed`."""
-    row: Finding = Finding.objects.select_for_update(of=("self",)).select_related("project").get(pk=finding.pk)
+    rows = Finding.objects.select_for_update(of=("self",), no_key=True).select_related("project")
+    row: Finding = rows.get(pk=finding.pk)
     if row.removed_at is not None and not removed:
         raise NotThere(_("This finding has been removed; restore it first."))
     return row

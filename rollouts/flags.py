@@ -39,7 +39,7 @@ def withdraw(flag: Flag, by: User) -> Flag:
 
     The caller has checked `can_withdraw`.
     """
-    step = Step.objects.select_for_update().get(pk=flag.step_id)
+    step = Step.objects.select_for_update(no_key=True).get(pk=flag.step_id)
     flag.refresh_from_db()
     if flag.withdrawn_at is not None:
         return flag

@@ -184,7 +184,7 @@ def named_run(
 def is_awaited(run: Run) -> bool:
     """Whether the run was made for a launch that has not come. Of two that come at once the second waits here, and
     finds the other."""
-    Run.objects.select_for_update().get(pk=run.pk)
+    Run.objects.select_for_update(no_key=True).get(pk=run.pk)
     return not run.attempts.exists()
 
 
@@ -215,7 +215,7 @@ def attempt_of(run: Run, key: str, *, host: str = "", job: str = "", waited: tim
     while found is None:
         try:
             with transaction.atomic():
-                Run.objects.select_for_update().get(pk=run.pk)
+                Run.objects.select_for_update(no_key=True).get(pk=run.pk)
                 began = timezone.now() - waited
                 found = Attempt.objects.create(
                     run=run,
@@ -325,7 +325,7 @@ def heartbeat(
     """
     launched = attempt_of(run, attempt)
     with transaction.atomic():
-        row = Run.objects.select_for_update().get(pk=run.pk)
+        row = Run.objects.select_for_update(no_key=True).get(pk=run.pk)
         before = (row.outcome, row.phase, row.dropped)
         row.phase = text(phase, "phase", most=40, default=row.phase)
         row.dropped = {**row.dropped, **counts(dropped)}

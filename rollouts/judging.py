@@ -81,7 +81,7 @@ def change(project: Project, told: object, by: User) -> Project:
     same rule again changes nothing. Raises BadInput."""
     found = rule(told).text
     with transaction.atomic():
-        row = Project.objects.select_for_update().get(pk=project.pk)
+        row = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         if row.correct == found:
             return row
         before, row.correct, row.rule = row.correct, found, row.rule + 1
@@ -141,7 +141,7 @@ def judge_or_leave(step_id: int) -> None:
 @transaction.atomic
 def judge(step_id: int, *, readable: bool = True) -> None:
     """Judges a step by the present rule, unless that has been done. Raises StorageUnavailable."""
-    step = Step.objects.select_for_update().filter(pk=step_id).first()
+    step = Step.objects.select_for_update(no_key=True).filter(pk=step_id).first()
     if step is None or step.rule == step.run.project.rule:
         return
     if not readable:

@@ -45,7 +45,7 @@ def tighten(project: Project, fact: str, by: User) -> Project:
 
 
 def locked(project: Project) -> Project:
-    return Project.objects.select_for_update().get(pk=project.pk)
+    return Project.objects.select_for_update(no_key=True).get(pk=project.pk)
 
 
 def kept(project: Project, loosened: dict[str, dict[str, str]], by: User, verb: str, **detail: str) -> Project:

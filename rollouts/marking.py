@@ -106,7 +106,7 @@ def take_back(flag: Flag, by: User) -> Marking:
 @transaction.atomic
 def undo(run: Run, by: User) -> Undone:
     """Puts back what the person's newest act in this run changed. Raises NotThere when there is nothing to undo."""
-    newest = Marking.objects.select_for_update().filter(
+    newest = Marking.objects.select_for_update(no_key=True).filter(
         run=run, user=by, undone_at=None, created_at__gt=timezone.now() - REMEMBERED
     )
     act = newest.order_by("-created_at", "-pk").first()
@@ -142,7 +142,7 @@ def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
 
 def hold(step_ids: set[int]) -> None:
     """Locks the steps' rows, always in one order, so that two acts never wait for one another."""
-    list(Step.objects.select_for_update().filter(pk__in=step_ids).order_by("pk").values_list("pk"))
+    list(Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids).order_by("pk").values_list("pk"))
 
 
 def state(flag: Flag) -> State:

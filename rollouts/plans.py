@@ -102,7 +102,7 @@ def locked(project: Project, name: str) -> ReplayPlan:
 
 def alone(project: Project) -> None:
     """What changes plans or pins takes this lock before any other, so that no two wait for one another."""
-    Project.objects.select_for_update().get(pk=project.pk)
+    Project.objects.select_for_update(no_key=True).get(pk=project.pk)
 
 
 def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
@@ -212,7 +212,7 @@ def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Bin
 
     Once the run has begun, its binding stays for all its attempts, whatever it asks for. Raises as `of_ref`.
     """
-    row = Run.objects.select_for_update(of=("self",)).select_related("project").get(pk=run.pk)
+    row = Run.objects.select_for_update(of=("self",), no_key=True).select_related("project").get(pk=run.pk)
     if facts:
         Run.objects.filter(pk=row.pk).update(facts=together(row.facts, facts))
     bound = Binding.objects.filter(run=row).select_related("revision__plan__project", "revision__user").first()

@@ -41,7 +41,7 @@ seen_in: Callable[[Row], Row] = itemgetter(*(AT[name] for name in Seen._fields))
 def step_of(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
     """The row of a step, locked until the caller's transaction ends; made on first sight."""
     found, _ = Step.objects.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
-    return Step.objects.select_for_update().get(pk=found.pk)
+    return Step.objects.select_for_update(no_key=True).get(pk=found.pk)
 
 
 def recompute(step: Step, known: Iterable[Row] | None = None) -> None:

@@ -23,7 +23,8 @@ def tag(runs: Sequence[Run], by: User, word: str, *, off: bool = False) -> int:
     """Gives runs a tag, or takes it `off`, all of them or none; returns how many changed. Raises BadInput for a word
     that is no tag, and where a run has too many."""
     changed = 0
-    for run in Run.objects.select_for_update(of=("self",)).filter(pk__in=[run.pk for run in runs]).order_by("pk"):
+    rows = Run.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=[run.pk for run in runs])
+    for run in rows.order_by("pk"):
         kept = [one for one in run.tags if one != word]
         wanted = kept if off else run.tags if word in run.tags else tag_list([*run.tags, word])
         if wanted == run.tags:

@@ -80,7 +80,7 @@ def judge(blob: Blob) -> None:
 
 @transaction.atomic
 def settle(artifact: Artifact, found: list[str]) -> list[int]:
-    row = Artifact.objects.select_for_update().get(pk=artifact.pk)
+    row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     if not row.due:
         return []
     row.state = Artifact.State.UNSAFE if found else Artifact.State.READY

@@ -1,0 +1,54 @@
+"""Who holds a row to change it keeps nobody from writing rows that name it, on PostgreSQL: such waits in a ring are
+deadlocks, of which a rule's change beside flags and pins had one a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from rollouts import findings, ingest, plans, seen
+from rollouts.models import Project, Run, Sample, Seen
+from tests import make
+from tests.rollouts.pushing import indexed, lines
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time"),
+]
+
+
+def elsewhere(act: Callable[[], Any]) -> None:
+    """Does it on a connection of its own, which waits two seconds for a lock. Raises what the act does."""
+
+    def alone() -> None:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '2s'")
+            act()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(alone).result(30)
+
+
+def test_a_project_that_is_held_takes_new_findings(project: Project, owner: User) -> None:
+    with transaction.atomic():
+        plans.alone(project)
+        elsewhere(lambda: findings.begin(project, owner, title="Loops"))
+    assert project.findings.count() == 1
+
+
+def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner: User) -> None:
+    run: Run = make.run(project)
+    indexed(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
+    sample = Sample.objects.get().pk
+    with transaction.atomic():
+        ingest.is_awaited(run)
+        elsewhere(lambda: seen.look(run, [sample], owner))
+    assert Seen.objects.filter(run=run).count() == 1

@@ -84,6 +84,14 @@ def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, again: 
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
 
 
+def test_the_plan_has_nothing_to_say_of_a_run_with_the_arguments_of_the_pinned_one(
+    product: Product, again: Training
+) -> None:
+    told = product.get(f"projects/default/replay-plan/?plan=again&run={run_of(product, 'again')}")
+    found = [one for entry in told["entries"] for one in entry["differences"]]
+    assert {one["fact"] for one in found if (one["pinned"], one["asking"]) != (None, None)} == set()
+
+
 def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_callback(
     product: Product, source: Training, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts import parquet, storage
 from rollouts.errors import NotThere, StorageUnavailable
-from rollouts.models import Dump, Sample, Sighting
+from rollouts.models import Dump, Sample, Segment, Sighting
 from rollouts.records import Record
 
 GONE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
@@ -38,7 +38,7 @@ def read(samples: Sequence[Sample]) -> dict[str, Body]:
         places[sample.dump_id][sample.ordinal] = sample.id
     for sight in Sighting.objects.filter(sample__in=list(owners)):
         places[sight.dump_id][sight.ordinal] = sight.sample
-    dumps = Dump.objects.filter(pk__in=places).order_by("received_at", "pk")
+    dumps = Dump.objects.filter(pk__in=places).select_related("segment").order_by("received_at", "pk")
     told: dict[str, list[tuple[Dump, Record]]] = defaultdict(list)
     for dump in dumps:
         wanted = places[dump.pk]
@@ -89,10 +89,15 @@ def records_at(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
 
 
 def opened(dump: Dump) -> pq.ParquetFile:
-    """The Parquet file that holds a dump's body. Raises FileNotFoundError."""
-    if dump.segment is None:
+    """The Parquet file that holds a dump's body. Raises FileNotFoundError, also where the dump has another since its
+    row was read."""
+    try:
+        segment = dump.segment
+    except Segment.DoesNotExist:
+        segment = None
+    if segment is None:
         raise FileNotFoundError
-    return pq.ParquetFile(storage.body_path(dump.segment.path), memory_map=True)
+    return pq.ParquetFile(storage.body_path(segment.path), memory_map=True)
 
 
 def picked(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) -> Iterator[tuple[int, Record]]:

@@ -119,6 +119,15 @@ def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_g
     assert set(Segment.objects.filter(dumps__isnull=False).values_list("rows", flat=True)) == {750}
 
 
+def test_a_sample_is_read_although_its_dump_was_indexed_again_since_its_row_was(run: Run) -> None:
+    dump = indexed(run, lines(generation(response="before")))
+    seen = Dump.objects.get(pk=dump.pk)
+    index.reindex(run)
+    index.index(dump.pk)
+    assert not Segment.objects.filter(pk=seen.segment_id).exists()
+    assert bodies.records_at(seen, [0])[0].response == "before"
+
+
 def test_a_fold_that_meets_a_reindex_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = texts(run)
     copy = segments.copy

@@ -5,7 +5,8 @@
 
 A short supervised warm-up, from a careless teacher, gives the form of an answer. Group relative policy optimisation
 (arXiv:2402.03300, section 4.1) then makes it right: sample a group of answers per prompt, and push towards those that
-beat the group's mean. Rolloutdeck is the calls `init`, `log`, `log_samples` and `finish`.
+beat the group's mean. Rolloutdeck is the calls `init`, `log`, `log_samples` and `finish`; `tiny_replay.py` keeps each
+step, so that it can be pinned, and takes the responses of pinned steps where the plan of the run says so.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from tiny_replay import Steps
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -82,16 +85,20 @@ class Policy(nn.Module):
 
 
 @torch.no_grad()
-def generate(policy: Policy, prompts: Tensor) -> tuple[Tensor, Tensor]:
-    """Sampled responses (rows, RESPONSE_LENGTH), and a mask that is 1 up to the end token."""
+def generate(policy: Policy, prompts: Tensor) -> Tensor:
+    """Sampled responses, (rows, RESPONSE_LENGTH)."""
     logits, state = policy(prompts)
     tokens = []
     for _ in range(RESPONSE_LENGTH):
         tokens.append(torch.multinomial(logits[:, -1].softmax(-1), 1))
         logits, state = policy(tokens[-1], state)
-    responses = torch.cat(tokens, 1)
+    return torch.cat(tokens, 1)
+
+
+def mask_of(responses: Tensor) -> Tensor:
+    """1 up to the end token."""
     is_end = (responses == IDS[END]).long()
-    return responses, (is_end.cumsum(1) - is_end == 0).float()
+    return (is_end.cumsum(1) - is_end == 0).float()
 
 
 def encode(texts: list[str], length: int) -> Tensor:
@@ -126,14 +133,15 @@ class Batch:
     score: Tensor
 
 
-def roll_out(policy: Policy, problems: list[Problem], samples: int) -> Batch:
+def roll_out(policy: Policy, problems: list[Problem], samples: int, replayed: list[list[int]] | None = None) -> Batch:
+    """`replayed`: responses to take instead of sampling."""
     rows = [problem for problem in problems for _ in range(samples)]
     prompts = encode([problem.prompt for problem in rows], PROMPT_LENGTH)
-    responses, mask = generate(policy, prompts)
+    responses = torch.tensor(replayed) if replayed else generate(policy, prompts)
     texts = ["".join(LETTERS[token] for token in line) for line in responses.tolist()]
     rewards = [reward(problem, text) for problem, text in zip(rows, texts, strict=True)]
     score = torch.tensor([0.9 * each["acc"] + 0.1 * each["format"] for each in rewards])
-    return Batch(rows, prompts, responses, mask, [text.split(END)[0] for text in texts], rewards, score)
+    return Batch(rows, prompts, responses, mask_of(responses), [text.split(END)[0] for text in texts], rewards, score)
 
 
 def reward(problem: Problem, text: str) -> dict[str, float]:
@@ -159,10 +167,14 @@ def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tenso
     return {f"actor/{name}": value.item() for name, value in measured.items()}
 
 
-def train(run: Any, policy: Policy, optimizer: torch.optim.Adam, problems: list[Problem], step: int) -> Metrics:
-    """One step: generate, score, update, log the samples. Returns the metrics."""
+def train(
+    run: Any, steps: Steps, policy: Policy, optimizer: torch.optim.Adam, problems: list[Problem], step: int
+) -> Metrics:
+    """One step: generate or replay, score, update, log the samples. Returns the metrics."""
     start = time.perf_counter()
-    batch = roll_out(policy, problems, GROUP)
+    asked = [problem.prompt for problem in problems for _ in range(GROUP)]
+    batch = roll_out(policy, problems, GROUP, steps.replayed(step, asked))
+    steps.keep(step, asked, batch.responses.tolist())
     generated = time.perf_counter()
     with torch.no_grad():
         old, _ = policy.log_probs(batch.prompts, batch.responses)
@@ -208,6 +220,8 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before")
     parser.add_argument("--name", default="tiny-grpo", help="of the run")
     parser.add_argument("--lr", type=float, default=LEARNING_RATE)
+    kept = Path.home() / ".rolloutdeck" / "tiny-grpo"
+    parser.add_argument("--keep", type=Path, default=kept, metavar="FOLDER", help="for the steps that can be replayed")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -224,6 +238,7 @@ def main() -> None:
         "steps": args.steps,
     }
     run = rolloutdeck.init(project="demo", name=args.name, config=config)
+    steps = Steps(run, args.keep, PROMPTS * GROUP, PROMPTS, (PROMPT_LENGTH, RESPONSE_LENGTH), LETTERS)
     policy = Policy()
     warm_up(policy, args.warm_up)
     optimizer = torch.optim.Adam(policy.parameters(), lr=args.lr)
@@ -231,7 +246,7 @@ def main() -> None:
         metrics = validate(run, policy, validation, step) if step % VALIDATE_EVERY == 0 else {}
         if step > 0:
             first = (step - 1) * PROMPTS % len(training)
-            metrics |= train(run, policy, optimizer, training[first : first + PROMPTS], step)
+            metrics |= train(run, steps, policy, optimizer, training[first : first + PROMPTS], step)
         run.log(metrics, step=step)
         print(f"step {step}: score {metrics.get('critic/score/mean', 0):.3f}", flush=True)
     run.finish()

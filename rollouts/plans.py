@@ -149,8 +149,7 @@ def first_steps(ids: Collection[int]) -> dict[int, int]:
 
 def masks(ids: Collection[int]) -> bool:
     """Whether the trainers that would load these pins take flagged rows along, without weight."""
-    formats = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
-    known = [form for form in formats if isinstance(form, str)]
+    known = formats(ids)
     return bool(known) and all(map(trainers.masks, known))
 
 
@@ -161,8 +160,19 @@ def trainer_of(revision: Revision | None) -> str:
 
 def loader(ids: Collection[int]) -> str:
     """The trainer that would load these pins; "" where nothing tells."""
-    formats = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
-    return next((found for form in formats if isinstance(form, str) and (found := trainers.loading(form))), "")
+    return next((found for form in formats(ids) if (found := trainers.loading(form))), "")
+
+
+def of_ones_own(revision: Revision) -> bool:
+    """Whether its pins say how they are written, and no trainer that we know loads that."""
+    ids = list(revision.entries.values_list("pin", flat=True))
+    return bool(formats(ids)) and not loader(ids)
+
+
+def formats(ids: Collection[int]) -> list[str]:
+    """How the files of these pins are written, as far as that was told."""
+    told = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
+    return [form for form in told if isinstance(form, str) and form]
 
 
 def says(revision: Revision) -> dict[str, Any]:

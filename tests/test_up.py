@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,14 +146,7 @@ def test_a_second_one_on_the_same_data_is_refused(product: Product) -> None:
 
 @pytest.mark.slow
 def test_the_demo_logs_metrics_training_and_validation_samples(product: Product) -> None:
-    pytest.importorskip("torch")
-    script = Path(__file__).parent.parent / "examples" / "tiny_grpo.py"
-    env = {
-        **product.environ,
-        "PYTHONPATH": os.pathsep.join([str(script.parent.parent), os.environ.get("PYTHONPATH", "")]),
-    }
-    subprocess.run([sys.executable, script, "--steps", "2", "--warm-up", "2"], env=env, check=True, timeout=100)
-    (run,) = [run for run in product.get("runs/")["results"] if run["name"] == "tiny-grpo"]
+    run = demo(product, "--warm-up", "2")
 
     def counts(split: str) -> list[tuple[int, int, int]]:
         steps = product.get(f"runs/{run['id']}/steps/?split={split}")["results"]
@@ -160,6 +154,37 @@ def test_the_demo_logs_metrics_training_and_validation_samples(product: Product)
 
     until(lambda: counts("train") == [(1, 256, 32), (2, 256, 32)] and counts("eval") == [(0, 128, 32)])
     until(lambda: "critic/score/mean" in product.get(f"runs/{run['id']}/metrics/")["names"])
+
+
+def demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
+    """The run of two steps of the demo."""
+    pytest.importorskip("torch")
+    root = Path(__file__).parent.parent
+    env = {**product.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, root / "examples" / "tiny_grpo.py", "--steps", "2", "--name", name, *words]
+    subprocess.run(command, env=env, check=True, timeout=100)
+    (run,) = [run for run in product.get("runs/")["results"] if run["name"] == name]
+    return run
+
+
+@pytest.mark.slow
+def test_a_pinned_step_of_the_demo_is_replayed_by_its_next_run(product: Product) -> None:
+    def responses(run: Any, step: int) -> list[Any]:
+        found = product.fetch(f"/api/v1/exports/samples/?run={run['id']}&split=train&step={step}")
+        rows = [json.loads(line) for line in found.splitlines()]
+        return sorted((row["group"], row["index"], row["response"]) for row in rows)
+
+    def outcomes(run: Any) -> list[Any]:
+        told = product.get(f"runs/{run['id']}/replays/")["results"]
+        return [(one["step"], one["outcome"], one["rows"]) for one in told]
+
+    first = demo(product, "--warm-up", "3", name="pinned")
+    until(lambda: [one["state"] for one in product.get(f"runs/{first['id']}/artifacts/")["results"]] == ["ready"] * 2)
+    product.post("pins/", {"run": first["id"], "step": 2, "target_step": 2})
+    again = demo(product, "--warm-up", "4", name="replays")  # another policy, which would say something else
+    until(lambda: outcomes(again) == [(2, "hit", 256)])
+    until(lambda: len(responses(again, 2)) == 256)
+    assert responses(again, 2) == responses(first, 2) and responses(again, 1) != responses(first, 1)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import trainers
 from rollouts.models import Project, Revision
-from rollouts.plans import DEFAULT, trainer_of
+from rollouts.plans import DEFAULT, of_ones_own, trainer_of
 
 NEXT = "NEXT-RUN"
 
@@ -26,6 +26,12 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
     if revision is None:
         return []
     ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or trainers.TRAINERS[0]
+    if of_ones_own(revision):
+        said = _(
+            "A training of one's own that calls run.replay_plan() fetches each step when it comes to it. It needs this "
+            "in its environment, and from another machine a token with the scopes ingest and read, made under Settings:"
+        )
+        return [[Command(said, environment(project, ref, ""))]]
     laid = _(
         "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
         "and prints the settings to start it with."

@@ -127,7 +127,8 @@ def demo(places: Places, url: str) -> Program:
     env = client_environment(places, url)
     env |= dict.fromkeys(("ROLLOUTDECK_PROJECT", "ROLLOUTDECK_RUN", "ROLLOUTDECK_RUN_ID", "ROLLOUTDECK_ATTEMPT"), "")
     env["ROLLOUTDECK_SPOOL"] = str(places.run / "demo-spool")
-    argv = [sys.executable, str(places.server / "examples" / "tiny_grpo.py")]
+    kept = str(places.run / "demo-steps")
+    argv = [sys.executable, str(places.server / "examples" / "tiny_grpo.py"), "--keep", kept]
     return Program("demo", argv, places.run, 50, env, once=True)
 
 

@@ -41,3 +41,13 @@ def test_what_goes_together_stands_in_one_column(signed: Client, pin: Pin, run: 
     page = body(signed, "/pins/?project=math").partition("How the next run uses it</h2>")[2].partition("</section>")[0]
     _, laid, fetched = page.split('<div class="stack">')
     assert "rolloutdeck pull" in laid and "ROLLOUTDECK_PLAN" in fetched and "replay_rollout_func()" in fetched
+
+
+def test_a_training_of_ones_own_is_not_told_of_a_trainer_that_would_not_load_it(
+    signed: Client, pin: Pin, run: Run, keeper: User
+) -> None:
+    told(run, 7, facts={**FACTS, "format": "tiny-grpo"}, files={"7.json": {"sha256": "7" * 64, "bytes": 9}})
+    plans.add(run.project, plans.DEFAULT, keeper, pins.pin(run, 7, keeper)[0], 7)
+    page = body(signed, "/pins/?project=math").partition("How the next run uses it</h2>")[2].partition("</section>")[0]
+    assert "calls run.replay_plan()" in page and "export ROLLOUTDECK_PLAN=default@1" in page
+    assert "pull" not in page and "verl" not in page and "ray_kwargs" not in page

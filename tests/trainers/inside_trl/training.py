@@ -152,7 +152,7 @@ def main() -> None:
     )  # fmt: skip
     bias = {tokenizer.eos_token_id: 3.0}  # some responses end by themselves
     if "tools" in words:
-        bias = {tokenizer.eos_token_id: 5.5} | dict.fromkeys(tokenizer.convert_tokens_to_ids(CALLS), 5.0)
+        bias = {tokenizer.eos_token_id: 7.5} | dict.fromkeys(tokenizer.convert_tokens_to_ids(CALLS), 8.0)
     args.generation_kwargs = {"sequence_bias": [[[each], more] for each, more in bias.items()]}
     more: dict[str, Any] = {"tools": [roll]} if "tools" in words else {}
     if "plain" not in words:

@@ -7,10 +7,10 @@ seconds to put them together by their groups' names, and a page asks for them th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Final, NamedTuple
 
-from django.db.models import Case, Count, IntegerField, Max, Min, When
+from django.db.models import Case, CharField, Count, IntegerField, Max, Min, When
+from django.db.models.functions import Cast
 
 from rollouts.kept import Kept
 from rollouts.models import Sample, StepQuerySet
@@ -18,7 +18,7 @@ from rollouts.models import Sample, StepQuerySet
 AT_ONCE: Final = 20_000  # samples that are put together in one question
 MOST_KEPT: Final = 300_000  # names of groups
 
-Version = tuple[int, int, datetime]  # a step's id, its version, and when that was made
+Version = tuple[int, int, str]  # a step's id, its version, and when that was made, as the database writes it
 
 
 class Alike(NamedTuple):
@@ -39,7 +39,8 @@ def of_one(step: int) -> Alike:
 
 def of_several(steps: StepQuerySet) -> dict[int, Alike]:
     """By id of the step, those that have such groups."""
-    there = steps.filter(samples__gt=0).order_by("pk").values_list("pk", "version", "updated_at", "samples")
+    written = Cast("updated_at", CharField())
+    there = steps.filter(samples__gt=0).order_by("pk").values_list("pk", "version", written, "samples")
     samples = {(pk, version, at): count for pk, version, at, count in there}
     found = kept.all(samples, lambda missing: made({version: samples[version] for version in missing}))
     return {version[0]: alike for version, alike in found.items() if any(alike)}

@@ -6,7 +6,7 @@
 | body.choices[]                        | a sample each: chat (reasoning, content, tool calls) or `text`; its index  |
 | body.output[]                         | the response of `/v1/responses`: what was said and called, item by item    |
 | finish_reason, incomplete_details     | finish reason; truncated                                                   |
-| model, usage                          | kept                                                                       |
+| model, usage                          | kept with the first choice                                                 |
 
 The prompts are in the file of the requests and not in this one. A request that failed is left out and counted. Sources:
 `BatchRequestOutput` in vllm/entrypoints/openai/run_batch.py of vllm-project/vllm; "Batch" in OpenAI's API reference.
@@ -50,9 +50,10 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
         made = list(samples(body))
         if not made:
             yield Problem(line, "has neither `choices` nor an `output` that says something")
+        for record in made[:1]:  # they are of the request; told with each choice they would count, and weigh, n times
+            record.extras |= {key: body[key] for key in ("model", "usage") if body.get(key)}
         for record in made:
             record.group = told_text(row.get("custom_id"))
-            record.extras |= {key: body[key] for key in ("model", "usage") if body.get(key)}
             record.extras |= {} if told.step is not None else {"step": 0}
             yield record
 

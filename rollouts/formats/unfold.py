@@ -19,6 +19,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from rolloutdeck.columns import guessed, holding, looks_generated, numbered
@@ -45,12 +46,18 @@ def narrowed(row: Row, told: Mapping[str, str]) -> list[Row]:
     if column := holding(row):
         rest = {name: value for name, value in row.items() if name != column}
         return [{**rest, **told_of(one)} for one in row[column]]
-    if looks_generated(guessed(row, {})) or not (found := numbered(row)):
+    if says_one(tuple(row)) or not (found := numbered(row)):
         return [row]
     taken = {column for columns in found.values() for column in columns.values()}
     shared = {name: value for name, value in row.items() if name not in taken}
     each = ({base: row[column] for base, column in columns.items()} for columns in found.values())
     return [{**shared, **one} for one in each if any(value is not None for value in one.values())]
+
+
+@lru_cache(64)
+def says_one(names: tuple[str, ...]) -> bool:
+    """Whether a row of these columns is one generation: the same for every row of most tables."""
+    return looks_generated(guessed(names, {}))
 
 
 def opened(value: Any) -> Any:

@@ -11,7 +11,7 @@ from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
@@ -19,8 +19,9 @@ from dashboard import access
 from dashboard.pages import opened
 from dashboard.pages import projects as pages
 from dashboard.pages.signin import link_for
-from rollouts import projects
+from rollouts import audit, projects
 from rollouts.errors import BadInput, RolloutError
+from rollouts.models import Project
 
 
 @login_required
@@ -38,10 +39,30 @@ def save(request: HttpRequest, slug: str) -> HttpResponse:
         messages.error(request, str(error))
         return redirect("project", project.slug)
     if new is not None:
-        invitation = {"name": name, "link": link_for(new)}
-        return render(request, "settings/project.html", pages.context(request, project, invitation=invitation))
+        return linked(request, project, new)
     messages.success(request, _("Saved: {name}.").format(name=name))
     return redirect("project", project.slug) if project.role_of(request.user) else redirect("settings")
+
+
+@login_required
+@require_POST
+def link(request: HttpRequest, slug: str) -> HttpResponse:
+    """A new link for a member whose first was lost or ran out, or who forgot the password."""
+    project = access.project_or_404(request, slug)
+    access.require_role(request, project, "owner")
+    name = request.POST.get("user", "").strip()
+    member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
+    if not pages.may_link(opened.person(request), member.user):
+        said = _("Only an admin of this server makes a link for {name}, who has signed in or is in other projects.")
+        messages.error(request, said.format(name=name))
+        return redirect("project", project.slug)
+    audit.note(opened.person(request), "member.link", name, project=project)
+    return linked(request, project, member.user)
+
+
+def linked(request: HttpRequest, project: Project, user: User) -> HttpResponse:
+    invitation = {"name": user.get_username(), "link": link_for(user), "new": user.last_login is None}
+    return render(request, "settings/project.html", pages.context(request, project, invitation=invitation))
 
 
 def account(name: str) -> User | None:

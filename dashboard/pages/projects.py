@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import SetPasswordForm
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
@@ -66,11 +67,13 @@ def project(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
     role = one.role_of(request.user)
+    members = list(one.memberships.select_related("user").order_by("user__username"))
     return {
         "project": one,
         "role": role,
         "tab": "settings",
-        "members": list(one.memberships.select_related("user").order_by("user__username")),
+        "members": members,
+        "linkable": {member.user_id for member in members if may_link(opened.person(request), member.user)},
         "roles": Membership.Role.values,
         "tokens": list(one.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
         "scopes": wire.SCOPES,
@@ -82,6 +85,15 @@ def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
         "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
         **more,
     }
+
+
+def may_link(by: User, user: User) -> bool:
+    """Whether `by` may make a link that signs `user` in: an admin of the server for anybody, an owner while the account
+    opens nothing but what the owner has; who signed in once may have made projects."""
+    if by.is_superuser or user.is_superuser or user.last_login:
+        return by.is_superuser
+    owned = Membership.objects.filter(user=by, role=Membership.Role.OWNER).values("project")
+    return not user.memberships.exclude(project__in=owned).exists()
 
 
 @login_required

@@ -19,7 +19,7 @@ def counters(name: str, address: str) -> dict[str, int]:
     """{key: most tries}; names may be of any length and letters, and are one account in any case."""
     name = name.strip().casefold()
     most = {f"both {name}\0{address}": TOGETHER, f"name {name}": NAME, f"address {address}": ADDRESS}
-    return {f"sign-in {sha256(of.encode(errors='replace')).hexdigest()}": count for of, count in most.items()}
+    return {f"sign-in-{sha256(of.encode(errors='replace')).hexdigest()}": count for of, count in most.items()}
 
 
 def may_try(name: str, address: str) -> bool:

@@ -73,6 +73,7 @@ urlpatterns = [
     path("settings/password/", members.password, name="password"),
     path("settings/<str:slug>/", projects.project, name="project"),
     path("settings/<str:slug>/members/", members.save, name="members"),
+    path("settings/<str:slug>/members/link/", members.link, name="member-link"),
     path("settings/<str:slug>/reasons/", projects.reasons, name="reasons"),
     path("settings/<str:slug>/correct/", projects.correct, name="correct"),
     path("settings/<str:slug>/loosen/", planning.loosen, name="loosen"),

@@ -269,6 +269,35 @@ def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Projec
     assert new.get("/settings/math/").status_code == 200
 
 
+def test_a_link_that_was_lost_is_made_again_by_an_owner(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "nora", "role": "annotator"})
+    page = client.post("/settings/math/members/link/", {"user": "nora"}).content.decode()
+    link = re.search(r"<pre>(http[^<]*)</pre>", page)
+    assert link
+    new = Client()
+    by_link(new, link[1])
+    assert new.get("/settings/math/").status_code == 200
+    assert (
+        "<pre>http" not in client.post("/settings/math/members/link/", {"user": "nora"}, follow=True).content.decode()
+    )
+
+
+def test_a_link_into_projects_of_others_is_made_by_an_admin_only(
+    client: Client, project: Project, owner: User, mate: User, stranger: User
+) -> None:
+    other = Project.objects.create(slug="code")
+    other.memberships.create(user=mate, role="viewer")
+    client.force_login(owner)
+    answer = client.post("/settings/math/members/link/", {"user": mate.username}, follow=True).content.decode()
+    assert "<pre>http" not in answer and "Only an admin of this server makes a link for mina" in answer
+    client.force_login(User.objects.create_superuser("root"))
+    mate.last_login = timezone.now()
+    mate.save()
+    assert "<pre>http" in client.post("/settings/math/members/link/", {"user": mate.username}).content.decode()
+    assert client.post("/settings/math/members/link/", {"user": stranger.username}).status_code == 404
+
+
 def test_roles_are_changed_by_owners_only(client: Client, project: Project, owner: User, mate: User) -> None:
     client.force_login(mate)
     assert client.post("/settings/math/members/", {"user": "mina", "role": "owner"}).status_code == 403

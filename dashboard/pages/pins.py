@@ -139,12 +139,7 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     asking = asked(page)
     found = judged(page, asking)
     refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
-    steps = outcome.steps_to_show(page.steps, draft, last_step(asking))
-    drafted = [line.pin for line in draft.lines if line.pin in known] or list(known)
-    first = min(plans.first_steps(drafted).values(), default=1)
-    trainer = plans.loader(drafted)
-    alone = trainers.alone(trainer) and trainer not in trainers.offering("INSIDE")
-    result = outcome.outcome(draft, first, steps, names, refused, alone=alone)
+    seen = foreseen(page, list(known), names, refused, last_step(asking))
     problems = draft.problems[: drafts.MOST_LINES]
     lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
@@ -158,10 +153,33 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "next_number": page.saved.base + 1,
         "newest_number": page.saved.base,
         "plan_link": page.address(page.saved),
-        "actions": actions(alone),
+        "actions": actions(seen["alone"]),
         "lines": [one for one in lines if one],
         "asking": asking,
         "runs": offered(page, asking),
+        "differences": together,
+        "untold": outcome.untold(found),
+        "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
+        "loosened": sorted(page.project.loosened.items()),
+        "commands": usage.commands(page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]),
+        "history": history(page),
+        "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
+        **seen,
+        **conflict(page, names),
+    }
+
+
+def foreseen(
+    page: Page, known: list[int], names: dict[int, str], refused: dict[int, str], last: int | None
+) -> dict[str, Any]:
+    """What a run of the draft would do, step by step up to about its `last`."""
+    drafted = [line.pin for line in page.draft.lines if line.pin in known] or known
+    first = min(plans.first_steps(drafted).values(), default=1)
+    steps = outcome.steps_to_show(page.steps, page.draft, last)
+    trainer = plans.loader(drafted)
+    alone = trainers.alone(trainer) and trainer not in trainers.offering("INSIDE")
+    result = outcome.outcome(page.draft, first, steps, names, refused, alone=alone)
+    return {
         "first": first,
         "masks": plans.masks(drafted),
         "steps": steps,
@@ -172,14 +190,6 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "alone": alone,
         "end": result.end,
         "refuses": result.refuses,
-        "differences": together,
-        "untold": outcome.untold(found),
-        "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
-        "loosened": sorted(page.project.loosened.items()),
-        "commands": usage.commands(page.project, page.plan, page.newest, steps + 1 - first),
-        "history": history(page),
-        "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
-        **conflict(page, names),
     }
 
 

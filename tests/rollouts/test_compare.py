@@ -180,7 +180,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
         cells(runs, "grpo@1")
     with pytest.raises(NotThere, match="grpo has no eval step 9"):
         cells(runs, f"{run.uid}@9", "eval")
-    with pytest.raises(BadInput, match="whole number"):
+    with pytest.raises(BadInput, match="is no step: name it by its number"):
         cells(runs, f"{run.uid}@first")
     with pytest.raises(BadInput, match="At most 6"):
         cells(runs, ",".join([run.uid] * 7))

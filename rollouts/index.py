@@ -280,13 +280,10 @@ def keep_steps(reading: Reading, items: Iterable[Item]) -> None:
 def keep_samples(reading: Reading, items: Iterable[Item]) -> None:
     body = storage.body_path(reading.path)
     body.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with storage.unless_it_fails(body):
         reading.read(reading.only(Record, items))
-        with transaction.atomic():
-            publish(reading, body.stat().st_size)
-    except BaseException:
-        body.unlink(missing_ok=True)  # a file that a killed worker leaves is an orphan, which the sweep removes
-        raise
+    with transaction.atomic(), storage.unless_it_fails(body):
+        publish(reading, body.stat().st_size)
 
 
 def publish(reading: Reading, size: int) -> None:

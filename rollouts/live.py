@@ -5,15 +5,18 @@ A ring is `{topics, split, step, version}`. It may be lost or doubled without ha
 
 from __future__ import annotations
 
-from functools import partial
+import logging
 from typing import Any, TypedDict
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.db import transaction
 from django.db.models import F
+from redis.exceptions import RedisError
 
 from rollouts.models import Run
+
+log = logging.getLogger(__name__)
 
 
 class Ring(TypedDict):
@@ -38,13 +41,13 @@ def changed(run: Run, *, split: str = "", step: int | None = None, topics: tuple
     version = Run.objects.values_list("version", flat=True).get(pk=run.pk)
     every = [f"run:{run.uid}", "runs", "live", *topics]
     ring: Ring = {"type": "ring", "topics": every, "split": split, "step": step, "version": version}
-    transaction.on_commit(partial(send, ring), robust=True)
+    transaction.on_commit(lambda: send(ring), robust=True)  # a partial has no name to tell of, and Django asks for it
 
 
 def rung(*topics: str) -> None:
     """Rings once the caller's transaction has committed, for what belongs to no one run."""
     ring: Ring = {"type": "ring", "topics": list(topics), "split": "", "step": None, "version": 0}
-    transaction.on_commit(partial(send, ring), robust=True)
+    transaction.on_commit(lambda: send(ring), robust=True)
 
 
 def send(ring: Ring) -> None:
@@ -52,7 +55,10 @@ def send(ring: Ring) -> None:
     layer: Any = get_channel_layer()
     if layer is None:
         return
-    async_to_sync(send_all)(layer, ring)
+    try:
+        async_to_sync(send_all)(layer, ring)
+    except (RedisError, OSError) as error:
+        log.warning("Redis does not answer (%s); open pages hear nothing until it does.", error)
 
 
 async def send_all(layer: Any, ring: Ring) -> None:

@@ -74,14 +74,10 @@ def join(run_id: int, split: str, small: Sequence[Segment]) -> int:
     try:
         with storage.written_whole(target) as aside:
             moved = copy(dumps, aside)
-        with transaction.atomic():
+        with transaction.atomic(), storage.unless_it_fails(target):
             swap(Run(pk=run_id), split, path, moved, small)
     except (Changed, FileNotFoundError):  # the next fold sees how things stand then
-        target.unlink(missing_ok=True)
         return 0
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
     return len(small)
 
 

@@ -80,6 +80,18 @@ def retire(path: Path) -> None:
 
 
 @contextmanager
+def unless_it_fails(path: Path) -> Iterator[None]:
+    """Removes the file when the block fails. To be entered within the transaction that names the file: whatever fails
+    behind that may have come after the commit, and an orphan is better than a row without its file. The sweep removes
+    it, as it does what a killed worker leaves."""
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
     """Yields a path beside `target` to write to; renames it into place if the block ends well, else removes it.
 

@@ -8,9 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
-from rollouts import bodies, index, segments, series, storage
+from rollouts import bodies, index, live, segments, series, storage
 from rollouts.errors import StorageUnavailable, UnreadableDump
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from tests.rollouts.golden import DUMPS, files
@@ -204,6 +205,20 @@ def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, mon
     index.index(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hung_up(*of: object, **more: object) -> None:
+        transaction.on_commit(lambda: 1 / 0)
+
+    monkeypatch.setattr(live, "changed", hung_up)
+    dump = push(run, lines(generation()))
+    with pytest.raises(ZeroDivisionError):
+        index.index(dump.pk)
+    dump.refresh_from_db()
+    assert dump.state == Dump.State.INDEXED
+    assert [body.prompt for body in bodies.read(rows(run)).values()]
 
 
 def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for_an_hour(

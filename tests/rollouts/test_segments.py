@@ -34,6 +34,10 @@ def texts(run: Run) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     return {id: (body.response, body.rewards, body.extras) for id, body in read.items()}
 
 
+def refused(path: Path) -> None:
+    raise PermissionError(path)
+
+
 def files() -> list[Path]:
     return list(storage.body_path("").rglob("*.parquet"))
 
@@ -62,6 +66,15 @@ def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) 
     with ThreadPoolExecutor(1) as other:
         other.submit(fold).result()
     assert read + sum(map(len, batches)) == 750
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_fails_behind_the_commit_of_a_fold_takes_no_body_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = texts(run)
+    monkeypatch.setattr(storage, "retire", refused)
+    with pytest.raises(PermissionError):
+        segments.fold(run.pk, "train")
+    assert texts(run) == before
 
 
 def test_the_files_that_a_fold_leaves_go_after_an_hour(run: Run, django_capture_on_commit_callbacks: Commit) -> None:

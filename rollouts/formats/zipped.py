@@ -52,7 +52,7 @@ class Members:
         try:
             with zipfile.ZipFile(path) as archive:
                 found = [listed(one) for one in archive.infolist()]
-        except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        except (zipfile.BadZipFile, ValueError, RuntimeError):  # the last where the list asks for a newer zipfile
             with path.open("rb") as file:
                 found, self.cut = list(walked(file)), True
         if len(found) > MOST_MEMBERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from math import isfinite
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
@@ -50,6 +51,8 @@ def score(value: float | None, extra: str = "") -> SafeString:
 
 def narrow(value: float) -> str:
     """`num` in at most `WIDEST` characters: a number that a column cuts reads as another one."""
+    if not isfinite(value):  # which has no exponent to write
+        return num(value)
     shown = (num(value), num(value, 0), scientific(value, 1), scientific(value, 0))
     return next(one for one in shown if len(one) <= WIDEST)
 

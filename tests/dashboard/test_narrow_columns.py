@@ -13,6 +13,7 @@ from rollouts.models import Sample
     [
         (0.0, "0.00"), (-0.1, "-0.10"), (-100.0, "-100.00"), (1234.5, "1,234"), (-12345.6, "-12,346"),
         (-123456.789, "-1.2e5"), (1e20, "1.0e+20"), (-1e-12, "-1e-12"), (-1e300, "-1e300"), (-1e-300, "-1e-300"),
+        (float("-inf"), "-inf"), (float("nan"), "nan"),
     ],
 )  # fmt: skip
 def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: str) -> None:

@@ -3,15 +3,15 @@
 from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
 from rollouts.models.findings import Exhibit, Finding, FindingQuerySet
-from rollouts.models.markings import Marking
+from rollouts.models.flag_actions import Marking
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
 from rollouts.models.runs import Attempt, Run, RunAlias, RunQuerySet
 from rollouts.models.samples import Flag, Sample, SampleQuerySet, Sighting
-from rollouts.models.seen import Seen
 from rollouts.models.steps import Step, StepQuerySet
 from rollouts.models.tokens import Token, digest
+from rollouts.models.viewed import Seen
 
 __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet",

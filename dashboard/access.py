@@ -20,8 +20,8 @@ from rest_framework.request import Request
 from rolloutdeck import wire
 from rollouts import ingest, projects
 from rollouts.errors import NotThere
+from rollouts.lib.validation import text
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
-from rollouts.words import text
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which itself imports this module, see settings.REST_FRAMEWORK

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from django.db.models import Case, CharField, Count, IntegerField, Max, Min, When
 from django.db.models.functions import Cast
 
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Sample, StepQuerySet
 
 AT_ONCE: Final = 20_000  # samples that are put together in one question

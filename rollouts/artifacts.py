@@ -16,9 +16,9 @@ from django.utils import timezone
 from rolloutdeck import manifest, wire
 from rollouts import blobs, ingest, live
 from rollouts.errors import BadInput
-from rollouts.masking import masked
+from rollouts.lib.redaction import masked
+from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
-from rollouts.words import number, one_of, text, yes
 
 MOST_FACTS = 32 << 10  # bytes of JSON
 MOST_HOSTS = 50

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts.errors import BadInput, NotThere
+from rollouts.lib.validation import number
 from rollouts.models import Run, Step
-from rollouts.words import number
 
 if TYPE_CHECKING:
     from rollouts.models import RunQuerySet

@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _
 from rolloutdeck import wire
 from rollouts import audit, live
 from rollouts.errors import BadInput
+from rollouts.lib.validation import prose
 from rollouts.models import Flag, Membership, Project, Sample, Step
-from rollouts.words import prose
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User

@@ -22,12 +22,12 @@ from rollouts import audit, live, scan
 from rollouts.certain import surely, surely_not
 from rollouts.conditions import Scope, condition
 from rollouts.errors import BadInput, RolloutError
+from rollouts.lib.validation import text
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.nodes import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
 from rollouts.query import parse
 from rollouts.settle import settle_anew
 from rollouts.steps import recompute
-from rollouts.words import text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

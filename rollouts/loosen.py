@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from rolloutdeck import compat
 from rollouts import audit, live
 from rollouts.errors import BadInput
+from rollouts.lib.validation import one_of, text
 from rollouts.models import Project
-from rollouts.words import one_of, text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -17,8 +17,8 @@ from rollouts import artifacts, audit, live, plans
 from rollouts.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
 from rollouts.errors import Conflict, NotThere
 from rollouts.ingest import FILES_KEY
+from rollouts.lib.validation import one_of, prose, text
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
-from rollouts.words import one_of, prose, text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

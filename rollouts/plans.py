@@ -17,8 +17,8 @@ from rolloutdeck.errors import BadInput as NotUnderstood
 from rollouts import audit, exclusion, live
 from rollouts.artifacts import together
 from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
-from rollouts.words import number, one_of, text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 from rolloutdeck import wire
 from rollouts import audit, live
 from rollouts.errors import BadInput, Conflict, NotThere
+from rollouts.lib.validation import text
 from rollouts.models import Membership, Project, Run, Token
-from rollouts.words import text
 
 BIN = timedelta(days=7)
 

@@ -11,8 +11,8 @@ from django.db import transaction
 from rolloutdeck import resolution, wire
 from rollouts import ingest, live, series
 from rollouts.errors import BadInput, NotThere
+from rollouts.lib.validation import number, one_of
 from rollouts.models import Binding, Pin, Replay, Run
-from rollouts.words import number, one_of
 
 MOST_REASON = 2000
 # Metrics that tell how many seconds a step's generation took, as the trainers name them.

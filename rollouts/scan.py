@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from rollouts import bodies, storage
 from rollouts.errors import StorageUnavailable
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 from rollouts.merging import ARTIFACT
 from rollouts.models import Dump, Sighting
 from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from rollouts import blobs, live, pins, storage
 from rollouts.blocks import LEAST_ROWS
+from rollouts.lib.process_id import is_gone
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
-from rollouts.processes import is_gone
 from rollouts.projects import BIN
 
 AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this

@@ -24,8 +24,8 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import artifacts, blobs, pins
 from rollouts.errors import BadInput, Conflict
+from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Artifact, Run
-from rollouts.words import number, one_of, text
 from workers import tasks
 
 PIECE = 1 << 20

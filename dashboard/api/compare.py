@@ -17,8 +17,8 @@ from rollouts import compare
 from rollouts.cells import Cell
 from rollouts.compare import Comparison, Figure, Row
 from rollouts.errors import BadInput
+from rollouts.lib.validation import one_of
 from rollouts.pairing import Prompt
-from rollouts.words import one_of
 
 
 class Compare(APIView):

@@ -13,7 +13,7 @@ from dashboard.api.parsing import asked
 from dashboard.api.samples import WHERE, place
 from dashboard.api.schema import Takes
 from rollouts import completion
-from rollouts.words import number
+from rollouts.lib.validation import number
 
 
 class Completions(APIView):

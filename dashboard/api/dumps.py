@@ -17,8 +17,8 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import tidying
 from rollouts.errors import BadInput
+from rollouts.lib.validation import number, one_of
 from rollouts.models import Dump
-from rollouts.words import number, one_of
 
 
 class Dumps(APIView):

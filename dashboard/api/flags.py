@@ -18,8 +18,8 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import flags, marking
 from rollouts.errors import BadInput
+from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Flag
-from rollouts.words import number, one_of, text, yes
 
 
 class Flags(APIView):

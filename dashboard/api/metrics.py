@@ -15,8 +15,8 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import ingest, live, series
 from rollouts.errors import BadInput
+from rollouts.lib.validation import number, one_of, text
 from rollouts.records import Point
-from rollouts.words import number, one_of, text
 
 MOST_POINTS = 10_000  # steps in one request
 MOST_NAMES = 200  # curves in one answer

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from rolloutdeck import wire
 from rollouts.errors import BadInput, TooLarge
-from rollouts.words import number, text
+from rollouts.lib.validation import number, text
 
 
 class LenientJSON(BaseParser):

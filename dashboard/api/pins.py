@@ -18,8 +18,8 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import pins
 from rollouts.errors import BadInput
+from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Membership, Pin
-from rollouts.words import number, one_of, text, yes
 
 MAY_PIN = Membership.Role.MAINTAINER
 

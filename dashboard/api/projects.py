@@ -19,8 +19,8 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rollouts import judging, loosen, projects
 from rollouts.errors import BadInput
+from rollouts.lib.validation import text
 from rollouts.models import Project
-from rollouts.words import text
 from workers import tasks
 
 REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")

@@ -17,7 +17,7 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import replays
 from rollouts.errors import BadInput
-from rollouts.words import number, one_of, text, yes
+from rollouts.lib.validation import number, one_of, text, yes
 
 
 class Replays(APIView):

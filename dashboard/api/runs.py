@@ -20,9 +20,9 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import ingest, live, projects, tidying
 from rollouts.errors import BadInput
-from rollouts.masking import masked
+from rollouts.lib.redaction import masked
+from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Run
-from rollouts.words import number, one_of, text, yes
 
 MOST_WAITED = 10**9  # seconds
 STATUSES = ("running", "silent", "finished", "failed")

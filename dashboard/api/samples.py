@@ -21,8 +21,8 @@ from dashboard.api.schema import Takes
 from rolloutdeck import wire
 from rollouts import bodies, decoding, exports, flags, history, search
 from rollouts.errors import BadInput
+from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Sample
-from rollouts.words import number, one_of, text
 
 MOST_TOKENS = 20_000  # in one answer
 PER_TOKEN = ("response_ids", "response_mask", "logprobs", "ref_logprobs", "advantages")

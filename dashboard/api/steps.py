@@ -14,8 +14,8 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
+from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Run, StepQuerySet
-from rollouts.words import number, one_of, text
 
 
 class Steps(APIView):

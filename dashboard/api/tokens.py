@@ -16,8 +16,8 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rollouts import projects
+from rollouts.lib.validation import number, text
 from rollouts.models import Membership, Project, ProjectQuerySet, Token
-from rollouts.words import number, text
 
 
 def owned(request: Request) -> ProjectQuerySet:

@@ -23,8 +23,8 @@ from dashboard.pages.ask import Ask
 from rolloutdeck import wire
 from rollouts import bodies, exhibits, findings, search, series
 from rollouts.errors import BadInput, RolloutError
+from rollouts.lib.validation import number, one_of
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
-from rollouts.words import number, one_of
 
 MOST_OFFERED = 50
 MOST_RUNS = 8

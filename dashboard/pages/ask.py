@@ -11,7 +11,7 @@ from django.http import QueryDict
 from rolloutdeck import wire
 from rollouts import terms
 from rollouts.errors import BadInput
-from rollouts.words import BIGGEST, number
+from rollouts.lib.validation import BIGGEST, number
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")

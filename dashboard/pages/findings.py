@@ -17,8 +17,8 @@ from dashboard.pages import opened, panels, said, shown_finding
 from dashboard.pages.markdown import rendered
 from rollouts import findings
 from rollouts.errors import BadInput, NotThere, RolloutError
+from rollouts.lib.validation import number
 from rollouts.models import Exhibit, Finding
-from rollouts.words import number
 
 PANELS = {"findings": "findings/table.html", "finding": "findings/whole.html"}
 MOST = 200

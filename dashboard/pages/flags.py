@@ -18,8 +18,8 @@ from dashboard.pages.back import back, seen_other
 from rolloutdeck import wire
 from rollouts import marking, seen
 from rollouts.errors import RolloutError
+from rollouts.lib.validation import number, one_of
 from rollouts.models import Flag, Run, Sample
-from rollouts.words import number, one_of
 
 
 @login_required

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from dashboard import access
 from dashboard.pages import strip
 from rollouts.errors import BadInput
+from rollouts.lib.validation import number
 from rollouts.models import Attempt, Run, Step
-from rollouts.words import number
 
 
 def person(request: HttpRequest) -> User:

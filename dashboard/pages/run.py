@@ -24,7 +24,7 @@ from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
 from dashboard.pages.ask import Ask, clean, step_number
 from rollouts import charts as charting
 from rollouts import clock, series
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Artifact, Dump, Run
 
 PANELS = {

@@ -24,7 +24,7 @@ from dashboard.pages.sparks import sparks
 from dashboard.pages.text import num
 from rolloutdeck.trainers import TRAINERS
 from rollouts import run_list, series
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Membership, Run
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}

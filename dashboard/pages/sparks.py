@@ -11,7 +11,7 @@ from operator import or_
 from django.db.models import Max, Q, Sum
 
 from rollouts.history import sparkline
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Run, Step
 
 KEPT = 5000

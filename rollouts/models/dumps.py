@@ -9,9 +9,9 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from rollouts.lib.process_id import me
 from rollouts.models.runs import Attempt, Run
 from rollouts.models.steps import SPLITS, STEP_KINDS
-from rollouts.processes import me
 
 
 class Segment(models.Model):

@@ -12,7 +12,7 @@ from django.utils import timezone
 from dashboard.pages import run as run_page
 from rolloutdeck import wire
 from rollouts import charts, series
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.records import Point
 from tests import make

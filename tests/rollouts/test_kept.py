@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollouts.kept import Kept
+from rollouts.lib.weighted_lru import Kept
 
 
 def test_what_was_asked_for_last_stays() -> None:

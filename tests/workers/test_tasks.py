@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import processes, segments, storage, upkeep
+from rollouts import segments, storage, upkeep
+from rollouts.lib import process_id as processes
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.projects import bin_run
 from tests import make

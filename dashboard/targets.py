@@ -12,10 +12,12 @@ from django.http import Http404
 
 from dashboard.arrival import Parts
 from rolloutdeck import wire
-from rollouts import artifacts, blobs, ingest, storage
+from rollouts import artifacts, ingest
 from rollouts.errors import BadInput
 from rollouts.ingest import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
+from rollouts.storage import blobs
+from rollouts.storage import files as storage
 from workers import tasks
 
 

@@ -27,9 +27,9 @@ from dashboard.arrival import Arrival, Parts, Writing, check_hash, fresh, hash_o
 from dashboard.middleware import OURS
 from dashboard.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck import wire
-from rollouts import storage
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
 from rollouts.ingest import DumpHeader
+from rollouts.storage import files as storage
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,13 @@ from pathlib import PurePosixPath
 from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
-from rollouts import blobs, decoding
+from rollouts import decoding
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import NAMES, TEXTLESS, Told, of_file
 from rollouts.ingest import FIRST_DUE, DumpHeader
 from rollouts.merging import ARTIFACT
 from rollouts.models import Artifact, Dump, Run, Step
+from rollouts.storage import blobs
 
 TOKENIZER = "tokenizer"
 TOKENS_ONLY = Q(source__startswith=ARTIFACT) | Q(format__in=TEXTLESS)  # dumps that a tokenizer gives their text

@@ -14,11 +14,12 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from rolloutdeck import manifest, wire
-from rollouts import blobs, ingest, live
+from rollouts import ingest, live
 from rollouts.errors import BadInput
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
+from rollouts.storage import blobs
 
 MOST_FACTS = 32 << 10  # bytes of JSON
 MOST_HOSTS = 50

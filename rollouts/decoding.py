@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from rollouts import blobs
 from rollouts.models import Artifact, Run
+from rollouts.storage import blobs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

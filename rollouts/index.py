@@ -22,7 +22,7 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from rolloutdeck import packing
-from rollouts import artifact_dumps, blobs, judging, live, packed, spread, storage
+from rollouts import artifact_dumps, judging, live, spread
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick, table
 from rollouts.formats.jsonl import integer
@@ -33,6 +33,9 @@ from rollouts.records import LeftOut, Point, Problem, Record
 from rollouts.rows import Slim
 from rollouts.settle import settle
 from rollouts.steps import recompute, step_of, supersede_attempts
+from rollouts.storage import blobs
+from rollouts.storage import decompression as packed
+from rollouts.storage import files as storage
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
-from rollouts import live, storage
+from rollouts import live
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Attempt, Dump, Project, Run, RunAlias
+from rollouts.storage import files as storage
 
 # A message usually brings a worker within milliseconds; the sweep sends a dump again when it is older than this.
 FIRST_DUE = timedelta(seconds=15)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from rollouts import scan, storage
+from rollouts import scan
 from rollouts.nodes import NAMES, NUMBERS
 from rollouts.query import unquoted
+from rollouts.storage import files as storage
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,12 +12,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rollouts import storage
 from rollouts.formats import jsonl
 from rollouts.formats.table import TEXTLESS
 from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.records import Record
+from rollouts.storage import files as storage
 
 HELD_BYTES = 16 << 20  # of lines that wait to be written
 NATIVE = "native"

@@ -11,11 +11,13 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from rollouts import blobs, live, pins, storage
+from rollouts import live, pins
 from rollouts.blocks import LEAST_ROWS
 from rollouts.lib.process_id import is_gone
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
 from rollouts.projects import BIN
+from rollouts.storage import blobs
+from rollouts.storage import files as storage
 
 AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this
 MOST = 500  # dumps per sweep: a long queue is already queued

@@ -8,9 +8,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from rolloutdeck import safe
-from rollouts import artifact_dumps, blobs, live
+from rollouts import artifact_dumps, live
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Artifact, Blob
+from rollouts.storage import blobs
 
 MOST_JSON = 128 << 20  # bytes; a tokenizer has tens of millions
 MOST_VALUES = 10_000_000  # in it, of which each takes a hundred bytes of memory; a tokenizer has one or two

@@ -15,8 +15,8 @@ from django.views.decorators.http import require_safe
 from rest_framework.exceptions import AuthenticationFailed
 
 from dashboard import access
-from rollouts import storage
 from rollouts.models import Dump, Flag, Run, Sample, Step
+from rollouts.storage import files as storage
 
 log = logging.getLogger(__name__)
 

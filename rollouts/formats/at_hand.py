@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck.safe.errors import Refused
-from rollouts import storage
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
+from rollouts.storage import files as storage
 
 CHUNK = 1 << 20
 

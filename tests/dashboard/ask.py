@@ -11,9 +11,10 @@ import orjson
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import index, ingest, storage
+from rollouts import index, ingest
 from rollouts.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample
+from rollouts.storage import files as storage
 from tests import make
 
 

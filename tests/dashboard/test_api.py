@@ -202,8 +202,9 @@ def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) 
 def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     import hashlib
 
-    from rollouts import index, ingest, storage
+    from rollouts import index, ingest
     from rollouts.ingest import DumpHeader
+    from rollouts.storage import files as storage
 
     body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     plain = storage.incoming()

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import artifacts, blobs, storage, verdicts
+from rollouts import artifacts, verdicts
 from rollouts.models import Artifact, Blob, Membership, Project, Run
+from rollouts.storage import blobs
+from rollouts.storage import files as storage
 from tests import make
 from tests.dashboard.serve import Answer, Site
 from tests.rollouts.artifacts import key_of, registered

@@ -16,8 +16,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck import wire
-from rollouts import storage
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
+from rollouts.storage import files as storage
 from tests import make
 from tests.dashboard.serve import Answer, Site
 

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages import ahead, past
-from rollouts import storage
 from rollouts.models import Project, Run, Sample
+from rollouts.storage import files as storage
 from tests import make
 from tests.dashboard.ask import filled, one_sample
 from tests.rollouts.pushing import generation, indexed, lines

@@ -7,8 +7,8 @@ from html import unescape
 import pytest
 from django.test import Client
 
-from rollouts import storage
 from rollouts.models import Project, Run, Sample, Segment
+from rollouts.storage import files as storage
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

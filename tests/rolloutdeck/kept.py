@@ -10,8 +10,9 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rolloutdeck import artifact, cli
-from rollouts import blobs, pins, verdicts
+from rollouts import pins, verdicts
 from rollouts.models import Artifact, Run
+from rollouts.storage import blobs
 from tests.rollouts.skipped import V0
 
 TREE = "exp_proj/GBS8_N4_in128_out256"

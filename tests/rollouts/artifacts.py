@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from rolloutdeck import manifest
-from rollouts import artifacts, storage
+from rollouts import artifacts
 from rollouts.models import Artifact, Run
+from rollouts.storage import files as storage
 
 
 def meta(step: int) -> bytes:

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rollouts import ingest, storage
+from rollouts import ingest
 from rollouts.index import index
 from rollouts.models import Dump, Run, Sample
+from rollouts.storage import files as storage
 
 DUMPS = Path(__file__).parents[1] / "data" / "verl_jsonl"
 

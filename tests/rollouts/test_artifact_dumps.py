@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from rollouts import artifact_dumps, blobs, bodies, index, scan, search, storage
+from rollouts import artifact_dumps, bodies, index, scan, search
 from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
+from rollouts.storage import blobs
+from rollouts.storage import files as storage
 from tests.rollouts.pushing import DUMPS, indexed, push, rows
 from tests.rollouts.skipped import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rollouts import storage
 from rollouts.errors import UnreadableDump
 from rollouts.formats import (
     HEAD_BYTES,
@@ -23,6 +22,7 @@ from rollouts.formats import (
     trl_completions,
 )
 from rollouts.records import Problem, Record
+from rollouts.storage import files as storage
 from tests.rollouts.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
 
 REAL: dict[Path, Format] = {

@@ -9,10 +9,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from rollouts import ingest, storage
+from rollouts import ingest
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
+from rollouts.storage import files as storage
 from tests import make
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts import ingest, storage
+from rollouts import ingest
 from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.index import index, reindex
@@ -19,6 +19,7 @@ from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
 from rollouts.nodes import BadQuery
 from rollouts.scan import Part, Patience, joined, kept, parts
 from rollouts.search import ORDERINGS, find
+from rollouts.storage import files as storage
 from tests import make
 
 Row = dict[str, Any]

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from rollouts import bodies, exports, index, segments, storage
+from rollouts import bodies, exports, index, segments
 from rollouts.models import Dump, Project, Run, Sample, Segment
+from rollouts.storage import files as storage
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
 

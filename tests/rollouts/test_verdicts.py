@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from rollouts import artifacts, blobs, upkeep, verdicts
+from rollouts import artifacts, upkeep, verdicts
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Artifact, Blob, Run
+from rollouts.storage import blobs
 from tests.conftest import DATA
 from tests.rollouts.artifacts import brought, manifest_of, meta, registered
 

@@ -10,8 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.replay_folder import MANIFEST
-from rollouts import blobs, pins, verdicts
+from rollouts import pins, verdicts
 from rollouts.models import Artifact, Binding, Run
+from rollouts.storage import blobs
 from tests.rolloutdeck.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.artifacts import brought, meta, registered
 from tests.rollouts.skipped import COLOCATED, V0, V1, files_of

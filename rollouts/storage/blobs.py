@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 from django.db import transaction
 
-from rollouts import storage
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Blob
+from rollouts.storage import files as storage
 
 
 def path(project_id: int, sha256: str) -> Path:

@@ -14,12 +14,12 @@ from django.utils.translation import gettext_noop as N_
 from rollouts import keys, search
 from rollouts.conditions import COLUMNS
 from rollouts.errors import BadInput
-from rollouts.facets import CATALOG
 from rollouts.grammar import ASCII
 from rollouts.keys import Key
 from rollouts.models import Flag, Run
 from rollouts.nodes import MISSING, NAMES, NUMBERS, PERSONAL, PROPERTIES, WHOLE
 from rollouts.query import parse
+from rollouts.samples.text_properties import CATALOG
 
 MOST: Final = 14
 MOST_COUNTED: Final = 200_000  # samples over which values are still counted while somebody types

@@ -22,9 +22,9 @@ from django.utils.translation import gettext as _
 
 from rollouts import alike
 from rollouts.errors import BadInput
-from rollouts.facets import FACETS
 from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
 from rollouts.nodes import PERSONAL, And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
+from rollouts.samples.text_properties import FACETS
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

@@ -11,10 +11,11 @@ from typing import Any, Final
 from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
-from rollouts import exports, flags, search, series
-from rollouts.bodies import Body
+from rollouts import flags, search, series
 from rollouts.errors import BadInput, NotThere
 from rollouts.models import Run, Sample
+from rollouts.samples import export as exports
+from rollouts.samples.bodies import Body
 
 MOST_HELD: Final = 200_000  # characters of a prompt or a response
 MOST_QUOTED: Final = 20_000

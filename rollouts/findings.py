@@ -16,11 +16,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import audit, bodies, exhibits, live
+from rollouts import audit, exhibits, live
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.exhibits import Quote
 from rollouts.lib.validation import prose, text
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.samples import bodies
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

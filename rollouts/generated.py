@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import orjson
 
 from rollouts.models import Attempt, MetricRow, Run, Step
-from rollouts.records import Point
+from rollouts.samples.record import Point
 
 NAME = "rolloutdeck/generated"  # a metric, which may come before the step's samples or after them
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from rollouts import bodies
-from rollouts.answers import answer_of
-from rollouts.bodies import Body
 from rollouts.models import Attempt, Run, Sample, Step
-from rollouts.unit_tests import UnitTests, unit_tests
+from rollouts.samples import bodies
+from rollouts.samples.bodies import Body
+from rollouts.samples.final_answer import answer_of
+from rollouts.samples.unit_tests import UnitTests, unit_tests
 
 MOST: Final = 512
 FOLD_ABOVE: Final = 8

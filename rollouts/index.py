@@ -26,11 +26,11 @@ from rollouts import artifact_dumps, judging, live, spread
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick, table
 from rollouts.formats.jsonl import integer
-from rollouts.identity import Namer, prompt_key
 from rollouts.models import Dump, Run, Segment
-from rollouts.parquet import SCHEMA_VERSION, Layout, Writer
-from rollouts.records import LeftOut, Point, Problem, Record
-from rollouts.rows import Slim
+from rollouts.samples.identity import Namer, prompt_key
+from rollouts.samples.index_rows import Slim
+from rollouts.samples.parquet import SCHEMA_VERSION, Layout, Writer
+from rollouts.samples.record import LeftOut, Point, Problem, Record
 from rollouts.settle import settle
 from rollouts.steps import recompute, step_of, supersede_attempts
 from rollouts.storage import blobs

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.facets import Seen, settled
 from rollouts.formats import TEXTLESS
 from rollouts.models import Dump, Sighting
-from rollouts.rows import AT, Ends, Place, Row, Slim, Trait, filled, whose
+from rollouts.samples.index_rows import AT, Ends, Place, Row, Slim, Trait, filled, whose
+from rollouts.samples.text_properties import Seen, settled
 
 ARTIFACT = "artifact:"  # how the source of a dump begins that was made of an artifact
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollouts import bodies
-from rollouts.answers import answer_of
-from rollouts.facets import FACETS
 from rollouts.models import Sample, Step
+from rollouts.samples import bodies
+from rollouts.samples.final_answer import answer_of
+from rollouts.samples.text_properties import FACETS
 from rollouts.solved import solved
 
 # What follows a marker to the end of its line is its answer, and the end of a response that rows keep has but one line.

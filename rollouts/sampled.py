@@ -19,8 +19,8 @@ from django.db.models.functions import Cast
 
 from rolloutdeck import wire
 from rollouts.blocks import Points, Values
-from rollouts.facets import CATALOG, FACETS
 from rollouts.models import Run, Step
+from rollouts.samples.text_properties import CATALOG, FACETS
 from rollouts.steps import copies
 
 PREFIX: Final = "samples/"

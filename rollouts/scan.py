@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
-from rollouts import bodies
 from rollouts.errors import StorageUnavailable
 from rollouts.lib.weighted_lru import Kept
 from rollouts.merging import ARTIFACT
 from rollouts.models import Dump, Sighting
 from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
+from rollouts.samples import bodies
 from rollouts.storage import files as storage
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 from rollouts import judging, scan
 from rollouts.conditions import Scope, condition, scope_of
 from rollouts.errors import BadInput
-from rollouts.facets import CATALOG
 from rollouts.models import Run
 from rollouts.nodes import BODY, And, Node, Not, Or, Query, leaves
 from rollouts.query import parse
+from rollouts.samples.text_properties import CATALOG
 
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet

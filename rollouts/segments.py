@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 
-from rollouts.bodies import opened, rows_of
 from rollouts.models import Dump, Run, Segment
-from rollouts.parquet import FIXED, PART, SCHEMA_VERSION, Writer
+from rollouts.samples.bodies import opened, rows_of
+from rollouts.samples.parquet import FIXED, PART, SCHEMA_VERSION, Writer
 from rollouts.storage import files as storage
 from rollouts.upkeep import LEFTOVERS_LIVE, older
 

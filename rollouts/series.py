@@ -19,7 +19,7 @@ from rollouts import generated, sampled
 from rollouts.blocks import PACKED, TIME, Points, Row, fold, join, points_of, unpack
 from rollouts.errors import BadInput
 from rollouts.models import Attempt, Block, MetricRow, Run, Series
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from rollouts.stitch import Attempts, Pieces
 from rollouts.thin import Thinner, shift_for
 

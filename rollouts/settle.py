@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from django.db.models import QuerySet
 
-from rollouts import bodies, parquet
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import ADDING
 from rollouts.merging import ARTIFACT, merge
 from rollouts.models import Dump, Sample, Sighting, Step
-from rollouts.rows import Row, Slim, insert
+from rollouts.samples import bodies, parquet
+from rollouts.samples.index_rows import Row, Slim, insert
 
 HELD_ROWS = 20_000  # of a step, as tuples in memory
 

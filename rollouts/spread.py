@@ -16,7 +16,7 @@ from rollouts.formats import jsonl
 from rollouts.formats.table import TEXTLESS
 from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
-from rollouts.records import Record
+from rollouts.samples.record import Record
 from rollouts.storage import files as storage
 
 HELD_BYTES = 16 << 20  # of lines that wait to be written

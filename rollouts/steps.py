@@ -12,10 +12,10 @@ from django.db.models import Min
 from django.utils import timezone
 
 from rollouts import flags, generated
-from rollouts.facets import FACETS
 from rollouts.merging import ARTIFACT
 from rollouts.models import Attempt, Run, Sample, Step
-from rollouts.rows import AT, Row
+from rollouts.samples.index_rows import AT, Row
+from rollouts.samples.text_properties import FACETS
 
 SCORES = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
 # Fine near the ends of the usual reward, where one answer differs from another in kind.

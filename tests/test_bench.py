@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dashboard.pages import strip
-from rollouts import bodies
 from rollouts.models import Run, Sample
+from rollouts.samples import bodies
 from scripts.bench import seed
 from tests.rollouts.pushing import indexed, lines
 

@@ -16,10 +16,11 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from dashboard.api.shown import address
 from rolloutdeck import wire
-from rollouts import bodies, exhibits, findings
+from rollouts import exhibits, findings
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Exhibit, Finding, Run
+from rollouts.samples import bodies
 
 MAY_WRITE = access.ROLE_FOR["annotate"]
 MOST_TEXT = 100_000  # characters of a quote, before it is looked for

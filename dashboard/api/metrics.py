@@ -16,7 +16,7 @@ from rolloutdeck import wire
 from rollouts import ingest, live, series
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text
-from rollouts.records import Point
+from rollouts.samples.record import Point
 
 MOST_POINTS = 10_000  # steps in one request
 MOST_NAMES = 200  # curves in one answer

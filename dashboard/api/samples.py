@@ -19,10 +19,12 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, counted
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import bodies, decoding, exports, flags, history, search
+from rollouts import decoding, flags, history, search
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Sample
+from rollouts.samples import bodies
+from rollouts.samples import export as exports
 
 MOST_TOKENS = 20_000  # in one answer
 PER_TOKEN = ("response_ids", "response_mask", "logprobs", "ref_logprobs", "advantages")

@@ -21,10 +21,11 @@ from dashboard.pages import findings as pages
 from dashboard.pages import opened, panels, said, strip
 from dashboard.pages.ask import Ask
 from rolloutdeck import wire
-from rollouts import bodies, exhibits, findings, search, series
+from rollouts import exhibits, findings, search, series
 from rollouts.errors import BadInput, RolloutError
 from rollouts.lib.validation import number, one_of
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.samples import bodies
 
 MOST_OFFERED = 50
 MOST_RUNS = 8

@@ -14,9 +14,9 @@ from django.db.models import Q
 from dashboard.pages import replayed
 from dashboard.pages.past import Past, history, passed, place_of
 from dashboard.pages.replayed import Replayed
-from rollouts import bodies
-from rollouts.bodies import Body
 from rollouts.models import Flag, Sample
+from rollouts.samples import bodies
+from rollouts.samples.bodies import Body
 
 MOST_SIBLINGS = 64
 

@@ -8,8 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.ask import Ask
-from rollouts.facets import CATALOG
 from rollouts.models import Step
+from rollouts.samples.text_properties import CATALOG
 
 OTHERS = (
     ("score<=0", N_("Zero or less"), N_("score of 0 or below")),

@@ -12,8 +12,8 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rollouts import seen
-from rollouts.facets import FACETS
 from rollouts.models import Flag, Sample
+from rollouts.samples.text_properties import FACETS
 
 # Facet, its mark in the table, its colour class, and what the mark says in full.
 MARKS = (

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dashboard.pages import listing
-from rollouts import bodies
-from rollouts.bodies import Body
 from rollouts.cells import Cell
 from rollouts.compare import Row
 from rollouts.models import Sample
 from rollouts.pairing import Prompt
+from rollouts.samples import bodies
+from rollouts.samples.bodies import Body
 
 Link = Callable[..., str]
 

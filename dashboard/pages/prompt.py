@@ -16,10 +16,11 @@ from dashboard.pages import listing, opened, panels, strip
 from dashboard.pages.ask import Address, Ask, clean, step_number
 from dashboard.pages.prompt_lines import drawn
 from rolloutdeck import wire
-from rollouts import bodies, prompts
-from rollouts.bodies import Body
+from rollouts import prompts
 from rollouts.models import Run, Sample
 from rollouts.prompts import At, Line
+from rollouts.samples import bodies
+from rollouts.samples.bodies import Body
 
 PANELS = {
     "strip": "parts/strip.html",

@@ -12,11 +12,11 @@ from dashboard.pages.around import Around
 from dashboard.pages.ask import Ask
 from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
-from rollouts.bodies import GONE
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query import parse
-from rollouts.unit_tests import unit_tests
+from rollouts.samples.bodies import GONE
+from rollouts.samples.unit_tests import unit_tests
 
 
 def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str, Any]:

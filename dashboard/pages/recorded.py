@@ -17,9 +17,9 @@ from django.views.decorators.http import require_safe
 
 from dashboard import access
 from dashboard.pages.text import HALF
-from rollouts import bodies
 from rollouts.errors import NotThere
 from rollouts.models import Sample
+from rollouts.samples import bodies
 
 INNER = ("seen_in", "textless", "extras")
 MOST_SHOWN = 4000  # characters of a value on the page; the download has all

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rollouts.groups import Response
 from rollouts.models import Sample
-from rollouts.unit_tests import Case, UnitTests
+from rollouts.samples.unit_tests import Case, UnitTests
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 # Joiners (U+200C, U+200D) and direction marks are ordinary letters' company and stay.
 HALF = re.compile(r"[\ud800-\udfff]")
 ACTING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-# What reward functions look for, see rollouts/answers.py.
+# What reward functions look for, see rollouts/samples/final_answer.py.
 ANSWER = re.compile(
     r"####[^\n]*|\\boxed\{(?:[^{}\n]|\{[^{}\n]*\})*\}|\banswer[ \t]*[:：][ \t]*[^\s][^\n]{0,400}", re.IGNORECASE
 )

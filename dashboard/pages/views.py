@@ -11,9 +11,10 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import partners, prose, recorded, tokenview, turns
 from dashboard.pages.markdown import rendered
-from rollouts import bodies, decoding
+from rollouts import decoding
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Sample
+from rollouts.samples import bodies
 
 MOST_COMPARED = 400_000  # characters of each text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rollouts.records import LeftOut, Point, Problem, Record
+from rollouts.samples.record import LeftOut, Point, Problem, Record
 
 HEAD_BYTES = 64 << 10  # what `sniff` sees
 

@@ -25,7 +25,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import whole_json
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import BROKEN_UTF8, as_json, integer, kind, number
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 
 END = "<|im_end|>"
 OUTPUTS = re.compile(r"outputs-(?:rl|eval)-.+-(?P<data>[^-/]+)\.json\Z")

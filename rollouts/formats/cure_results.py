@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.records import Point, Problem
+from rollouts.samples.record import Point, Problem
 
 name = "cure-results"
 

@@ -27,7 +27,7 @@ from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import content_text, integer, kind, number, told_text
 from rollouts.formats.zipped import Members
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "inspect"
 

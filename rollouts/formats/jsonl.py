@@ -14,7 +14,7 @@ import orjson
 
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
-from rollouts.records import Problem
+from rollouts.samples.record import Problem
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; what could not be read is shown as U+FFFD"

@@ -27,7 +27,7 @@ from rollouts.formats.native import ids
 from rollouts.formats.parquet_rows import opened, rows
 from rollouts.formats.table_shape import unpacked
 from rollouts.formats.values import plain
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 
 name = "lighteval"
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from rollouts.formats import chat
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import as_json, integer, number, rows, told_text
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "native"
 

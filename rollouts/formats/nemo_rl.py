@@ -26,7 +26,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.jsonl import as_json, integer, number, rows
 from rollouts.formats.native import ids, mask, reals
 from rollouts.formats.values import plain
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "nemo-rl"
 

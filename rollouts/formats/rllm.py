@@ -20,7 +20,7 @@ from rollouts.formats import chat, whole_json
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import BROKEN_UTF8, content_text, integer, kind, number, told_text
 from rollouts.formats.native import ids, reals
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "rllm-episode"
 

@@ -29,7 +29,7 @@ from rollouts.formats import native
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import chat_text, integer, number, parse_slowly, prompt_of, response_of, rows, told_text
 from rollouts.formats.values import answer_of, plain
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 
 name = "roll-jsonl"
 

@@ -29,7 +29,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
 from rollouts.formats.roll_jsonl import RLVR, Places, kept, unpacked
 from rollouts.formats.values import ids, mask, plain, reals
-from rollouts.records import Record
+from rollouts.samples.record import Record
 
 name = "roll-mock"
 

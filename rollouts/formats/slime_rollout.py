@@ -34,7 +34,7 @@ from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, is_number, number, prompt_of, response_of, told_text
 from rollouts.formats.values import brief, plain
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 
 name = "slime-rollout"
 

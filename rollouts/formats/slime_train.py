@@ -29,7 +29,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number
 from rollouts.formats.slime_rollout import Row, Threads, samples_of
 from rollouts.formats.values import brief, plain
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 
 name = "slime-train"
 

@@ -36,7 +36,7 @@ from rollouts.formats.columns import told as told_columns
 from rollouts.formats.table_rows import PARQUET, Numbered, is_csv, joined, table
 from rollouts.formats.table_shape import Shape, only_tokens
 from rollouts.formats.unfold import Folds, narrowed
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 
 WINDOW = 256  # lines of which the columns are looked at
 WINDOW_CHARS = 16 << 20  # of their texts; longer ones are enough by themselves

@@ -25,7 +25,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.parquet_rows import opened as parquet_file
 from rollouts.formats.parquet_rows import rows as parquet_file_rows
 from rollouts.formats.values import plain
-from rollouts.records import Problem
+from rollouts.samples.record import Problem
 
 PARQUET = b"PAR1"
 LOGGED = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')

@@ -12,7 +12,7 @@ from rollouts.formats import chat, jsonl, native
 from rollouts.formats.base import Told
 from rollouts.formats.trl_completions import agree, sum_of
 from rollouts.formats.values import plain
-from rollouts.records import Record
+from rollouts.samples.record import Record
 
 PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
 STRUCTURED = frozenset(

@@ -32,7 +32,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, told_text
 from rollouts.formats.parquet_rows import opened, rows
 from rollouts.formats.values import plain
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 
 name = "trl-completions"
 

@@ -25,7 +25,7 @@ from rollouts.formats import chat
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, rows, told_text
 from rollouts.formats.native import ids, reals, truth
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "verifiers"
 

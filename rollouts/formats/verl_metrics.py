@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, is_number, number, rows
-from rollouts.records import Point, Problem
+from rollouts.samples.record import Point, Problem
 
 name = "verl-metrics"
 

@@ -33,7 +33,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
 from rollouts.formats.values import ids, mask, plain, reals
 from rollouts.formats.verl_jsonl import place
-from rollouts.records import LeftOut, Record
+from rollouts.samples.record import LeftOut, Record
 
 WINDOW = 16  # rows that are decoded at once
 NEW = "new_batch.dp"

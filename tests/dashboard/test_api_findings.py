@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from rollouts import findings, series
 from rollouts.models import Finding, Flag, Project, Run
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.ask import Ask, filled, one_sample
 

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages import events as row
 from rollouts import events, series
 from rollouts.models import Pin, Project, Replay, Run, Sample
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

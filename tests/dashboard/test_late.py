@@ -14,8 +14,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages import folding, late
-from rollouts import bodies
 from rollouts.models import Run, Sample
+from rollouts.samples import bodies
 from tests.dashboard.serve import Site
 from tests.rollouts.pushing import generation, indexed, lines
 

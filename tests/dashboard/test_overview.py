@@ -14,7 +14,7 @@ from rolloutdeck import wire
 from rollouts import charts, series
 from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Artifact, Project, Run, Step
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import indexed, lines, push
 

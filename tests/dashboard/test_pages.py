@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts import series
 from rollouts.models import Dump, Project, Run, Sample, Step
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import indexed, line, lines
 

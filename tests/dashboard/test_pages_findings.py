@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts import findings, projects, series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

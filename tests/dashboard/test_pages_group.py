@@ -13,8 +13,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.boards import ODD
 from rollouts import groups
-from rollouts.identity import prompt_key as key_of
 from rollouts.models import Project, Run, Sample, Step
+from rollouts.samples.identity import prompt_key as key_of
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

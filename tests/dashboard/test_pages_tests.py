@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from rollouts.models import Run, Sample
-from rollouts.unit_tests import unit_tests
+from rollouts.samples.unit_tests import unit_tests
 from tests.rollouts.golden import DUMPS
 from tests.rollouts.pushing import indexed, lines
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.pages import roles, turns
-from rollouts.records import Record
+from rollouts.samples.record import Record
 
 PROMPT = "system\nBe brief.\nuser\nWhat is the root of 16?\nassistant\n"
 RESPONSE = (

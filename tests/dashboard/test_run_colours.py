@@ -12,7 +12,7 @@ from dashboard.pages import charted, overlay
 from rollouts import exhibits, series
 from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOURS
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.api.runs import change
 from rollouts import projects, series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.ask import Ask
 

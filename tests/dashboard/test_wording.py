@@ -11,7 +11,7 @@ from django.test import Client
 
 from rollouts import findings, pins, plans, replays, series
 from rollouts.models import Pin, Project, Run, Sample
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.pins.asked import told
 from tests.dashboard.wording import OPEN, marked, unmarked

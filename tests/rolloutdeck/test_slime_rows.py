@@ -14,7 +14,7 @@ from rolloutdeck.trainers.slime_plugin import rows
 from rollouts.formats import native, slime_rollout
 from rollouts.formats.base import Told
 from rollouts.formats.slime_rollout import keep_versions
-from rollouts.records import Record
+from rollouts.samples.record import Record
 from tests.rolloutdeck.slimes import DATA, Sample, held
 
 

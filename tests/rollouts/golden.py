@@ -13,7 +13,7 @@ from typing import Any
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
 from rollouts.formats import Told, pick
-from rollouts.records import LeftOut, Point, Problem, Record
+from rollouts.samples.record import LeftOut, Point, Problem, Record
 
 DUMPS = Path(__file__).parents[1] / "data"
 REAL = (

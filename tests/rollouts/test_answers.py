@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.answers import answer_of
+from rollouts.samples.final_answer import answer_of
 
 
 @pytest.mark.parametrize(

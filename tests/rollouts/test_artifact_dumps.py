@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts import artifact_dumps, bodies, index, scan, search
+from rollouts import artifact_dumps, index, scan, search
 from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
+from rollouts.samples import bodies
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
 from tests.rollouts.pushing import DUMPS, indexed, push, rows

@@ -6,7 +6,7 @@ from typing import Any
 
 from rollouts import clock, series
 from rollouts.models import Run
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 
 

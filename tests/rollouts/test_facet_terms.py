@@ -8,8 +8,8 @@ import pytest
 
 from rollouts import alike, judging
 from rollouts.errors import BadInput
-from rollouts.facets import CATALOG
 from rollouts.models import Project, Run, Step
+from rollouts.samples.text_properties import CATALOG
 from rollouts.search import find
 from tests import make
 from tests.rollouts.pushing import indexed, lines

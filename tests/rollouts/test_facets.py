@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rollouts.facets import FACETS, calls, look, settled
+from rollouts.samples.text_properties import FACETS, calls, look, settled
 
 
 def facets(

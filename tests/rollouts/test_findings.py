@@ -9,11 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import bodies, exhibits, findings, live, marking, projects, series, upkeep
+from rollouts import exhibits, findings, live, marking, projects, series, upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.index import reindex
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
-from rollouts.records import Point
+from rollouts.samples import bodies
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

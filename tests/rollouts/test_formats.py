@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, Format, Told, native, pick, verl_jsonl, verl_metrics
-from rollouts.records import LeftOut, Point, Problem, Record
+from rollouts.samples.record import LeftOut, Point, Problem, Record
 from tests.rollouts.golden import DUMPS, expected, files, reading
 from tests.rollouts.pushing import generation, lines
 

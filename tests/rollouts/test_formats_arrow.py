@@ -11,7 +11,7 @@ import pytest
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import parquet_rows, pick
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 from tests.rollouts.trainer_dumps import DATA, read
 
 NAME = "data-00000-of-00001.arrow"

@@ -9,7 +9,7 @@ import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import Told, cure_results, pick
-from rollouts.records import Point, Problem
+from rollouts.samples.record import Point, Problem
 
 DATA = Path(__file__).parents[1] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
 TRAINING, EVALUATION = "results/results-rl-m-D.txt", "evaluation/results/results-eval-m-D.txt"

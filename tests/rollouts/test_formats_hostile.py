@@ -19,7 +19,7 @@ from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, HEAD_BYTES, Told, parquet_rows, pick
 from rollouts.formats.jsonl import as_json
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 from tests.rolloutdeck.safe import assembler as asm
 
 FORMS = {form.name: form for form in FORMATS}

@@ -14,7 +14,7 @@ import zstandard
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import inspect_log, zipped
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 from tests.rollouts.trainer_dumps import read
 
 STORED, DEFLATED, LZMA, ZSTD = 0, 8, 14, 93

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rollouts import bodies
 from rollouts.models import Dump, Run, Sample
+from rollouts.samples import bodies
 from tests.rollouts.pushing import indexed, rows
 from tests.rollouts.skipped import tokenizer, worked
 

@@ -9,7 +9,7 @@ import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import openai_batch, pick
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 from tests.rollouts.trainer_dumps import DATA, read
 
 WHOLE = DATA / "others" / "batch" / "batch_68a1_output.jsonl"

@@ -12,7 +12,7 @@ import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, TEXTLESS, pick
-from rollouts.records import LeftOut, Problem, Record
+from rollouts.samples.record import LeftOut, Problem, Record
 from tests.rollouts.golden import DUMPS, files
 from tests.rollouts.trainer_dumps import parquet, read
 

@@ -11,7 +11,7 @@ import pytest
 
 from rollouts.formats import Told, pick
 from rollouts.formats.verifiers import split_of
-from rollouts.records import LeftOut, Record
+from rollouts.samples.record import LeftOut, Record
 from tests.rollouts.golden import DUMPS
 
 ROWS = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes()

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 from rollouts.formats import roll_jsonl, roll_mock
-from rollouts.records import Record
+from rollouts.samples.record import Record
 from tests.rollouts.trainer_dumps import ROLL, columns, kept, read
 
 

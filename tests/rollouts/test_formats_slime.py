@@ -8,7 +8,7 @@ import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import slime_rollout, slime_train
-from rollouts.records import Problem
+from rollouts.samples.record import Problem
 from tests.rollouts.trainer_dumps import SLIME, kept, read, rollout, sample, torch_file, trained
 
 

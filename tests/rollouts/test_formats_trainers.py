@@ -21,7 +21,7 @@ from rollouts.formats import (
     slime_train,
     trl_completions,
 )
-from rollouts.records import Problem, Record
+from rollouts.samples.record import Problem, Record
 from rollouts.storage import files as storage
 from tests.rollouts.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
 

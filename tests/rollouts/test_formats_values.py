@@ -13,8 +13,8 @@ import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import HEAD_BYTES, Told, pick
-from rollouts.parquet import Layout
-from rollouts.records import LeftOut, Point, Problem, Record
+from rollouts.samples.parquet import Layout
+from rollouts.samples.record import LeftOut, Point, Problem, Record
 from tests.rollouts.golden import DUMPS, files
 
 LIKE_ANOTHER = {"verl_jsonl", "step1", "before_execute", "effective"}  # folders; verl's has test_formats.py

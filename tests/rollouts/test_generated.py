@@ -4,7 +4,7 @@ import pytest
 
 from rollouts import generated, series
 from rollouts.models import Run, Step
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import indexed, line
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.identity import Namer, prompt_key, sample_id
+from rollouts.samples.identity import Namer, prompt_key, sample_id
 
 WHERE = ("run", "a1", "train", "global_step", 3, "")
 text = st.text(st.characters(codec=None), max_size=8)

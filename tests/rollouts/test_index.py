@@ -11,9 +11,10 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from rollouts import bodies, index, live, segments, series
+from rollouts import index, live, segments, series
 from rollouts.errors import StorageUnavailable, UnreadableDump
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
+from rollouts.samples import bodies
 from rollouts.storage import files as storage
 from tests.rollouts.golden import DUMPS, files
 from tests.rollouts.pushing import generation, indexed, lines, push, rows

@@ -10,9 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import exports, index, judging, search
+from rollouts import index, judging, search
 from rollouts.errors import BadInput
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
+from rollouts.samples import export as exports
 from rollouts.storage import files as storage
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.parquet import LONG_ROW, Layout, group_bounds
-from rollouts.records import Record
+from rollouts.samples.parquet import LONG_ROW, Layout, group_bounds
+from rollouts.samples.record import Record
 
 
 @pytest.mark.parametrize(

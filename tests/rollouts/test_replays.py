@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from rollouts import ingest, pins, plans, replays, series
 from rollouts.errors import BadInput, NotThere
 from rollouts.models import Pin, Project, Replay, Run
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.ask import dumped, line
 from tests.rollouts.artifacts import registered

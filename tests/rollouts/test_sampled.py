@@ -8,7 +8,7 @@ import pytest
 
 from rollouts import series
 from rollouts.models import Run
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from rollouts import bodies, exports, index, segments
+from rollouts import index, segments
 from rollouts.models import Dump, Project, Run, Sample, Segment
+from rollouts.samples import bodies
+from rollouts.samples import export as exports
 from rollouts.storage import files as storage
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows

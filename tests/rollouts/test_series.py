@@ -15,7 +15,7 @@ from rollouts import blocks, series
 from rollouts.blocks import BLOCK_POINTS, TIME, Points, fold, join
 from rollouts.errors import BadInput
 from rollouts.models import Attempt, Block, MetricRow, Project, Run, Series, Step
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from rollouts.thin import Thinner, shift_for
 from tests import make
 

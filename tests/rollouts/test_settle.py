@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import bodies, index
+from rollouts import index
 from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
+from rollouts.samples import bodies
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
 

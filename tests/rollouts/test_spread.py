@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rollouts import bodies, ingest
+from rollouts import ingest
 from rollouts.formats import verifiers
 from rollouts.index import index
 from rollouts.models import Dump, Run, Sample, Step
-from rollouts.records import Record
+from rollouts.samples import bodies
+from rollouts.samples.record import Record
 from tests.rollouts.golden import DUMPS
 from tests.rollouts.trainer_dumps import read
 

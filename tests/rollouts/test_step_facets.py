@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.facets import FACETS
 from rollouts.index import index
 from rollouts.models import Run, Sample, Step
+from rollouts.samples.text_properties import FACETS
 from tests.rollouts.pushing import indexed, lines, push
 
 pytestmark = pytest.mark.django_db

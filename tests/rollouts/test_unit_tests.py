@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.unit_tests import MOST_TESTS, unit_tests
+from rollouts.samples.unit_tests import MOST_TESTS, unit_tests
 
 
 @pytest.mark.parametrize("extras", [{"tests": {"passed": [True] * 500}}, {"passed_by": [True] * 500}])

@@ -14,7 +14,7 @@ import pytest
 from rollouts import decoding
 from rollouts.errors import UnreadableDump
 from rollouts.formats import Told, of_file, pick, verl_skip
-from rollouts.records import LeftOut, Record
+from rollouts.samples.record import LeftOut, Record
 from tests.rolloutdeck.safe.dumps import Size, pickled
 from tests.rollouts.pushing import DUMPS
 from tests.rollouts.skipped import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2

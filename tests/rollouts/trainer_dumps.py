@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.formats import Format, Told
-from rollouts.records import Record
+from rollouts.samples.record import Record
 from tests.rolloutdeck.safe import assembler as asm
 
 DATA = Path(__file__).parents[1] / "data"

@@ -12,7 +12,7 @@ import pytest
 
 from rollouts.formats import slime_rollout
 from rollouts.formats.base import Told
-from rollouts.records import Record
+from rollouts.samples.record import Record
 from tests.rolloutdeck.receiver import Receiver
 from tests.trainers.verl_process import ROOT, Training, python, train
 

@@ -10,7 +10,7 @@ import pytest
 
 from rolloutdeck.scan import Choice, survey
 from rollouts.formats import HEAD_BYTES, Told, pick
-from rollouts.records import Point, Record
+from rollouts.samples.record import Point, Record
 
 pytestmark = pytest.mark.trainers
 

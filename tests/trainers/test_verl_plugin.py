@@ -10,7 +10,7 @@ import pytest
 
 from rollouts import series
 from rollouts.models import Project, Sample
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import indexed
 from tests.trainers.verl_process import Training, installed, train

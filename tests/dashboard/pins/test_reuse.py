@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts import plans, replays, series
 from rollouts.models import Pin, Project, Run, Sample
-from rollouts.records import Point
+from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.pins.asked import panel
 from tests.rollouts.pushing import generation, indexed, lines

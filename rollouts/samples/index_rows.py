@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from django.db import connection
 
-from rollouts import facets
 from rollouts.models import Sample
-from rollouts.parquet import whole_text
-from rollouts.records import Record
+from rollouts.samples import text_properties as facets
+from rollouts.samples.parquet import whole_text
+from rollouts.samples.record import Record
 
 FIELDS = (
     "id", "step_id", "dump_id", "ordinal", "visible", "final", "group", "index", "trajectory", "prompt_key", "score",

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.formats.jsonl import as_json
-from rollouts.records import Record
+from rollouts.samples.record import Record
 
 SCHEMA_VERSION = 1
 GROUP_ROWS = 128

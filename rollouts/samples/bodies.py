@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import parquet
 from rollouts.errors import NotThere, StorageUnavailable
 from rollouts.models import Dump, Sample, Segment, Sighting
-from rollouts.records import Record
+from rollouts.samples import parquet
+from rollouts.samples.record import Record
 from rollouts.storage import files as storage
 
 GONE: Final = N_("The text of this sample is gone; index the run again to make it anew.")

@@ -11,10 +11,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollouts import bodies
-from rollouts.facets import FACETS
 from rollouts.models import Sample, SampleQuerySet
-from rollouts.records import Record
+from rollouts.samples import bodies
+from rollouts.samples.record import Record
+from rollouts.samples.text_properties import FACETS
 
 BATCH = 256
 BODY = tuple(known.name for known in fields(Record) if known.name != "textless")

@@ -22,8 +22,8 @@ from rollouts.formats import (
     verifiers,
     verl_jsonl,
     verl_metrics,
-    verl_skip,
 )
+from rollouts.formats import verl_batch as verl_skip
 from rollouts.formats.base import HEAD_BYTES, Format, Told
 
 __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Format", "Told", "of_file", "pick"]

@@ -13,7 +13,8 @@ import pytest
 
 from rollouts import decoding
 from rollouts.errors import UnreadableDump
-from rollouts.formats import Told, of_file, pick, verl_skip
+from rollouts.formats import Told, of_file, pick
+from rollouts.formats import verl_batch as verl_skip
 from rollouts.samples.record import LeftOut, Record
 from tests.rolloutdeck.safe.dumps import Size, pickled
 from tests.rollouts.pushing import DUMPS

@@ -24,8 +24,9 @@ from django.utils import timezone
 from rolloutdeck import packing
 from rollouts import artifact_dumps, judging, live, spread
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
-from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick, table
+from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.jsonl import integer
+from rollouts.formats.table import format as table
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.identity import Namer, prompt_key
 from rollouts.samples.index_rows import Slim

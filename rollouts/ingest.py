@@ -37,7 +37,7 @@ FILES = "files"  # the attempt of dumps that nobody's launch is known for
 @dataclass(frozen=True, slots=True)
 class DumpHeader:
     """What a dump says of itself. `step` is None for files that carry their own steps; `offset` in bytes; `columns`
-    says which column of a table is which part of a sample, see `rollouts/formats/columns.py`."""
+    says which column of a table is which part of a sample, see `rollouts/formats/table/columns.py`."""
 
     attempt: str
     split: str

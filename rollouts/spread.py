@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rollouts.formats import jsonl
-from rollouts.formats.table import TEXTLESS
+from rollouts.formats.table.format import TEXTLESS
 from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.samples.record import Record

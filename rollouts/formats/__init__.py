@@ -17,7 +17,6 @@ from rollouts.formats import (
     roll_mock,
     slime_rollout,
     slime_train,
-    table,
     trl_completions,
     verifiers,
     verl_jsonl,
@@ -25,6 +24,7 @@ from rollouts.formats import (
 )
 from rollouts.formats import verl_batch as verl_skip
 from rollouts.formats.base import HEAD_BYTES, Format, Told
+from rollouts.formats.table import format as table
 
 __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Format", "Told", "of_file", "pick"]
 

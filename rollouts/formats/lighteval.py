@@ -25,7 +25,7 @@ from rollouts.formats.base import Told
 from rollouts.formats.jsonl import integer, number, prompt_of, told_text
 from rollouts.formats.native import ids
 from rollouts.formats.parquet_rows import opened, rows
-from rollouts.formats.table_shape import unpacked
+from rollouts.formats.table.mapping import unpacked
 from rollouts.formats.values import plain
 from rollouts.samples.record import Problem, Record
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
 from rollouts.formats.jsonl import number, prompt_of, rows, told_text
-from rollouts.formats.table_shape import unpacked
+from rollouts.formats.table.mapping import unpacked
 from rollouts.samples.record import Problem, Record
 
 name = "lm-eval"

@@ -31,11 +31,11 @@ from rolloutdeck.columns import (
 from rollouts.errors import UnreadableDump
 from rollouts.formats import arrow_rows, jsonl
 from rollouts.formats.base import HEAD_BYTES, Told
-from rollouts.formats.columns import mapping
-from rollouts.formats.columns import told as told_columns
-from rollouts.formats.table_rows import PARQUET, Numbered, is_csv, joined, table
-from rollouts.formats.table_shape import Shape, only_tokens
-from rollouts.formats.unfold import Folds, narrowed
+from rollouts.formats.table.columns import mapping
+from rollouts.formats.table.columns import told as told_columns
+from rollouts.formats.table.mapping import Shape, only_tokens
+from rollouts.formats.table.rows import PARQUET, Numbered, is_csv, joined, table
+from rollouts.formats.table.unnest import Folds, narrowed
 from rollouts.samples.record import LeftOut, Problem, Record
 
 WINDOW = 256  # lines of which the columns are looked at

@@ -25,7 +25,7 @@ from rolloutdeck import packing
 from rollouts import artifact_dumps, judging, live, spread
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
-from rollouts.formats.jsonl import integer
+from rollouts.formats.readers.jsonl import integer
 from rollouts.formats.table import format as table
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.identity import Namer, prompt_key

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rollouts.formats import jsonl
+from rollouts.formats.readers import jsonl
 from rollouts.formats.table.format import TEXTLESS
 from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import whole_json
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import BROKEN_UTF8, as_json, integer, kind, number
+from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers.jsonl import BROKEN_UTF8, as_json, integer, kind, number
 from rollouts.samples.record import Problem, Record
 
 END = "<|im_end|>"

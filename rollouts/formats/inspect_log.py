@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import chat, whole_json
-from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import content_text, integer, kind, number, told_text
-from rollouts.formats.zipped import Members
+from rollouts.formats.readers import chat
+from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers.jsonl import content_text, integer, kind, number, told_text
+from rollouts.formats.readers.seekable import at_hand
+from rollouts.formats.readers.zip_members import Members
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "inspect"

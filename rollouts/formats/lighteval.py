@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, prompt_of, told_text
 from rollouts.formats.native import ids
-from rollouts.formats.parquet_rows import opened, rows
+from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.parquet import opened, rows
+from rollouts.formats.readers.seekable import at_hand
+from rollouts.formats.readers.values import plain
 from rollouts.formats.table.mapping import unpacked
-from rollouts.formats.values import plain
 from rollouts.samples.record import Problem, Record
 
 name = "lighteval"

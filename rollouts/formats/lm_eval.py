@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import number, prompt_of, rows, told_text
+from rollouts.formats.readers.jsonl import number, prompt_of, rows, told_text
 from rollouts.formats.table.mapping import unpacked
 from rollouts.samples.record import Problem, Record
 

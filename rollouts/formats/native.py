@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats import chat
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import as_json, integer, number, rows, told_text
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.jsonl import as_json, integer, number, rows, told_text
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "native"

@@ -21,11 +21,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats import chat
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import as_json, integer, number, rows
 from rollouts.formats.native import ids, mask, reals
-from rollouts.formats.values import plain
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.jsonl import as_json, integer, number, rows
+from rollouts.formats.readers.values import plain
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "nemo-rl"

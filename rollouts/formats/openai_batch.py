@@ -18,9 +18,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats import chat
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import content_text, integer, rows, told_text
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.jsonl import content_text, integer, rows, told_text
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "openai-batch"

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import chat, whole_json
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import BROKEN_UTF8, content_text, integer, kind, number, told_text
 from rollouts.formats.native import ids, reals
+from rollouts.formats.readers import chat
+from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers.jsonl import BROKEN_UTF8, content_text, integer, kind, number, told_text
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "rllm-episode"

@@ -24,11 +24,11 @@ from typing import Any, BinaryIO
 from rolloutdeck.safe.batch import Batch, open_rollout
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
-from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.seekable import pickled
+from rollouts.formats.readers.values import ids, mask, plain, reals
 from rollouts.formats.roll_jsonl import RLVR, Places, kept, unpacked
-from rollouts.formats.values import ids, mask, plain, reals
 from rollouts.samples.record import Record
 
 name = "roll-mock"

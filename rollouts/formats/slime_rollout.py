@@ -30,10 +30,10 @@ from rolloutdeck.safe.saved import Rows, open_saved
 from rolloutdeck.trainers.slime import START, begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
-from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, is_number, number, prompt_of, response_of, told_text
-from rollouts.formats.values import brief, plain
+from rollouts.formats.readers.jsonl import integer, is_number, number, prompt_of, response_of, told_text
+from rollouts.formats.readers.seekable import pickled
+from rollouts.formats.readers.values import brief, plain
 from rollouts.samples.record import Problem, Record
 
 name = "slime-rollout"

@@ -24,11 +24,11 @@ from rolloutdeck.safe.saved import Rows, open_saved
 from rolloutdeck.trainers.slime import begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
-from rollouts.formats.at_hand import pickled
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number
+from rollouts.formats.readers.jsonl import integer, number
+from rollouts.formats.readers.seekable import pickled
+from rollouts.formats.readers.values import brief, plain
 from rollouts.formats.slime_rollout import Row, Threads, samples_of
-from rollouts.formats.values import brief, plain
 from rollouts.samples.record import Problem, Record
 
 name = "slime-train"

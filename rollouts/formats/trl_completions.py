@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import chat
-from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, told_text
-from rollouts.formats.parquet_rows import opened, rows
-from rollouts.formats.values import plain
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.jsonl import integer, number, told_text
+from rollouts.formats.readers.parquet import opened, rows
+from rollouts.formats.readers.seekable import at_hand
+from rollouts.formats.readers.values import plain
 from rollouts.samples.record import Problem, Record
 
 name = "trl-completions"

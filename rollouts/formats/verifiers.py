@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, BinaryIO
 
-from rollouts.formats import chat
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, rows, told_text
 from rollouts.formats.native import ids, reals, truth
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.jsonl import integer, number, rows, told_text
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "verifiers"

@@ -30,8 +30,8 @@ from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.tokens import Tokens
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, prompt_of, told_text
-from rollouts.formats.values import ids, mask, plain, reals
+from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.values import ids, mask, plain, reals
 from rollouts.formats.verl_jsonl import place
 from rollouts.samples.record import LeftOut, Record
 

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe.batch import PADDING
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, number, number_in, prompt_of, response_of, rows, told_text
+from rollouts.formats.readers.jsonl import integer, number, number_in, prompt_of, response_of, rows, told_text
 from rollouts.samples.record import LeftOut, Problem, Record
 
 name = "verl-jsonl"

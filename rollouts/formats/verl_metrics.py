@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
-from rollouts.formats.jsonl import integer, is_number, number, rows
+from rollouts.formats.readers.jsonl import integer, is_number, number, rows
 from rollouts.samples.record import Point, Problem
 
 name = "verl-metrics"

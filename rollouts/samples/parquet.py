@@ -28,7 +28,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollouts.formats.jsonl import as_json
+from rollouts.formats.readers.jsonl import as_json
 from rollouts.samples.record import Record
 
 SCHEMA_VERSION = 1

@@ -10,7 +10,8 @@ import pytest
 
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
-from rollouts.formats import parquet_rows, pick
+from rollouts.formats import pick
+from rollouts.formats.readers import parquet as parquet_rows
 from rollouts.samples.record import Problem, Record
 from tests.rollouts.trainer_dumps import DATA, read
 

@@ -17,8 +17,9 @@ import pytest
 
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
-from rollouts.formats import FORMATS, HEAD_BYTES, Told, parquet_rows, pick
-from rollouts.formats.jsonl import as_json
+from rollouts.formats import FORMATS, HEAD_BYTES, Told, pick
+from rollouts.formats.readers import parquet as parquet_rows
+from rollouts.formats.readers.jsonl import as_json
 from rollouts.samples.record import Problem, Record
 from tests.rolloutdeck.safe import assembler as asm
 

@@ -13,7 +13,8 @@ import zstandard
 
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
-from rollouts.formats import inspect_log, zipped
+from rollouts.formats import inspect_log
+from rollouts.formats.readers import zip_members as zipped
 from rollouts.samples.record import LeftOut, Problem, Record
 from tests.rollouts.trainer_dumps import read
 

@@ -29,8 +29,9 @@ from rolloutdeck.columns import (
     objects,
 )  # fmt: skip
 from rollouts.errors import UnreadableDump
-from rollouts.formats import arrow_rows, jsonl
 from rollouts.formats.base import HEAD_BYTES, Told
+from rollouts.formats.readers import arrow as arrow_rows
+from rollouts.formats.readers import jsonl
 from rollouts.formats.table.columns import mapping
 from rollouts.formats.table.columns import told as told_columns
 from rollouts.formats.table.mapping import Shape, only_tokens

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.columns import REWARDS
-from rollouts.formats import chat, jsonl, native
+from rollouts.formats import native
 from rollouts.formats.base import Told
+from rollouts.formats.readers import chat, jsonl
+from rollouts.formats.readers.values import plain
 from rollouts.formats.trl_completions import agree, sum_of
-from rollouts.formats.values import plain
 from rollouts.samples.record import Record
 
 PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")

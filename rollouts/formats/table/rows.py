@@ -19,12 +19,14 @@ import orjson
 from rolloutdeck import wire
 from rolloutdeck.columns import guessed, looks
 from rollouts.errors import UnreadableDump
-from rollouts.formats import arrow_rows, jsonl, whole_json
-from rollouts.formats.at_hand import at_hand
 from rollouts.formats.base import Told
-from rollouts.formats.parquet_rows import opened as parquet_file
-from rollouts.formats.parquet_rows import rows as parquet_file_rows
-from rollouts.formats.values import plain
+from rollouts.formats.readers import arrow as arrow_rows
+from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers import jsonl
+from rollouts.formats.readers.parquet import opened as parquet_file
+from rollouts.formats.readers.parquet import rows as parquet_file_rows
+from rollouts.formats.readers.seekable import at_hand
+from rollouts.formats.readers.values import plain
 from rollouts.samples.record import Problem
 
 PARQUET = b"PAR1"

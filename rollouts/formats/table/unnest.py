@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import Any
 
 from rolloutdeck.columns import guessed, holding, looks_generated, numbered
-from rollouts.formats import chat
-from rollouts.formats.values import plain
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.values import plain
 
 PLURAL = ("responses", "completions", "generations", "predictions", "outputs")
 LISTED = re.compile(r"\[\s*['\"]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollouts.formats.jsonl import as_json, content_text, prompt_of, response_of
+from rollouts.formats.readers.jsonl import as_json, content_text, prompt_of, response_of
 
 REASONING = ("reasoning_content", "reasoning")
 

@@ -8,7 +8,7 @@ import orjson
 
 from rolloutdeck import wire
 from rollouts.errors import UnreadableDump
-from rollouts.formats.jsonl import BOM, parse_slowly
+from rollouts.formats.readers.jsonl import BOM, parse_slowly
 
 
 def value(stream: BinaryIO) -> tuple[Any, bool]:

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats.jsonl import integer, number, response_of
+from rollouts.formats.readers.jsonl import integer, number, response_of
 
 TEXT_DEPTH = 20
 MOST_SHOWN = 1024

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats.parquet_rows import AT_ONCE, Row, unfolded
+from rollouts.formats.readers.parquet import AT_ONCE, Row, unfolded
 
 STREAM = b"\xff\xff\xff\xff"
 FLAT = (

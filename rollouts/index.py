@@ -22,11 +22,12 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from rolloutdeck import packing
-from rollouts import artifact_dumps, judging, live, spread
+from rollouts import artifact_dumps, judging, spread
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.readers.jsonl import integer
 from rollouts.formats.table import format as table
+from rollouts.live import notifications as live
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.identity import Namer, prompt_key
 from rollouts.samples.index_rows import Slim

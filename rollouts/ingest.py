@@ -19,10 +19,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
-from rollouts import live
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text
+from rollouts.live import notifications as live
 from rollouts.models import Attempt, Dump, Project, Run, RunAlias
 from rollouts.storage import files as storage
 

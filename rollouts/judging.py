@@ -18,11 +18,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import audit, live, scan
+from rollouts import audit, scan
 from rollouts.certain import surely, surely_not
 from rollouts.conditions import Scope, condition
 from rollouts.errors import BadInput, RolloutError
 from rollouts.lib.validation import text
+from rollouts.live import notifications as live
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.nodes import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
 from rollouts.query import parse

@@ -12,9 +12,10 @@ from django.db.models import Count, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts import audit, index, live, projects
+from rollouts import audit, index, projects
 from rollouts.errors import Conflict
 from rollouts.ingest import tag_list
+from rollouts.live import notifications as live
 from rollouts.models import Dump, Flag, Pin, Run, Step
 
 

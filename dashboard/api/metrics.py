@@ -13,9 +13,10 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import ingest, live, series
+from rollouts import ingest, series
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text
+from rollouts.live import notifications as live
 from rollouts.samples.record import Point
 
 MOST_POINTS = 10_000  # steps in one request

@@ -15,8 +15,8 @@ from dashboard.pages import listing, panels
 from dashboard.pages.ask import clean, whole
 from dashboard.pages.figures import REWARDS
 from rolloutdeck import wire
-from rollouts import arrivals
-from rollouts.arrivals import Arrival
+from rollouts.live import feed as arrivals
+from rollouts.live.feed import Arrival
 from rollouts.models import Run, Step
 
 PANELS = {"arrivals": "live/arrivals.html"}

@@ -12,7 +12,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
 
 from dashboard.feed import Feed, listening
-from rollouts import live
+from rollouts.live import notifications as live
 from rollouts.models import Run
 from tests import make
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.arrivals import Arrival, newest
+from rollouts.live.feed import Arrival, newest
 from rollouts.models import Project, Run
 from tests import make
 from tests.rollouts.pushing import indexed, lines

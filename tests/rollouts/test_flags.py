@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import flags, live
+from rollouts import flags
 from rollouts.errors import BadInput
 from rollouts.index import index, reindex
+from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
 from tests import make
 from tests.rollouts.test_search import ROWS, push

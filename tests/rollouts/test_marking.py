@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import flags, live, marking, search
+from rollouts import flags, marking, search
 from rollouts.errors import BadInput, NotThere
+from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines

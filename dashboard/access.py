@@ -18,8 +18,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from rolloutdeck import wire
-from rollouts import ingest, projects
+from rollouts import projects
 from rollouts.errors import NotThere
+from rollouts.ingest import ingest
 from rollouts.lib.validation import text
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
 

@@ -12,9 +12,10 @@ from django.http import Http404
 
 from dashboard.arrival import Parts
 from rolloutdeck import wire
-from rollouts import artifacts, ingest
+from rollouts import artifacts
 from rollouts.errors import BadInput
-from rollouts.ingest import DumpHeader
+from rollouts.ingest import ingest
+from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
 from rollouts.storage import blobs
 from rollouts.storage import files as storage

@@ -28,7 +28,7 @@ from dashboard.middleware import OURS
 from dashboard.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck import wire
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
-from rollouts.ingest import DumpHeader
+from rollouts.ingest.ingest import DumpHeader
 from rollouts.storage import files as storage
 
 log = logging.getLogger(__name__)

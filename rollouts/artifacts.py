@@ -14,8 +14,8 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from rolloutdeck import manifest, wire
-from rollouts import ingest
 from rollouts.errors import BadInput
+from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications as live

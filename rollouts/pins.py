@@ -16,7 +16,7 @@ from rolloutdeck import trainers, wire
 from rollouts import artifacts, audit, plans
 from rollouts.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
 from rollouts.errors import Conflict, NotThere
-from rollouts.ingest import FILES_KEY
+from rollouts.ingest.ingest import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text
 from rollouts.live import notifications as live
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step

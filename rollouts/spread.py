@@ -14,7 +14,7 @@ from typing import Any
 
 from rollouts.formats.readers import jsonl
 from rollouts.formats.table.format import TEXTLESS
-from rollouts.ingest import DumpHeader, accept_dump
+from rollouts.ingest.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.samples.record import Record
 from rollouts.storage import files as storage

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from rollouts import audit, index, projects
 from rollouts.errors import Conflict
-from rollouts.ingest import tag_list
+from rollouts.ingest.ingest import tag_list
 from rollouts.live import notifications as live
 from rollouts.models import Dump, Flag, Pin, Run, Step
 

@@ -18,8 +18,9 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import ingest, projects, tidying
+from rollouts import projects, tidying
 from rollouts.errors import BadInput
+from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications as live

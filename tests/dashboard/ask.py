@@ -11,8 +11,9 @@ import orjson
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import index, ingest
-from rollouts.ingest import DumpHeader
+from rollouts import index
+from rollouts.ingest import ingest
+from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample
 from rollouts.storage import files as storage
 from tests import make

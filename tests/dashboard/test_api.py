@@ -13,7 +13,7 @@ from django.utils import timezone
 from dashboard.api import health
 from dashboard.api.rendering import Json
 from dashboard.api.runs import STATUSES
-from rollouts.ingest import DumpHeader
+from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
 from tests import make
 from tests.dashboard.ask import Ask, dumped, filled, line, one_sample
@@ -202,8 +202,9 @@ def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) 
 def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     import hashlib
 
-    from rollouts import index, ingest
-    from rollouts.ingest import DumpHeader
+    from rollouts import index
+    from rollouts.ingest import ingest
+    from rollouts.ingest.ingest import DumpHeader
     from rollouts.storage import files as storage
 
     body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)

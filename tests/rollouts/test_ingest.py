@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from rollouts import ingest
 from rollouts.errors import BadInput, NotThere
-from rollouts.ingest import DumpHeader
+from rollouts.ingest import ingest
+from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
 from rollouts.storage import files as storage
 from tests import make

@@ -11,7 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from rollouts import findings, ingest, plans, seen
+from rollouts import findings, plans, seen
+from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
 from tests import make
 from tests.rollouts.pushing import indexed, lines

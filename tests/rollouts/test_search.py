@@ -11,10 +11,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts import ingest
 from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.index import index, reindex
+from rollouts.ingest import ingest
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
 from rollouts.nodes import BadQuery
 from rollouts.scan import Part, Patience, joined, kept, parts

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rollouts import ingest
 from rollouts.formats import verifiers
 from rollouts.index import index
+from rollouts.ingest import ingest
 from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
 from rollouts.samples.record import Record

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck import compat, trainers
 from rollouts.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.errors import StorageUnavailable
-from rollouts.merging import ARTIFACT
+from rollouts.indexing.merge import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
 from rollouts.samples import bodies
 

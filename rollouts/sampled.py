@@ -19,9 +19,9 @@ from django.db.models.functions import Cast
 
 from rolloutdeck import wire
 from rollouts.blocks import Points, Values
+from rollouts.indexing.step_stats import copies
 from rollouts.models import Run, Step
 from rollouts.samples.text_properties import CATALOG, FACETS
-from rollouts.steps import copies
 
 PREFIX: Final = "samples/"
 EVAL: Final = "eval/"

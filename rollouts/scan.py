@@ -17,8 +17,8 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailable
+from rollouts.indexing.merge import ARTIFACT
 from rollouts.lib.weighted_lru import Kept
-from rollouts.merging import ARTIFACT
 from rollouts.models import Dump, Sighting
 from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
 from rollouts.samples import bodies

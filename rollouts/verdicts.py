@@ -8,8 +8,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from rolloutdeck import safe
-from rollouts import artifact_dumps
 from rollouts.errors import StorageUnavailable
+from rollouts.indexing import artifact_dumps
 from rollouts.live import notifications as live
 from rollouts.models import Artifact, Blob
 from rollouts.storage import blobs

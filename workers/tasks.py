@@ -12,8 +12,10 @@ from django.db import OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import index, judging, segments, series, upkeep, verdicts
+from rollouts import segments, series, upkeep, verdicts
 from rollouts.errors import RolloutError
+from rollouts.indexing import correctness as judging
+from rollouts.indexing import indexer as index
 from rollouts.models import Dump
 
 log = logging.getLogger(__name__)
@@ -119,7 +121,8 @@ def tidy() -> None:
 @worker_process_init.connect
 def warm(**_: Any) -> None:
     """Loads what indexing needs in each child, so that the first dump does not wait a second for imports."""
-    from rollouts import index, segments, series  # noqa: F401
+    from rollouts import segments, series  # noqa: F401
+    from rollouts.indexing import indexer as index  # noqa: F401
 
 
 @worker_ready.connect

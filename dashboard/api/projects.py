@@ -17,8 +17,9 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rollouts import judging, loosen, projects
+from rollouts import loosen, projects
 from rollouts.errors import BadInput
+from rollouts.indexing import correctness as judging
 from rollouts.lib.validation import text
 from rollouts.models import Project
 from workers import tasks

@@ -19,8 +19,9 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, counted
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import decoding, flags, history, search
+from rollouts import flags, history, search
 from rollouts.errors import BadInput
+from rollouts.indexing import detokenize as decoding
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Sample
 from rollouts.samples import bodies

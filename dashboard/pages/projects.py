@@ -20,8 +20,9 @@ from dashboard import access
 from dashboard.pages import asking, opened, panels
 from dashboard.pages.ask import clean
 from rolloutdeck import wire
-from rollouts import judging, projects
+from rollouts import projects
 from rollouts.errors import BadInput, RolloutError
+from rollouts.indexing import correctness as judging
 from rollouts.models import Membership, Project
 from workers import tasks
 

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import text
 from dashboard.pages.ask import whole
-from rollouts import decoding
+from rollouts.indexing import detokenize as decoding
 from rollouts.models import Run
 
 WINDOW = 2048

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import partners, prose, recorded, tokenview, turns
 from dashboard.pages.markdown import rendered
-from rollouts import decoding
 from rollouts.errors import StorageUnavailable
+from rollouts.indexing import detokenize as decoding
 from rollouts.models import Sample
 from rollouts.samples import bodies
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from rollouts import judging
+from rollouts.indexing import correctness as judging
 from rollouts.samples.final_answer import answer_of
 
 ENDING = 4000  # characters of a response in which its answer is looked for

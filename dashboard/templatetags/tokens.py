@@ -8,7 +8,7 @@ from typing import Any
 
 from django import template
 
-from rollouts import artifact_dumps
+from rollouts.indexing import artifact_dumps
 from rollouts.models import Step
 
 register = template.Library()

@@ -11,7 +11,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import index
+from rollouts.indexing import indexer as index
 from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample

@@ -202,7 +202,7 @@ def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) 
 def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     import hashlib
 
-    from rollouts import index
+    from rollouts.indexing import indexer as index
     from rollouts.ingest import ingest
     from rollouts.ingest.ingest import DumpHeader
     from rollouts.storage import files as storage

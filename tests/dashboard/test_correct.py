@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import judging
+from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Run
 from tests import make
 from tests.dashboard.ask import Ask, filled

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import index
+from rollouts.indexing import indexer as index
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
 from tests import make
 from tests.dashboard.ask import Ask, filled

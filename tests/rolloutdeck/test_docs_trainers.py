@@ -10,7 +10,7 @@ import pytest
 
 from rolloutdeck import trainers
 from rolloutdeck.cli import arranged, main, parser
-from rollouts.index import index
+from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Sample
 from tests.rolloutdeck.kept import imported
 

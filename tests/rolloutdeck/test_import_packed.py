@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rollouts.index import index
+from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Step
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.kept import imported

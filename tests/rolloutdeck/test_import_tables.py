@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollouts.index import index
+from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Step
 from tests.rolloutdeck.kept import imported
 

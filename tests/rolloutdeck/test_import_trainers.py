@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.commands import import_
-from rollouts import index
+from rollouts.indexing import indexer as index
 from rollouts.models import Dump, Run, Sample, Step
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.kept import imported

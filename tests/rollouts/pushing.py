@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rollouts.index import index
+from rollouts.indexing.indexer import index
 from rollouts.ingest import ingest
 from rollouts.models import Dump, Run, Sample
 from rollouts.storage import files as storage

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rollouts import index, verdicts
+from rollouts import verdicts
+from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Run
 from tests.rollouts.artifacts import brought, registered
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts import artifact_dumps, index, scan, search
+from rollouts import scan, search
+from rollouts.indexing import artifact_dumps
+from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
 from rollouts.samples import bodies
 from rollouts.storage import blobs
@@ -67,7 +69,7 @@ def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run
 
 def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
     """Decoded on purpose here, to see that each row has found its own."""
-    from rollouts.decoding import loaded
+    from rollouts.indexing.detokenize import loaded
     from tests.rollouts.skipped import TOKENIZER
 
     indexed(run, V1_TEXT)

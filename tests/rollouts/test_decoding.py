@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rollouts import decoding
+from rollouts.indexing import detokenize as decoding
 from rollouts.models import Project, Run
 from tests import make
 from tests.rollouts.artifacts import brought, registered

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rollouts import alike, judging
+from rollouts import alike
 from rollouts.errors import BadInput
+from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Run, Step
 from rollouts.samples.text_properties import CATALOG
 from rollouts.search import find

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from rollouts import exhibits, findings, marking, projects, series, upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
-from rollouts.index import reindex
+from rollouts.indexing.indexer import reindex
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
 from rollouts.samples import bodies

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from rollouts import flags
 from rollouts.errors import BadInput
-from rollouts.index import index, reindex
+from rollouts.indexing.indexer import index, reindex
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
 from tests import make

@@ -11,8 +11,9 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from rollouts import index, segments, series
+from rollouts import segments, series
 from rollouts.errors import StorageUnavailable, UnreadableDump
+from rollouts.indexing import indexer as index
 from rollouts.live import notifications as live
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from rollouts import index
+from rollouts.indexing import indexer as index
 from rollouts.live import notifications as live
 from rollouts.models import Dump, Run, Sample
 from tests.rollouts.pushing import generation, lines, push

@@ -13,7 +13,7 @@ from django.db import connection
 
 from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
-from rollouts.index import index, reindex
+from rollouts.indexing.indexer import index, reindex
 from rollouts.ingest import ingest
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
 from rollouts.nodes import BadQuery

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from rollouts import completion, flags, marking, seen
 from rollouts.errors import BadInput, NotThere
-from rollouts.index import index, reindex
+from rollouts.indexing.indexer import index, reindex
 from rollouts.models import Flag, Project, Run, Seen
 from rollouts.search import find
 from tests import make

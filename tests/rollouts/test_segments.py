@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from rollouts import index, segments
+from rollouts import segments
+from rollouts.indexing import indexer as index
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies
 from rollouts.samples import export as exports

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import index
+from rollouts.indexing import indexer as index
 from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
 from rollouts.samples import bodies
 from tests import make

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollouts.formats import verifiers
-from rollouts.index import index
+from rollouts.indexing.indexer import index
 from rollouts.ingest import ingest
 from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.index import index
+from rollouts.indexing.indexer import index
 from rollouts.models import Run, Sample, Step
 from rollouts.samples.text_properties import FACETS
 from tests.rollouts.pushing import indexed, lines, push

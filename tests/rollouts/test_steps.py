@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rollouts.indexing.step_stats import histogram, recompute
 from rollouts.models import Project, Sample, Step
-from rollouts.steps import histogram, recompute
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

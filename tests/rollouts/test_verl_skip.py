@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rollouts import decoding
 from rollouts.errors import UnreadableDump
 from rollouts.formats import Told, of_file, pick
 from rollouts.formats import verl_batch as verl_skip
+from rollouts.indexing import detokenize as decoding
 from rollouts.samples.record import LeftOut, Record
 from tests.rolloutdeck.safe.dumps import Size, pickled
 from tests.rollouts.pushing import DUMPS

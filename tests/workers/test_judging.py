@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import judging
+from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Sample
 from tests import make
 from tests.dashboard.ask import filled

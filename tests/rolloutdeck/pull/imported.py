@@ -10,7 +10,8 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli import main
-from rollouts import index, pins, verdicts
+from rollouts import pins, verdicts
+from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
 from tests.dashboard.serve import Site
 

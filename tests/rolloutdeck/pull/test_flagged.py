@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.safe.batch import open_batch
-from rollouts import index
+from rollouts.indexing import indexer as index
 from rollouts.models import Flag, Run, Sample
 from tests.rolloutdeck.pull.plans import TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.pushing import generation, indexed, line, rows

@@ -13,7 +13,8 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli import main
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.safe.saved import Rows, open_saved
-from rollouts import index, pins, plans, verdicts
+from rollouts import pins, plans, verdicts
+from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.plans import Ask, found, plan

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import ADDING
-from rollouts.merging import ARTIFACT, merge
+from rollouts.indexing.merge import ARTIFACT, merge
 from rollouts.models import Dump, Sample, Sighting, Step
 from rollouts.samples import bodies, parquet
 from rollouts.samples.index_rows import Row, Slim, insert

@@ -11,11 +11,11 @@ from pathlib import PurePosixPath
 from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
-from rollouts import decoding
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import NAMES, TEXTLESS, Told, of_file
+from rollouts.indexing import detokenize as decoding
+from rollouts.indexing.merge import ARTIFACT
 from rollouts.ingest.ingest import FIRST_DUE, DumpHeader
-from rollouts.merging import ARTIFACT
 from rollouts.models import Artifact, Dump, Run, Step
 from rollouts.storage import blobs
 

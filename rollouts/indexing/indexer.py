@@ -22,19 +22,21 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from rolloutdeck import packing
-from rollouts import artifact_dumps, judging, spread
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.readers.jsonl import integer
 from rollouts.formats.table import format as table
+from rollouts.indexing import artifact_dumps
+from rollouts.indexing import correctness as judging
+from rollouts.indexing import split_steps as spread
+from rollouts.indexing.reconcile import settle
+from rollouts.indexing.step_stats import recompute, step_of, supersede_attempts
 from rollouts.live import notifications as live
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.identity import Namer, prompt_key
 from rollouts.samples.index_rows import Slim
 from rollouts.samples.parquet import SCHEMA_VERSION, Layout, Writer
 from rollouts.samples.record import LeftOut, Point, Problem, Record
-from rollouts.settle import settle
-from rollouts.steps import recompute, step_of, supersede_attempts
 from rollouts.storage import blobs
 from rollouts.storage import decompression as packed
 from rollouts.storage import files as storage

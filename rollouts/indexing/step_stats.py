@@ -12,7 +12,7 @@ from django.db.models import Min
 from django.utils import timezone
 
 from rollouts import flags, generated
-from rollouts.merging import ARTIFACT
+from rollouts.indexing.merge import ARTIFACT
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.samples.index_rows import AT, Row
 from rollouts.samples.text_properties import FACETS

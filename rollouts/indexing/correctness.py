@@ -22,13 +22,13 @@ from rollouts import audit, scan
 from rollouts.certain import surely, surely_not
 from rollouts.conditions import Scope, condition
 from rollouts.errors import BadInput, RolloutError
+from rollouts.indexing.reconcile import settle_anew
+from rollouts.indexing.step_stats import recompute
 from rollouts.lib.validation import text
 from rollouts.live import notifications as live
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.nodes import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
 from rollouts.query import parse
-from rollouts.settle import settle_anew
-from rollouts.steps import recompute
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

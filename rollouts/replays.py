@@ -9,11 +9,11 @@ from typing import Any
 from django.db import transaction
 
 from rolloutdeck import resolution, wire
-from rollouts import series
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of
 from rollouts.live import notifications as live
+from rollouts.metrics import series
 from rollouts.models import Binding, Pin, Replay, Run
 
 MOST_REASON = 2000

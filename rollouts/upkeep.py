@@ -12,9 +12,9 @@ from django.db.models import Count
 from django.utils import timezone
 
 from rollouts import pins
-from rollouts.blocks import LEAST_ROWS
 from rollouts.lib.process_id import is_gone
 from rollouts.live import notifications as live
+from rollouts.metrics.blocks import LEAST_ROWS
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
 from rollouts.projects import BIN
 from rollouts.storage import blobs

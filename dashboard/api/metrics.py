@@ -13,11 +13,11 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import series
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications as live
+from rollouts.metrics import series
 from rollouts.samples.record import Point
 
 MOST_POINTS = 10_000  # steps in one request

@@ -13,7 +13,8 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import cells, pinned
 from dashboard.pages.sparks import polyline
-from rollouts import replays, series
+from rollouts import replays
+from rollouts.metrics import series
 from rollouts.models import Binding, Run
 from rollouts.replays import Cell, Strip
 

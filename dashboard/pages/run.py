@@ -22,9 +22,10 @@ from django.views.decorators.http import require_safe
 from dashboard import access
 from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
 from dashboard.pages.ask import Ask, clean, step_number
-from rollouts import charts as charting
-from rollouts import clock, series
 from rollouts.lib.weighted_lru import Kept
+from rollouts.metrics import chart_layout as charting
+from rollouts.metrics import series
+from rollouts.metrics import time_axis as clock
 from rollouts.models import Artifact, Dump, Run
 
 PANELS = {
@@ -157,9 +158,9 @@ def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
 @login_required
 @require_safe
 def charts(request: HttpRequest, uid: str) -> HttpResponse:
-    """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.charts`, the points of all that
-    it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many metrics are not drawn.
-    With `?x=time` each curve has `hours` too."""
+    """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.metrics.chart_layout`,
+    the points of all that it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many
+    metrics are not drawn. With `?x=time` each curve has `hours` too."""
     one = access.run_or_404(request, uid)
     ask = Ask.of(request.GET)
     opened.attempt_of(one, ask.attempt)

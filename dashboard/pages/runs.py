@@ -23,8 +23,9 @@ from dashboard.pages.runs_asked import COOKIE, RunsAsked, remembered, to_remembe
 from dashboard.pages.sparks import sparks
 from dashboard.pages.text import num
 from rolloutdeck.trainers import TRAINERS
-from rollouts import run_list, series
+from rollouts import run_list
 from rollouts.lib.weighted_lru import Kept
+from rollouts.metrics import series
 from rollouts.models import Membership, Run
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}

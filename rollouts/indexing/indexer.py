@@ -261,7 +261,7 @@ def head_of(dump: Dump) -> bytes:
 
 
 def keep_points(reading: Reading, items: Iterable[Item]) -> None:
-    from rollouts import series
+    from rollouts.metrics import series
 
     dump = reading.dump
     with transaction.atomic():

@@ -11,8 +11,9 @@ import numpy as np
 from django.db.models import Min
 from django.utils import timezone
 
-from rollouts import flags, generated
+from rollouts import flags
 from rollouts.indexing.merge import ARTIFACT
+from rollouts.metrics import generated_count as generated
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.samples.index_rows import AT, Row
 from rollouts.samples.text_properties import FACETS

@@ -11,8 +11,9 @@ from django.utils import timezone
 
 from dashboard.pages import run as run_page
 from rolloutdeck import wire
-from rollouts import charts, series
 from rollouts.lib.weighted_lru import Kept
+from rollouts.metrics import chart_layout as charts
+from rollouts.metrics import series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.samples.record import Point
 from tests import make

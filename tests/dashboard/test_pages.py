@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import series
+from rollouts.metrics import series
 from rollouts.models import Dump, Project, Run, Sample, Step
 from rollouts.samples.record import Point
 from tests import make

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollouts import clock, series
+from rollouts.metrics import series
+from rollouts.metrics import time_axis as clock
 from rollouts.models import Run
 from rollouts.samples.record import Point
 from tests import make

@@ -9,10 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import exhibits, findings, marking, projects, series, upkeep
+from rollouts import exhibits, findings, marking, projects, upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.indexing.indexer import reindex
 from rollouts.live import notifications as live
+from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
 from rollouts.samples import bodies
 from rollouts.samples.record import Point

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts import generated, series
+from rollouts.metrics import generated_count as generated
+from rollouts.metrics import series
 from rollouts.models import Run, Step
 from rollouts.samples.record import Point
 from tests import make

@@ -11,10 +11,11 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from rollouts import segments, series
+from rollouts import segments
 from rollouts.errors import StorageUnavailable, UnreadableDump
 from rollouts.indexing import indexer as index
 from rollouts.live import notifications as live
+from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies
 from rollouts.storage import files as storage

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import pins, plans, replays, series
+from rollouts import pins, plans, replays
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
+from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run
 from rollouts.samples.record import Point
 from tests import make

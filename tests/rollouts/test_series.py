@@ -11,12 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts import blocks, series
-from rollouts.blocks import BLOCK_POINTS, TIME, Points, fold, join
 from rollouts.errors import BadInput
+from rollouts.metrics import blocks, series
+from rollouts.metrics.blocks import BLOCK_POINTS, TIME, Points, fold, join
+from rollouts.metrics.downsample import Thinner, shift_for
 from rollouts.models import Attempt, Block, MetricRow, Project, Run, Series, Step
 from rollouts.samples.record import Point
-from rollouts.thin import Thinner, shift_for
 from tests import make
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rollouts import series
+from rollouts.metrics import series
 from rollouts.models import Project, Sample
 from rollouts.samples.record import Point
 from tests import make

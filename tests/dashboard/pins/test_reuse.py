@@ -6,7 +6,8 @@ import re
 
 from django.test import Client
 
-from rollouts import plans, replays, series
+from rollouts import plans, replays
+from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.samples.record import Point
 from tests import make

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.blocks import Points, Steps, Values
+from rollouts.metrics.blocks import Points, Steps, Values
 
 KEPT_PER_BUCKET = 4
 

@@ -15,13 +15,14 @@ import orjson
 from django.db.models import Count, F, OuterRef, Subquery, Window
 from django.db.models.functions import RowNumber
 
-from rollouts import generated, sampled
-from rollouts.blocks import PACKED, TIME, Points, Row, fold, join, points_of, unpack
 from rollouts.errors import BadInput
+from rollouts.metrics import generated_count as generated
+from rollouts.metrics import sample_curves as sampled
+from rollouts.metrics.attempts import Attempts, Pieces
+from rollouts.metrics.blocks import PACKED, TIME, Points, Row, fold, join, points_of, unpack
+from rollouts.metrics.downsample import Thinner, shift_for
 from rollouts.models import Attempt, Block, MetricRow, Run, Series
 from rollouts.samples.record import Point
-from rollouts.stitch import Attempts, Pieces
-from rollouts.thin import Thinner, shift_for
 
 __all__ = ["Curve", "append", "fold", "last_values", "names", "names_of", "read"]
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from rollouts import series
-from rollouts.blocks import TIME
+from rollouts.metrics import series
+from rollouts.metrics.blocks import TIME
+from rollouts.metrics.series import Curve
 from rollouts.models import Run
-from rollouts.series import Curve
 
 HOUR: Final = 3600.0
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.series import Curve
+from rollouts.metrics.series import Curve
 
 FAN_TITLE: Final = N_("score p10, p50, p90")
 FAN: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")

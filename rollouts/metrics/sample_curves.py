@@ -18,8 +18,8 @@ from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
 from rolloutdeck import wire
-from rollouts.blocks import Points, Values
 from rollouts.indexing.step_stats import copies
+from rollouts.metrics.blocks import Points, Values
 from rollouts.models import Run, Step
 from rollouts.samples.text_properties import CATALOG, FACETS
 

@@ -9,7 +9,7 @@ from operator import or_
 import numpy as np
 from django.db.models import Exists, Min, OuterRef
 
-from rollouts.blocks import Points
+from rollouts.metrics.blocks import Points
 from rollouts.models import Attempt, MetricRow, Series, Step
 
 Pieces = list[tuple[int, Points]]  # attempt id and its points

@@ -11,10 +11,11 @@ from typing import Any, Final
 from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
-from rollouts import flags, search
+from rollouts import flags
 from rollouts.errors import BadInput, NotThere
 from rollouts.metrics import series
 from rollouts.models import Run, Sample
+from rollouts.query import search
 from rollouts.samples import export as exports
 from rollouts.samples.bodies import Body
 

@@ -25,7 +25,7 @@ from rollouts.models import Flag, Marking, Run, Sample, Step
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from rollouts.search import Found
+    from rollouts.query.search import Found
 
 MOST_AT_ONCE = 2000
 REMEMBERED = timedelta(days=1)  # how long an act can be undone

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from django.db.models import Case, IntegerField, Q, Value, When
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import search
 from rollouts.errors import BadInput
 from rollouts.models import Flag, Run, Sample, Seen
-from rollouts.nodes import passes
-from rollouts.query import parse
-from rollouts.scan import Patience
+from rollouts.query import search
+from rollouts.query.ast import passes
+from rollouts.query.body_scan import Patience
+from rollouts.query.parser import parse
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

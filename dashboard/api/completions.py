@@ -12,8 +12,8 @@ from rest_framework.views import APIView
 from dashboard.api.parsing import asked
 from dashboard.api.samples import WHERE, place
 from dashboard.api.schema import Takes
-from rollouts import completion
 from rollouts.lib.validation import number
+from rollouts.query import completion
 
 
 class Completions(APIView):

@@ -21,11 +21,12 @@ from dashboard.pages import findings as pages
 from dashboard.pages import opened, panels, said, strip
 from dashboard.pages.ask import Ask
 from rolloutdeck import wire
-from rollouts import exhibits, findings, search
+from rollouts import exhibits, findings
 from rollouts.errors import BadInput, RolloutError
 from rollouts.lib.validation import number, one_of
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.query import search
 from rollouts.samples import bodies
 
 MOST_OFFERED = 50

@@ -9,9 +9,9 @@ from urllib.parse import quote_plus
 from django.http import QueryDict
 
 from rolloutdeck import wire
-from rollouts import terms
 from rollouts.errors import BadInput
 from rollouts.lib.validation import BIGGEST, number
+from rollouts.query import term_editing as terms
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")

@@ -9,9 +9,9 @@ from typing import Any
 from django.db.models import Avg, Count, Max, Min, Q, QuerySet
 
 from dashboard.pages.text import grade
-from rollouts import keys
 from rollouts.models import Sample
-from rollouts.search import Found
+from rollouts.query import logged_keys as keys
+from rollouts.query.search import Found
 
 MOST_BINS = 10
 # Bins that a reward is read by: name, grade, the lower bound as a term, the upper bound as a term.

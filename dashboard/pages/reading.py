@@ -14,7 +14,7 @@ from dashboard.pages.boards import Boards
 from dashboard.pages.listing import Row
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
-from rollouts.query import parse
+from rollouts.query.parser import parse
 from rollouts.samples.bodies import GONE
 from rollouts.samples.unit_tests import unit_tests
 

@@ -13,10 +13,10 @@ from django.db.models.functions import Cast, Greatest, Least
 from dashboard.pages.ask import Ask
 from dashboard.pages.figures import Bin, Frame, bins_of
 from dashboard.pages.text import grade
-from rollouts import terms
 from rollouts.models import Sample
-from rollouts.nodes import Range
-from rollouts.search import Found
+from rollouts.query import term_editing as terms
+from rollouts.query.ast import Range
+from rollouts.query.search import Found
 
 MOST_POINTS = 2000
 WIDE, HIGH = 72, 26  # places across and up, where points are put together

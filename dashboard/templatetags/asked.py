@@ -9,7 +9,7 @@ from django import template
 from django.urls import reverse
 
 from dashboard.pages.ask import Ask
-from rollouts import terms
+from rollouts.query import term_editing as terms
 
 register = template.Library()
 

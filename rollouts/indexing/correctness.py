@@ -18,17 +18,18 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import audit, scan
-from rollouts.certain import surely, surely_not
-from rollouts.conditions import Scope, condition
+from rollouts import audit
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing.reconcile import settle_anew
 from rollouts.indexing.step_stats import recompute
 from rollouts.lib.validation import text
 from rollouts.live import notifications as live
 from rollouts.models import Project, Run, Sample, Step
-from rollouts.nodes import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
-from rollouts.query import parse
+from rollouts.query import body_scan as scan
+from rollouts.query.ast import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
+from rollouts.query.parser import parse
+from rollouts.query.sql import Scope, condition
+from rollouts.query.three_valued import surely, surely_not
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rollouts import scan, search
 from rollouts.indexing import artifact_dumps
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
+from rollouts.query import body_scan as scan
+from rollouts.query import search
 from rollouts.samples import bodies
 from rollouts.storage import blobs
 from rollouts.storage import files as storage

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollouts import completion, search
-from rollouts.keys import MOST_FILES
 from rollouts.models import Project, Run
-from rollouts.query import BadQuery, parse
+from rollouts.query import completion, search
+from rollouts.query.logged_keys import MOST_FILES
+from rollouts.query.parser import BadQuery, parse
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rollouts import alike
 from rollouts.errors import BadInput
 from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Run, Step
+from rollouts.query import group_outcomes as alike
+from rollouts.query.search import find
 from rollouts.samples.text_properties import CATALOG
-from rollouts.search import find
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

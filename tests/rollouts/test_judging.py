@@ -10,11 +10,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import search
 from rollouts.errors import BadInput
 from rollouts.indexing import correctness as judging
 from rollouts.indexing import indexer as index
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
+from rollouts.query import search
 from rollouts.samples import export as exports
 from rollouts.storage import files as storage
 from tests import make

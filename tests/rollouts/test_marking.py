@@ -10,10 +10,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import flags, marking, search
+from rollouts import flags, marking
 from rollouts.errors import BadInput, NotThere
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
+from rollouts.query import search
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.errors import BadInput
-from rollouts.nodes import And, BadQuery, Is, Logged, Named, Not, Or, Range, Regex, Text
-from rollouts.query import parse
+from rollouts.query.ast import And, BadQuery, Is, Logged, Named, Not, Or, Range, Regex, Text
+from rollouts.query.parser import parse
 
 PIECES = [
     *("score", "len", "acc", "extra.", "source:", "is:", "truncated", "step:1..2", "..", "0.2", "%", "余数", "[a"),

@@ -11,14 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts.conditions import zero_variance
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.indexing.indexer import index, reindex
 from rollouts.ingest import ingest
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
-from rollouts.nodes import BadQuery
-from rollouts.scan import Part, Patience, joined, kept, parts
-from rollouts.search import ORDERINGS, find
+from rollouts.query.ast import BadQuery
+from rollouts.query.body_scan import Part, Patience, joined, kept, parts
+from rollouts.query.search import ORDERINGS, find
+from rollouts.query.sql import zero_variance
 from rollouts.storage import files as storage
 from tests import make
 

@@ -9,11 +9,12 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from rollouts import completion, flags, marking, seen
+from rollouts import flags, marking, seen
 from rollouts.errors import BadInput, NotThere
 from rollouts.indexing.indexer import index, reindex
 from rollouts.models import Flag, Project, Run, Seen
-from rollouts.search import find
+from rollouts.query import completion
+from rollouts.query.search import find
 from tests import make
 from tests.rollouts.test_marking import filled, samples
 

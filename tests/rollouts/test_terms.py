@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts import terms
-from rollouts.nodes import BadQuery
-from rollouts.query import parse
+from rollouts.query import term_editing as terms
+from rollouts.query.ast import BadQuery
+from rollouts.query.parser import parse
 
 PIECES = [
     "score<0.2",

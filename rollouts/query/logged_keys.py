@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from rollouts import scan
-from rollouts.nodes import NAMES, NUMBERS
-from rollouts.query import unquoted
+from rollouts.query import body_scan as scan
+from rollouts.query.ast import NAMES, NUMBERS
+from rollouts.query.parser import unquoted
 from rollouts.storage import files as storage
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from rollouts.conditions import Scope
-    from rollouts.scan import Part
+    from rollouts.query.body_scan import Part
+    from rollouts.query.sql import Scope
 
 MOST_FILES: Final = 8  # of the newest steps
 MOST_VALUES: Final = 200

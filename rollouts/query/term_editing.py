@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rollouts.grammar import parser
-from rollouts.nodes import And, BadQuery, Known, Logged, Named, Node, Not, Range
-from rollouts.query import Reader, parse
+from rollouts.query.ast import And, BadQuery, Known, Logged, Named, Node, Not, Range
+from rollouts.query.grammar import parser
+from rollouts.query.parser import Reader, parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from rollouts.errors import StorageUnavailable
 from rollouts.indexing.merge import ARTIFACT
 from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Dump, Sighting
-from rollouts.nodes import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
+from rollouts.query.ast import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
 from rollouts.samples import bodies
 from rollouts.storage import files as storage
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from rollouts.conditions import Scope
+    from rollouts.query.sql import Scope
 
 Progress = Callable[[int, int, int], None]
 

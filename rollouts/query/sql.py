@@ -20,10 +20,10 @@ from django.db.models.functions import Cast, Concat
 from django.db.models.lookups import GreaterThan
 from django.utils.translation import gettext as _
 
-from rollouts import alike
 from rollouts.errors import BadInput
 from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
-from rollouts.nodes import PERSONAL, And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
+from rollouts.query import group_outcomes as alike
+from rollouts.query.ast import PERSONAL, And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
 from rollouts.samples.text_properties import FACETS
 
 if TYPE_CHECKING:

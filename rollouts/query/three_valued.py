@@ -6,7 +6,7 @@ what has no `acc`, as a filter should; as the rule for Correct it must not judge
 
 from __future__ import annotations
 
-from rollouts.nodes import And, Is, Known, Logged, Node, Not, Or, Range, Regex, Text
+from rollouts.query.ast import And, Is, Known, Logged, Node, Not, Or, Range, Regex, Text
 
 
 def surely(node: Node) -> Node:

@@ -6,8 +6,8 @@ from typing import Final
 
 from django.db.models import Q
 
-from rollouts.conditions import Scope
-from rollouts.nodes import And, Named, Node, Not, Or, Query, Range
+from rollouts.query.ast import And, Named, Node, Not, Or, Query, Range
+from rollouts.query.sql import Scope
 
 # A word of the query language, and which samples have something of it.
 HAVING: Final = {

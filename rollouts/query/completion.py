@@ -11,14 +11,15 @@ from django.db.models import Count, Max, Min
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import keys, search
-from rollouts.conditions import COLUMNS
 from rollouts.errors import BadInput
-from rollouts.grammar import ASCII
-from rollouts.keys import Key
 from rollouts.models import Flag, Run
-from rollouts.nodes import MISSING, NAMES, NUMBERS, PERSONAL, PROPERTIES, WHOLE
-from rollouts.query import parse
+from rollouts.query import logged_keys as keys
+from rollouts.query import search
+from rollouts.query.ast import MISSING, NAMES, NUMBERS, PERSONAL, PROPERTIES, WHOLE
+from rollouts.query.grammar import ASCII
+from rollouts.query.logged_keys import Key
+from rollouts.query.parser import parse
+from rollouts.query.sql import COLUMNS
 from rollouts.samples.text_properties import CATALOG
 
 MOST: Final = 14

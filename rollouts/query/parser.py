@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.utils.translation import gettext as _
 
-from rollouts.grammar import ASCII, parser
-from rollouts.nodes import (
+from rollouts.query.ast import (
     ALSO,
     MISSING,
     NAMES,
@@ -47,6 +46,7 @@ from rollouts.nodes import (
     leaves,
     tolerance,
 )
+from rollouts.query.grammar import ASCII, parser
 
 if TYPE_CHECKING:
     from lark import Token, Tree

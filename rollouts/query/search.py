@@ -10,13 +10,13 @@ from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Length
 from django.utils.translation import gettext as _
 
-from rollouts import scan
-from rollouts.conditions import Scope, condition, scope_of
 from rollouts.errors import BadInput
 from rollouts.indexing import correctness as judging
 from rollouts.models import Run
-from rollouts.nodes import BODY, And, Node, Not, Or, Query, leaves
-from rollouts.query import parse
+from rollouts.query import body_scan as scan
+from rollouts.query.ast import BODY, And, Node, Not, Or, Query, leaves
+from rollouts.query.parser import parse
+from rollouts.query.sql import Scope, condition, scope_of
 from rollouts.samples.text_properties import CATALOG
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollouts.models import Sample, Step
+from rollouts.prompts.solved import solved
 from rollouts.samples import bodies
 from rollouts.samples.final_answer import answer_of
 from rollouts.samples.text_properties import FACETS
-from rollouts.solved import solved
 
 # What follows a marker to the end of its line is its answer, and the end of a response that rows keep has but one line.
 MARKED = re.compile(r"(####\s*\S+)\s")

@@ -19,11 +19,12 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, counted
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import flags, history
+from rollouts import flags
 from rollouts.errors import BadInput
 from rollouts.indexing import detokenize as decoding
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Sample
+from rollouts.prompts import history
 from rollouts.query import search
 from rollouts.samples import bodies
 from rollouts.samples import export as exports

@@ -16,10 +16,10 @@ from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
 from dashboard.pages.text import num
 from rolloutdeck import wire
-from rollouts import heat
 from rollouts.errors import StorageUnavailable
-from rollouts.heat import KINDS, ORDERS, Heat, Line
 from rollouts.models import Run, Sample
+from rollouts.prompts import heatmap as heat
+from rollouts.prompts.heatmap import KINDS, ORDERS, Heat, Line
 from rollouts.samples import bodies
 
 ROWS = 40

@@ -16,9 +16,9 @@ from dashboard.pages import listing, opened, panels, strip
 from dashboard.pages.ask import Address, Ask, clean, step_number
 from dashboard.pages.prompt_lines import drawn
 from rolloutdeck import wire
-from rollouts import prompts
 from rollouts.models import Run, Sample
-from rollouts.prompts import At, Line
+from rollouts.prompts import prompts
+from rollouts.prompts.prompts import At, Line
 from rollouts.samples import bodies
 from rollouts.samples.bodies import Body
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from dashboard.pages import text
-from rollouts.prompts import At, Line
+from rollouts.prompts.prompts import At, Line
 
 if TYPE_CHECKING:
     from dashboard.pages.prompt import Look

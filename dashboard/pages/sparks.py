@@ -10,9 +10,9 @@ from operator import or_
 
 from django.db.models import Max, Q, Sum
 
-from rollouts.history import sparkline
 from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Run, Step
+from rollouts.prompts.history import sparkline
 
 KEPT = 5000
 

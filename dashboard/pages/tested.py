@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollouts.groups import Response
 from rollouts.models import Sample
+from rollouts.prompts.groups import Response
 from rollouts.samples.unit_tests import Case, UnitTests
 
 

@@ -12,8 +12,8 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.boards import ODD
-from rollouts import groups
 from rollouts.models import Project, Run, Sample, Step
+from rollouts.prompts import groups
 from rollouts.samples.identity import prompt_key as key_of
 from tests import make
 from tests.rollouts.pushing import indexed, lines

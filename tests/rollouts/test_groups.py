@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rollouts import groups
-from rollouts.groups import Board
 from rollouts.models import Run, Sample, Step
+from rollouts.prompts import groups
+from rollouts.prompts.groups import Board
 from tests.rollouts.pushing import indexed, lines
 
 

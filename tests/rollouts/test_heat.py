@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import heat
 from rollouts.models import Project, Run
+from rollouts.prompts import heatmap as heat
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

@@ -4,10 +4,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from rollouts.history import prompt_history, sparkline
 from rollouts.metrics.chart_layout import arrange
 from rollouts.metrics.series import Curve
 from rollouts.models import Project, Run, Step
+from rollouts.prompts.history import prompt_history, sparkline
 from tests import make
 from tests.rollouts.test_search import push
 

@@ -8,8 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from rollouts import heat, prompts
 from rollouts.models import Project, Run, Sample
+from rollouts.prompts import heatmap as heat
+from rollouts.prompts import prompts
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

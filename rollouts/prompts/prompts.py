@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from django.db.models import Avg, Count, F, Q
 
 from rollouts.models import Attempt, Run, Sample, SampleQuerySet
-from rollouts.solved import solved
+from rollouts.prompts.solved import solved
 
 MOST_LINES: Final = 16
 MOST_ANSWERS: Final = 512  # of one step

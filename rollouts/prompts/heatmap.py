@@ -12,7 +12,7 @@ from typing import Final
 from django.db.models import Avg, Count, Max, Q
 
 from rollouts.models import Run, Sample
-from rollouts.solved import solved
+from rollouts.prompts.solved import solved
 
 MOST_STEPS: Final = 40
 ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")

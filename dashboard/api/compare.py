@@ -13,12 +13,12 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import compare
-from rollouts.cells import Cell
-from rollouts.compare import Comparison, Figure, Row
+from rollouts.compare import compare
+from rollouts.compare.compare import Comparison, Figure, Row
+from rollouts.compare.pairing import Prompt
+from rollouts.compare.targets import Cell
 from rollouts.errors import BadInput
 from rollouts.lib.validation import one_of
-from rollouts.pairing import Prompt
 
 
 class Compare(APIView):

@@ -19,8 +19,8 @@ from dashboard.pages import compared, opened, paired, panels
 from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
 from rolloutdeck import wire
-from rollouts import compare as comparing
-from rollouts.cells import LETTERS, Cell
+from rollouts.compare import compare as comparing
+from rollouts.compare.targets import LETTERS, Cell
 from rollouts.errors import BadInput
 from rollouts.models import Run, Step
 

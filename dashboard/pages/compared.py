@@ -10,10 +10,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard.pages.text import num, plain
-from rollouts.cells import LETTERS, Cell
-from rollouts.compare import NONE_RIGHT, Comparison, Figure, Row
+from rollouts.compare.compare import NONE_RIGHT, Comparison, Figure, Row
+from rollouts.compare.pairing import Prompt
+from rollouts.compare.targets import LETTERS, Cell
 from rollouts.models import Sample
-from rollouts.pairing import Prompt
 
 # Measure -> digits, and whether more is better (0: neither).
 MEASURES = {

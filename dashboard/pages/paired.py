@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dashboard.pages import listing
-from rollouts.cells import Cell
-from rollouts.compare import Row
+from rollouts.compare.compare import Row
+from rollouts.compare.pairing import Prompt
+from rollouts.compare.targets import Cell
 from rollouts.models import Sample
-from rollouts.pairing import Prompt
 from rollouts.samples import bodies
 from rollouts.samples.bodies import Body
 

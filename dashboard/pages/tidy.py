@@ -23,7 +23,7 @@ from dashboard.pages import opened, overlay
 from dashboard.pages.ask import clean
 from dashboard.pages.back import back
 from rollouts import projects, tidying
-from rollouts.cells import LETTERS
+from rollouts.compare.targets import LETTERS
 from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages import compared
-from rollouts.compare import Figure
+from rollouts.compare.compare import Figure
 from rollouts.models import Membership, Project, Run
 from tests import make
 from tests.dashboard.ask import Ask

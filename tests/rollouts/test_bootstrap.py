@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from rollouts import bootstrap
-from rollouts.bootstrap import intervals, pass_at
+from rollouts.compare import bootstrap
+from rollouts.compare.bootstrap import intervals, pass_at
 
 
 def test_the_interval_of_a_mean_is_about_two_standard_errors_wide_and_the_same_each_time() -> None:

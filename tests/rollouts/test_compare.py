@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rollouts import compare
-from rollouts.compare import cells
+from rollouts.compare import compare
+from rollouts.compare.compare import cells
+from rollouts.compare.pairing import answer
 from rollouts.errors import BadInput, NotThere, TooLarge
 from rollouts.models import Project, Run, Step
-from rollouts.pairing import answer
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 import numpy as np
 from django.utils.translation import gettext as _
 
-from rollouts import bootstrap, pairing
-from rollouts.cells import LETTERS, Cell, cells, settings
+from rollouts.compare import bootstrap, pairing
+from rollouts.compare.pairing import Prompt
+from rollouts.compare.targets import LETTERS, Cell, cells, settings
 from rollouts.errors import NotThere, TooLarge
 from rollouts.models import Step
-from rollouts.pairing import Prompt
 
 __all__ = ["Comparison", "cells", "compare", "settings"]
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
-from rollouts import flags
 from rollouts.errors import BadInput, NotThere
+from rollouts.flags import flags
 from rollouts.metrics import series
 from rollouts.models import Run, Sample
 from rollouts.query import search

@@ -14,8 +14,8 @@ from django.db.models import Count, Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts import marking
 from rollouts.errors import BadInput, NotThere
+from rollouts.flags import bulk as marking
 from rollouts.models import Marking, Run, Sample, Seen
 
 if TYPE_CHECKING:

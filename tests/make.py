@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rollouts import marking
+from rollouts.flags import bulk as marking
 from rollouts.models import Attempt, Flag, Membership, Project, Run, Sample, Token
 
 

@@ -16,8 +16,9 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import flags, marking
 from rollouts.errors import BadInput
+from rollouts.flags import bulk as marking
+from rollouts.flags import flags
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Flag
 

@@ -19,8 +19,8 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, counted
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import flags
 from rollouts.errors import BadInput
+from rollouts.flags import flags
 from rollouts.indexing import detokenize as decoding
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Sample

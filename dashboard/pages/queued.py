@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from dashboard.pages import listing
-from rollouts import flags
+from rollouts.flags import flags
 from rollouts.models import Flag, Run
 from rollouts.review import Asked, Batch
 

@@ -9,8 +9,9 @@ from django.views.decorators.http import require_POST
 
 from dashboard import access
 from dashboard.pages import flags, opened, said
-from rollouts import marking, seen
+from rollouts import seen
 from rollouts.errors import RolloutError
+from rollouts.flags import bulk as marking
 
 
 @login_required

@@ -11,7 +11,7 @@ import numpy as np
 from django.db.models import Min
 from django.utils import timezone
 
-from rollouts import flags
+from rollouts.flags import flags
 from rollouts.indexing.merge import ARTIFACT
 from rollouts.metrics import generated_count as generated
 from rollouts.models import Attempt, Run, Sample, Step

@@ -9,7 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.safe import mask
-from rollouts import exclusion, flags, pins, plans, verdicts
+from rollouts import exclusion, pins, plans, verdicts
+from rollouts.flags import flags
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from tests import make
 from tests.rollouts.artifacts import brought, registered

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import flags
 from rollouts.errors import BadInput
+from rollouts.flags import flags
 from rollouts.indexing.indexer import index, reindex
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample

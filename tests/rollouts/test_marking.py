@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import flags, marking
 from rollouts.errors import BadInput, NotThere
+from rollouts.flags import bulk as marking
+from rollouts.flags import flags
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
 from rollouts.query import search

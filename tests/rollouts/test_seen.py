@@ -9,8 +9,10 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from rollouts import flags, marking, seen
+from rollouts import seen
 from rollouts.errors import BadInput, NotThere
+from rollouts.flags import bulk as marking
+from rollouts.flags import flags
 from rollouts.indexing.indexer import index, reindex
 from rollouts.models import Flag, Project, Run, Seen
 from rollouts.query import completion

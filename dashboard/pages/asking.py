@@ -11,13 +11,13 @@ from django.utils.safestring import SafeString
 from dashboard.pages import chips, figures, listing, scatter, strip
 from dashboard.pages.ask import Ask, whole
 from dashboard.pages.figures import Figures, Frame
-from rollouts import seen
 from rollouts.errors import BadInput
 from rollouts.models import Run, Sample, Step
 from rollouts.query import search
 from rollouts.query.body_scan import Patience
 from rollouts.query.missing_fields import unrecorded
 from rollouts.query.parser import BadQuery, Query, Text
+from rollouts.review import viewed as seen
 
 MOST_ROWS = 2000
 MOST_START = 10**8

@@ -16,11 +16,11 @@ from dashboard.pages import asking, opened, panels, reading, said
 from dashboard.pages.ask import Ask
 from dashboard.pages.back import back, seen_other
 from rolloutdeck import wire
-from rollouts import seen
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking
 from rollouts.lib.validation import number, one_of
 from rollouts.models import Flag, Run, Sample
+from rollouts.review import viewed as seen
 
 
 @login_required

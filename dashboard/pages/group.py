@@ -15,10 +15,10 @@ from dashboard.pages import asking, listing, opened, panels, reading, strip, tes
 from dashboard.pages import step as step_page
 from dashboard.pages.ask import Ask, clean
 from dashboard.pages.boards import APART, Boards
-from rollouts import seen
 from rollouts.models import Run
 from rollouts.prompts import groups
 from rollouts.prompts.groups import Board, Response
+from rollouts.review import viewed as seen
 
 PANELS = {"board": "group/board.html", "strip": "parts/strip.html", "alive": "parts/alive.html"}
 BEGINNING = 8  # characters of a sample's id that name it in `whole=`

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from rollouts import seen
 from rollouts.models import Flag, Sample
+from rollouts.review import viewed as seen
 from rollouts.samples.text_properties import FACETS
 
 # Facet, its mark in the table, its colour class, and what the mark says in full.

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from dashboard.pages import listing
 from rollouts.flags import flags
 from rollouts.models import Flag, Run
-from rollouts.review import Asked, Batch
+from rollouts.review.queues import Asked, Batch
 
 
 @dataclass(frozen=True, slots=True)

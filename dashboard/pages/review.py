@@ -15,10 +15,10 @@ from django.views.decorators.http import require_safe
 from dashboard import access
 from dashboard.pages import asking, opened, panels, queued, reading, strip
 from dashboard.pages.ask import Address, Ask, step_number, whole
-from rollouts import review as queues
-from rollouts import seen
 from rollouts.errors import BadInput
 from rollouts.models import Run, RunQuerySet, Sample, Step
+from rollouts.review import queues
+from rollouts.review import viewed as seen
 
 PANELS = {"queue": "review/queue.html", "strip": "parts/strip.html", "alive": "parts/alive.html"}
 MOST_RUNS = 50

@@ -9,9 +9,9 @@ from django.views.decorators.http import require_POST
 
 from dashboard import access
 from dashboard.pages import flags, opened, said
-from rollouts import seen
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking
+from rollouts.review import viewed as seen
 
 
 @login_required

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_safe
 from dashboard import access
 from dashboard.pages import asking, listing, opened, panels, pinning, reading, sorting, strip
 from dashboard.pages.ask import Ask, step_number
-from rollouts import seen
 from rollouts.models import Attempt, Run, Step
-from rollouts.seen import Reader
+from rollouts.review import viewed as seen
+from rollouts.review.viewed import Reader
 
 PANELS = {
     "strip": "parts/strip.html",

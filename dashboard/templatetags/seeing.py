@@ -8,7 +8,7 @@ from django import template
 from django.utils.translation import gettext as _
 
 from dashboard.pages.ask import Ask
-from rollouts.review import Batch
+from rollouts.review.queues import Batch
 
 register = template.Library()
 

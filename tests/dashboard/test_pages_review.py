@@ -12,8 +12,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import review, seen
 from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
+from rollouts.review import queues as review
+from rollouts.review import viewed as seen
 from tests import make
 from tests.dashboard.ask import Ask
 from tests.rollouts.pushing import generation, indexed, lines

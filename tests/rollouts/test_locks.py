@@ -11,9 +11,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from rollouts import findings, plans, seen
+from rollouts import findings, plans
 from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
+from rollouts.review import viewed as seen
 from tests import make
 from tests.rollouts.pushing import indexed, lines
 

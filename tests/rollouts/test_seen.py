@@ -9,7 +9,6 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from rollouts import seen
 from rollouts.errors import BadInput, NotThere
 from rollouts.flags import bulk as marking
 from rollouts.flags import flags
@@ -17,6 +16,7 @@ from rollouts.indexing.indexer import index, reindex
 from rollouts.models import Flag, Project, Run, Seen
 from rollouts.query import completion
 from rollouts.query.search import find
+from rollouts.review import viewed as seen
 from tests import make
 from tests.rollouts.test_marking import filled, samples
 

@@ -16,8 +16,8 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from dashboard.api.shown import address
 from rolloutdeck import wire
-from rollouts import exhibits, findings
 from rollouts.errors import BadInput
+from rollouts.findings import exhibits, findings
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Exhibit, Finding, Run
 from rollouts.samples import bodies

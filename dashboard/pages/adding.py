@@ -21,8 +21,8 @@ from dashboard.pages import findings as pages
 from dashboard.pages import opened, panels, said, strip
 from dashboard.pages.ask import Ask
 from rolloutdeck import wire
-from rollouts import exhibits, findings
 from rollouts.errors import BadInput, RolloutError
+from rollouts.findings import exhibits, findings
 from rollouts.lib.validation import number, one_of
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample

@@ -15,8 +15,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from dashboard import access
 from dashboard.pages import opened, panels, said, shown_finding
 from dashboard.pages.markdown import rendered
-from rollouts import findings
 from rollouts.errors import BadInput, NotThere, RolloutError
+from rollouts.findings import findings
 from rollouts.lib.validation import number
 from rollouts.models import Exhibit, Finding
 

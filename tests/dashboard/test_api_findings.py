@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import findings
+from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Finding, Flag, Project, Run
 from rollouts.samples.record import Point

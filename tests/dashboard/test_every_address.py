@@ -17,7 +17,8 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from rollouts import findings, pins
+from rollouts import pins
+from rollouts.findings import findings
 from rollouts.flags import bulk as marking
 from rollouts.models import Flag, Project, Token
 from tests import make

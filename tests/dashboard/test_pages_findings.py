@@ -12,7 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import findings, projects
+from rollouts import projects
+from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.samples.record import Point

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from dashboard.pages import landmarks
-from rollouts import findings
+from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import indexed, lines

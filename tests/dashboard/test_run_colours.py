@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages import charted, overlay
-from rollouts import exhibits
+from rollouts.findings import exhibits
 from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOURS

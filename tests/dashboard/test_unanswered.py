@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from rollouts import findings
+from rollouts.findings import findings
 from rollouts.models import Project
 from tests.dashboard.ask import Ask
 

@@ -9,7 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import findings, pins, plans, replays
+from rollouts import pins, plans, replays
+from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.samples.record import Point

@@ -9,8 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import exhibits, findings, projects, upkeep
+from rollouts import projects, upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.findings import exhibits, findings
 from rollouts.flags import bulk as marking
 from rollouts.indexing.indexer import reindex
 from rollouts.live import notifications as live

@@ -11,7 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from rollouts import findings, plans
+from rollouts import plans
+from rollouts.findings import findings
 from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
 from rollouts.review import viewed as seen

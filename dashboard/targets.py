@@ -12,11 +12,11 @@ from django.http import Http404
 
 from dashboard.arrival import Parts
 from rolloutdeck import wire
-from rollouts import artifacts
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
+from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
 from workers import tasks

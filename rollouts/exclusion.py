@@ -16,10 +16,10 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from rolloutdeck import compat, trainers
-from rollouts.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing.merge import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
+from rollouts.pins.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.samples import bodies
 
 PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one

@@ -11,11 +11,11 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from rollouts import pins
 from rollouts.lib.process_id import is_gone
 from rollouts.live import notifications as live
 from rollouts.metrics.blocks import LEAST_ROWS
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
+from rollouts.pins import pins
 from rollouts.projects import BIN
 from rollouts.storage import blobs
 from rollouts.storage import files as storage

@@ -12,12 +12,13 @@ from django.db import OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import segments, upkeep, verdicts
+from rollouts import segments, upkeep
 from rollouts.errors import RolloutError
 from rollouts.indexing import correctness as judging
 from rollouts.indexing import indexer as index
 from rollouts.metrics import series
 from rollouts.models import Dump
+from rollouts.pins import artifact_check as verdicts
 
 log = logging.getLogger(__name__)
 

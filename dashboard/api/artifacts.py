@@ -22,10 +22,10 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import artifacts, pins
 from rollouts.errors import BadInput, Conflict
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Artifact, Run
+from rollouts.pins import artifacts, pins
 from rollouts.storage import blobs
 from workers import tasks
 

@@ -16,10 +16,10 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import pins
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Membership, Pin
+from rollouts.pins import pins
 
 MAY_PIN = Membership.Role.MAINTAINER
 

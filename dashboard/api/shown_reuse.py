@@ -8,10 +8,10 @@ from typing import Any
 
 from dashboard.api.shown import address, source
 from rolloutdeck.compat import Difference
-from rollouts import artifacts, pins
 from rollouts.exclusion import Rows
 from rollouts.models import Artifact, Pin, Revision, Run
-from rollouts.pins import Standing
+from rollouts.pins import artifacts, pins
+from rollouts.pins.pins import Standing
 from rollouts.plans import Judged
 from rollouts.replays import Cell, Strip
 

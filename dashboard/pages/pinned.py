@@ -13,9 +13,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from rollouts import pins
 from rollouts.models import Pin, Project, Step
-from rollouts.pins import Sender, Standing
+from rollouts.pins import pins
+from rollouts.pins.pins import Sender, Standing
 
 MOST_COMMANDS = 20
 OURS = ("import", "watch", "sync")

@@ -14,9 +14,9 @@ from django.views.decorators.http import require_POST
 from dashboard import access
 from dashboard.pages import opened, panels, pinned, replayed
 from dashboard.pages.back import back, seen_other
-from rollouts import pins
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step
+from rollouts.pins import pins
 
 
 def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import artifacts, verdicts
 from rollouts.models import Artifact, Blob, Membership, Project, Run
+from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
 from tests import make

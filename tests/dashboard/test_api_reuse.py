@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from rollouts import verdicts
 from rollouts.models import Artifact, AuditEntry, Project, Run
+from rollouts.pins import artifact_check as verdicts
 from tests import make
 from tests.dashboard.ask import Ask, dumped, line
 from tests.rollouts.artifacts import brought, key_of, manifest_of, meta, registered

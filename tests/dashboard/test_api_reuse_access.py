@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import pins
 from rollouts.models import Membership, Project, Run
+from rollouts.pins import pins
 from tests import make
 from tests.dashboard.ask import Ask
 from tests.rollouts.artifacts import manifest_of, registered

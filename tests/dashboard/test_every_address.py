@@ -17,10 +17,10 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from rollouts import pins
 from rollouts.findings import findings
 from rollouts.flags import bulk as marking
 from rollouts.models import Flag, Project, Token
+from rollouts.pins import pins
 from tests import make
 from tests.dashboard.ask import Ask, filled, one_sample
 from tests.rollouts.artifacts import manifest_of, registered

@@ -9,10 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import pins, plans, replays
+from rollouts import plans, replays
 from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
+from rollouts.pins import pins
 from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.pins.asked import told

@@ -10,8 +10,9 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rolloutdeck import artifact, cli
-from rollouts import pins, verdicts
 from rollouts.models import Artifact, Run
+from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import pins
 from rollouts.storage import blobs
 from tests.rollouts.skipped import V0
 

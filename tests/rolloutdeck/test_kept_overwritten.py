@@ -18,8 +18,8 @@ from rolloutdeck.http import Server
 from rolloutdeck.push import Target
 from rolloutdeck.scan import Choice
 from rolloutdeck.watch import Root
-from rollouts import pins
 from rollouts.models import Artifact, Run
+from rollouts.pins import pins
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.kept import bytes_of, checked
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA, LATER

@@ -18,8 +18,8 @@ from rolloutdeck.launch import host_name
 from rolloutdeck.push import NotNow, Target
 from rolloutdeck.scan import Choice
 from rolloutdeck.watch import Root
-from rollouts import pins
 from rollouts.models import Artifact, Run
+from rollouts.pins import pins
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.kept import bytes_of, checked, on_disk, pinned, step
 from tests.rollouts.skipped import ASYNC, TOKENIZER, V1
@@ -202,7 +202,7 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     step(node, 1)
     follow = following()
     turns(follow)
-    monkeypatch.setattr("rollouts.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
+    monkeypatch.setattr("rollouts.pins.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
     monkeypatch.setattr(shelf, "host_name", lambda: "node" * 500)
     follow.gatherer.keeping = Keeping("on-pin", artifact.of_tokenizer(TOKENIZER))
     (told,) = follow.gatherer.shelf.artifacts.values()

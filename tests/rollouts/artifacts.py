@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from rolloutdeck import manifest
-from rollouts import artifacts
 from rollouts.models import Artifact, Run
+from rollouts.pins import artifacts
 from rollouts.storage import files as storage
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rollouts import verdicts
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Run
+from rollouts.pins import artifact_check as verdicts
 from tests.rollouts.artifacts import brought, registered
 
 DATA = Path(__file__).parents[1] / "data"

@@ -273,7 +273,7 @@ def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
 
     files = {"gen_batch.dp": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(run, 1, files), files)
-    from rollouts import verdicts
+    from rollouts.pins import artifact_check as verdicts
 
     assert verdicts.check(artifact.pk) == []
     artifact.refresh_from_db()

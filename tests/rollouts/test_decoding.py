@@ -108,7 +108,7 @@ def test_the_newest_tokenizer_of_a_run_that_can_be_read_is_its_own(project: Proj
 
 def broken(run: Run) -> None:
     """A file that is JSON, and no tokenizer."""
-    from rollouts import verdicts
+    from rollouts.pins import artifact_check as verdicts
 
     files = {"tokenizer.json": b'{"vocab": 1}'}
     verdicts.check(brought(registered(run, 0, files, role="tokenizer"), files).pk)

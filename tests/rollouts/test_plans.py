@@ -9,9 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts import artifacts, loosen, pins, plans, replays
+from rollouts import loosen, plans, replays
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
+from rollouts.pins import artifacts, pins
 from tests import make
 from tests.dashboard.ask import dumped, line
 from tests.rollouts.artifacts import registered

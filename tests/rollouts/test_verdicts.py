@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from rollouts import artifacts, upkeep, verdicts
+from rollouts import upkeep
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Artifact, Blob, Run
+from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from tests.conftest import DATA
 from tests.rollouts.artifacts import brought, manifest_of, meta, registered

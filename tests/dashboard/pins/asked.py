@@ -9,9 +9,9 @@ from typing import Any
 from django.test import Client
 from django.utils import timezone
 
-from rollouts import artifacts
-from rollouts.artifacts import Manifest
 from rollouts.models import Artifact, Run
+from rollouts.pins import artifacts
+from rollouts.pins.artifacts import Manifest
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
 FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt": 2, "model": "tiny"}

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import pins
 from rollouts.models import Pin, Project, Run
+from rollouts.pins import pins
 from tests import make
 from tests.dashboard.pins.asked import told
 from tests.rollouts.pushing import generation, indexed, lines

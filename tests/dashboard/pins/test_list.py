@@ -9,8 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import artifacts, pins, plans, replays
+from rollouts import plans, replays
 from rollouts.models import Artifact, Pin, Project, Run
+from rollouts.pins import artifacts, pins
 from rollouts.storage import files as storage
 from tests import make
 from tests.dashboard.pins.asked import HOST, TRAP, body, seen, told

@@ -11,8 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rolloutdeck import compat
-from rollouts import pins, plans
+from rollouts import plans
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
+from rollouts.pins import pins
 from tests import make
 from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.skipped import V0, ready, worked

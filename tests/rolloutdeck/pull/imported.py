@@ -10,9 +10,10 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli import main
-from rollouts import pins, verdicts
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
+from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import pins
 from tests.dashboard.serve import Site
 
 Ask = Callable[..., int]

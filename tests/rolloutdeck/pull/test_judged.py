@@ -10,8 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.replay_folder import MANIFEST
-from rollouts import pins, verdicts
 from rollouts.models import Artifact, Binding, Run
+from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import pins
 from rollouts.storage import blobs
 from tests.rolloutdeck.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.artifacts import brought, meta, registered

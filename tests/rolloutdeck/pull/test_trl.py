@@ -13,8 +13,9 @@ from django.contrib.auth.models import User
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import trl
-from rollouts import pins, verdicts
 from rollouts.models import Flag, Pin, Project, Run
+from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import pins
 from tests import make
 from tests.rolloutdeck.pull.plans import Ask, found, plan
 from tests.rollouts.artifacts import brought, registered

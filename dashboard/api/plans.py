@@ -16,10 +16,10 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.pins import MAY_PIN
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
-from rollouts import plans
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.validation import number, text, yes
 from rollouts.models import Binding, Pin, Project, Revision, Run
+from rollouts.replay import plans
 
 ETAG = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
 MOST_STEPS = 10_000  # of a strip

@@ -15,9 +15,9 @@ from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import replays
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
+from rollouts.replay import outcomes as replays
 
 
 class Replays(APIView):

@@ -8,12 +8,12 @@ from typing import Any
 
 from dashboard.api.shown import address, source
 from rolloutdeck.compat import Difference
-from rollouts.exclusion import Rows
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import artifacts, pins
 from rollouts.pins.pins import Standing
-from rollouts.plans import Judged
-from rollouts.replays import Cell, Strip
+from rollouts.replay.exclusion import Rows
+from rollouts.replay.outcomes import Cell, Strip
+from rollouts.replay.plans import Judged
 
 
 def artifact(row: Artifact) -> dict[str, Any]:

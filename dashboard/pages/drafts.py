@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
 from rollouts.models import Revision
-from rollouts.plans import first_steps
+from rollouts.replay.plans import first_steps
 
 MOST_LINES = 500
 BIGGEST = 10**15

@@ -15,7 +15,7 @@ from dashboard.pages.cells import Cell, Track
 from dashboard.pages.drafts import Draft
 from rolloutdeck import compat, resolution
 from rolloutdeck.compat import Difference
-from rollouts.plans import Judged
+from rollouts.replay.plans import Judged
 
 MOST_STEPS = 10_000
 BEHIND = 4  # steps to show after the last target, so that what comes then is seen

@@ -20,9 +20,9 @@ from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
 from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row
 from rolloutdeck import trainers
-from rollouts import exclusion, plans
 from rollouts.models import Artifact, Entry, Pin, Project, Revision, Run
-from rollouts.plans import DEFAULT, Judged
+from rollouts.replay import exclusion, plans
+from rollouts.replay.plans import DEFAULT, Judged
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MOST_RUNS = 40

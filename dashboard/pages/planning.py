@@ -12,10 +12,10 @@ from dashboard import access
 from dashboard.pages import opened
 from dashboard.pages.back import back, seen_other
 from dashboard.pages.pins import Page
-from rollouts import loosen as loosening
-from rollouts import plans
 from rollouts.errors import Outdated, RolloutError
 from rollouts.models import Pin
+from rollouts.replay import overrides as loosening
+from rollouts.replay import plans
 
 
 @login_required

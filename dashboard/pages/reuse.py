@@ -13,10 +13,10 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import cells, pinned
 from dashboard.pages.sparks import polyline
-from rollouts import replays
 from rollouts.metrics import series
 from rollouts.models import Binding, Run
-from rollouts.replays import Cell, Strip
+from rollouts.replay import outcomes as replays
+from rollouts.replay.outcomes import Cell, Strip
 
 # How a state is drawn, see `cells.HEIGHTS`, and its colour class in the table.
 WORDS = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import trainers
 from rollouts.models import Project, Revision
-from rollouts.plans import DEFAULT, of_ones_own, trainer_of
+from rollouts.replay.plans import DEFAULT, of_ones_own, trainer_of
 
 NEXT = "NEXT-RUN"
 

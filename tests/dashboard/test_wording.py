@@ -9,11 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import plans, replays
 from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.pins import pins
+from rollouts.replay import outcomes as replays
+from rollouts.replay import plans
 from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.pins.asked import told

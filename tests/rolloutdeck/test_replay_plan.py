@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 
 from rolloutdeck import cli, replay, trainers
 from rolloutdeck.run import Run as TrainersRun
-from rollouts import plans
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
+from rollouts.replay import plans
 from tests import make
 from tests.rolloutdeck.kept import imported, step
 from tests.rolloutdeck.receiver import until

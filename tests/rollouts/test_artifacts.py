@@ -10,10 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import plans
 from rollouts.errors import BadInput
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
+from rollouts.replay import plans
 from rollouts.storage import blobs
 from tests import make
 from tests.rollouts.artifacts import brought, key_of, manifest_of, meta, registered, told

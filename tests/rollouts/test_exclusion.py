@@ -9,11 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.safe import mask
-from rollouts import exclusion, plans
 from rollouts.flags import flags
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
+from rollouts.replay import exclusion, plans
 from tests import make
 from tests.rollouts.artifacts import brought, registered
 from tests.rollouts.pushing import DUMPS, generation, indexed, line, push

@@ -11,10 +11,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from rollouts import plans
 from rollouts.findings import findings
 from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
+from rollouts.replay import plans
 from rollouts.review import viewed as seen
 from tests import make
 from tests.rollouts.pushing import indexed, lines

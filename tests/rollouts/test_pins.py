@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import plans
 from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins
+from rollouts.replay import plans
 from tests.dashboard.ask import dumped, line
 from tests.rollouts.artifacts import brought, meta, registered
 

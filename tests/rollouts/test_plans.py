@@ -9,10 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts import loosen, plans, replays
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
+from rollouts.replay import outcomes as replays
+from rollouts.replay import overrides as loosen
+from rollouts.replay import plans
 from tests import make
 from tests.dashboard.ask import dumped, line
 from tests.rollouts.artifacts import registered

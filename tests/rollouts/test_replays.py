@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts import plans, replays
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run
 from rollouts.pins import pins
+from rollouts.replay import outcomes as replays
+from rollouts.replay import plans
 from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.ask import dumped, line

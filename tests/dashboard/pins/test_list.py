@@ -9,9 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import plans, replays
 from rollouts.models import Artifact, Pin, Project, Run
 from rollouts.pins import artifacts, pins
+from rollouts.replay import outcomes as replays
+from rollouts.replay import plans
 from rollouts.storage import files as storage
 from tests import make
 from tests.dashboard.pins.asked import HOST, TRAP, body, seen, told

@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts import plans
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
+from rollouts.replay import plans
 from tests import make
 from tests.dashboard.pins.asked import body, pinning, saving, told
 from tests.rollouts.pushing import generation, indexed, lines

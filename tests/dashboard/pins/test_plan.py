@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rolloutdeck import compat
-from rollouts import plans
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import pins
+from rollouts.replay import plans
 from tests import make
 from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.skipped import V0, ready, worked

@@ -6,9 +6,10 @@ import re
 
 from django.test import Client
 
-from rollouts import plans, replays
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
+from rollouts.replay import outcomes as replays
+from rollouts.replay import plans
 from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.pins.asked import panel

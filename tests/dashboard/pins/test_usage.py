@@ -7,9 +7,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.html import escape
 
-from rollouts import plans
 from rollouts.models import Pin, Run
 from rollouts.pins import pins
+from rollouts.replay import plans
 from tests.dashboard.pins.asked import FACTS, body, told
 
 pytestmark = pytest.mark.one_database

@@ -10,10 +10,10 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rolloutdeck.replay_folder import MANIFEST
-from rollouts import plans
 from rollouts.models import Pin, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
+from rollouts.replay import plans
 from tests.rollouts.artifacts import brought, meta, registered
 from tests.rollouts.skipped import V0, files_of
 

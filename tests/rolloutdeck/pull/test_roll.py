@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 
 from dashboard.pages import usage
 from rolloutdeck.safe.batch import open_rollout
-from rollouts import plans
 from rollouts.models import Artifact, Project, Run, Sample
+from rollouts.replay import plans
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
 from tests.rolloutdeck.pull.plans import found, plan

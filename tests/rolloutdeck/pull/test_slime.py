@@ -13,11 +13,11 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli import main
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.safe.saved import Rows, open_saved
-from rollouts import plans
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
+from rollouts.replay import plans
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.plans import Ask, found, plan
 from tests.rolloutdeck.test_import_trainers import copied

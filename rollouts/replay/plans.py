@@ -14,12 +14,13 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import compat, configuration, resolution, trainers, wire
 from rolloutdeck.errors import BadInput as NotUnderstood
-from rollouts import audit, exclusion
+from rollouts import audit
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications as live
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
 from rollouts.pins.artifacts import together
+from rollouts.replay import exclusion
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

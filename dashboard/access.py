@@ -18,11 +18,11 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from rolloutdeck import wire
-from rollouts import projects
 from rollouts.errors import NotThere
 from rollouts.ingest import ingest
 from rollouts.lib.validation import text
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
+from rollouts.projects import projects
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which itself imports this module, see settings.REST_FRAMEWORK

@@ -12,12 +12,12 @@ from django.db.models import Count, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts import audit, projects
 from rollouts.errors import Conflict
 from rollouts.indexing import indexer as index
 from rollouts.ingest.ingest import tag_list
 from rollouts.live import notifications as live
 from rollouts.models import Dump, Flag, Pin, Run, Step
+from rollouts.projects import audit, projects
 
 
 @transaction.atomic

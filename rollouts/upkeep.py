@@ -16,7 +16,7 @@ from rollouts.live import notifications as live
 from rollouts.metrics.blocks import LEAST_ROWS
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
 from rollouts.pins import pins
-from rollouts.projects import BIN
+from rollouts.projects.projects import BIN
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
 

@@ -17,11 +17,11 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rollouts import projects
 from rollouts.errors import BadInput
 from rollouts.indexing import correctness as judging
 from rollouts.lib.validation import text
 from rollouts.models import Project
+from rollouts.projects import projects
 from rollouts.replay import overrides as loosen
 from workers import tasks
 

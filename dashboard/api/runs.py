@@ -18,13 +18,14 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import projects, tidying
+from rollouts import tidying
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications as live
 from rollouts.models import Run
+from rollouts.projects import projects
 
 MOST_WAITED = 10**9  # seconds
 STATUSES = ("running", "silent", "finished", "failed")

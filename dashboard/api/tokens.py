@@ -15,9 +15,9 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rollouts import projects
 from rollouts.lib.validation import number, text
 from rollouts.models import Membership, Project, ProjectQuerySet, Token
+from rollouts.projects import projects
 
 
 def owned(request: Request) -> ProjectQuerySet:

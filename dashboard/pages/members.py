@@ -19,9 +19,9 @@ from dashboard import access
 from dashboard.pages import opened
 from dashboard.pages import projects as pages
 from dashboard.pages.signin import link_for
-from rollouts import audit, projects
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Project
+from rollouts.projects import audit, projects
 
 
 @login_required

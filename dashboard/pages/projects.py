@@ -20,10 +20,10 @@ from dashboard import access
 from dashboard.pages import asking, opened, panels
 from dashboard.pages.ask import clean
 from rolloutdeck import wire
-from rollouts import projects
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness as judging
 from rollouts.models import Membership, Project
+from rollouts.projects import projects
 from workers import tasks
 
 MOST_REASONS = 30

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_POST
 from dashboard import access
 from dashboard.pages import opened
 from dashboard.pages import projects as pages
-from rollouts import projects
 from rollouts.errors import RolloutError
+from rollouts.projects import projects
 
 
 @login_required

@@ -16,13 +16,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import audit
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.findings import exhibits
 from rollouts.findings.exhibits import Quote
 from rollouts.lib.validation import prose, text
 from rollouts.live import notifications as live
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.projects import audit
 from rollouts.samples import bodies
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from rollouts import audit
 from rollouts.errors import BadInput, NotThere
 from rollouts.flags import flags
 from rollouts.live import notifications as live
 from rollouts.models import Flag, Marking, Run, Sample, Step
+from rollouts.projects import audit
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -14,11 +14,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
-from rollouts import audit
 from rollouts.errors import BadInput
 from rollouts.lib.validation import prose
 from rollouts.live import notifications as live
 from rollouts.models import Flag, Membership, Project, Sample, Step
+from rollouts.projects import audit
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User

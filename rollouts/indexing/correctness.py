@@ -18,13 +18,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts import audit
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing.reconcile import settle_anew
 from rollouts.indexing.step_stats import recompute
 from rollouts.lib.validation import text
 from rollouts.live import notifications as live
 from rollouts.models import Project, Run, Sample, Step
+from rollouts.projects import audit
 from rollouts.query import body_scan as scan
 from rollouts.query.ast import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
 from rollouts.query.parser import parse

@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck import trainers, wire
-from rollouts import audit
 from rollouts.errors import Conflict, NotThere
 from rollouts.ingest.ingest import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text
@@ -21,6 +20,7 @@ from rollouts.live import notifications as live
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
+from rollouts.projects import audit
 from rollouts.replay import plans
 
 if TYPE_CHECKING:

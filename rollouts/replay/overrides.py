@@ -9,11 +9,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck import compat
-from rollouts import audit
 from rollouts.errors import BadInput
 from rollouts.lib.validation import one_of, text
 from rollouts.live import notifications as live
 from rollouts.models import Project
+from rollouts.projects import audit
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

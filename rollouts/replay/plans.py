@@ -14,12 +14,12 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import compat, configuration, resolution, trainers, wire
 from rolloutdeck.errors import BadInput as NotUnderstood
-from rollouts import audit
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications as live
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
 from rollouts.pins.artifacts import together
+from rollouts.projects import audit
 from rollouts.replay import exclusion
 
 if TYPE_CHECKING:

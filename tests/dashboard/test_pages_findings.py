@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts import projects
 from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.projects import projects
 from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines

@@ -13,9 +13,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.api.runs import change
-from rollouts import projects
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
+from rollouts.projects import projects
 from rollouts.samples.record import Point
 from tests import make
 from tests.dashboard.ask import Ask

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import projects, upkeep
+from rollouts import upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.findings import exhibits, findings
 from rollouts.flags import bulk as marking
@@ -17,6 +17,7 @@ from rollouts.indexing.indexer import reindex
 from rollouts.live import notifications as live
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
+from rollouts.projects import projects
 from rollouts.samples import bodies
 from rollouts.samples.record import Point
 from tests import make

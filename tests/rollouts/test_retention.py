@@ -11,11 +11,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import projects, upkeep
+from rollouts import upkeep
 from rollouts.errors import Conflict, StorageUnavailable
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import artifacts, pins
+from rollouts.projects import projects
 from rollouts.replay import plans
 from rollouts.storage import blobs
 from tests import make

@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError as BrokerDown
 from rollouts import segments, upkeep
 from rollouts.lib import process_id as processes
 from rollouts.models import Dump, Project, Run, Sample, Segment
-from rollouts.projects import bin_run
+from rollouts.projects.projects import bin_run
 from rollouts.storage import files as storage
 from tests import make
 from tests.dashboard.ask import dumped, filled, line

@@ -12,11 +12,11 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from rolloutdeck import wire
-from rollouts import audit
 from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.lib.validation import text
 from rollouts.live import notifications as live
 from rollouts.models import Membership, Project, Run, Token
+from rollouts.projects import audit
 
 BIN = timedelta(days=7)
 

@@ -15,10 +15,10 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import tidying
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of
 from rollouts.models import Dump
+from rollouts.runs import bulk_actions as tidying
 
 
 class Dumps(APIView):

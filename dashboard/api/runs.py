@@ -18,7 +18,6 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck import wire
-from rollouts import tidying
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked
@@ -26,6 +25,7 @@ from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications as live
 from rollouts.models import Run
 from rollouts.projects import projects
+from rollouts.runs import bulk_actions as tidying
 
 MOST_WAITED = 10**9  # seconds
 STATUSES = ("running", "silent", "finished", "failed")

@@ -12,9 +12,9 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from dashboard.pages.ask import Ask
-from rollouts import events
-from rollouts.events import Event, Told
 from rollouts.models import Run
+from rollouts.runs import timeline as events
+from rollouts.runs.timeline import Event, Told
 
 SLOTS = 100  # of the row
 TICKS = 300  # places at the foot of a chart

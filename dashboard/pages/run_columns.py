@@ -19,7 +19,7 @@ from dashboard.pages.sparks import Spark
 from dashboard.pages.text import num, plain
 from dashboard.templatetags.deck import ago, percent
 from rollouts.models import Run
-from rollouts.run_list import flat, written
+from rollouts.runs.listing import flat, written
 
 CONFIG: Final = "config:"
 LAST: Final = "last:"

@@ -23,10 +23,10 @@ from dashboard.pages.runs_asked import COOKIE, RunsAsked, remembered, to_remembe
 from dashboard.pages.sparks import sparks
 from dashboard.pages.text import num
 from rolloutdeck.trainers import TRAINERS
-from rollouts import run_list
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import series
 from rollouts.models import Membership, Run
+from rollouts.runs import listing as run_list
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
 MOST = 1000

@@ -22,11 +22,11 @@ from dashboard import access
 from dashboard.pages import opened, overlay
 from dashboard.pages.ask import clean
 from dashboard.pages.back import back
-from rollouts import tidying
 from rollouts.compare.targets import LETTERS
 from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run
 from rollouts.projects import projects
+from rollouts.runs import bulk_actions as tidying
 
 MOST = 500
 NEEDS = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}

@@ -12,9 +12,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages import events as row
-from rollouts import events
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run, Sample
+from rollouts.runs import timeline as events
 from rollouts.samples.record import Point
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from rollouts import run_list
 from rollouts.models import Project, Run, Step
+from rollouts.runs import listing as run_list
 from tests import make
 
 pytestmark = pytest.mark.django_db

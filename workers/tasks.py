@@ -12,10 +12,11 @@ from django.db import OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import segments, upkeep
 from rollouts.errors import RolloutError
 from rollouts.indexing import correctness as judging
 from rollouts.indexing import indexer as index
+from rollouts.maintenance import compaction as segments
+from rollouts.maintenance import sweep as upkeep
 from rollouts.metrics import series
 from rollouts.models import Dump
 from rollouts.pins import artifact_check as verdicts
@@ -123,8 +124,8 @@ def tidy() -> None:
 @worker_process_init.connect
 def warm(**_: Any) -> None:
     """Loads what indexing needs in each child, so that the first dump does not wait a second for imports."""
-    from rollouts import segments  # noqa: F401
     from rollouts.indexing import indexer as index  # noqa: F401
+    from rollouts.maintenance import compaction as segments  # noqa: F401
     from rollouts.metrics import series  # noqa: F401
 
 

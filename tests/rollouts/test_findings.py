@@ -9,12 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import upkeep
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.findings import exhibits, findings
 from rollouts.flags import bulk as marking
 from rollouts.indexing.indexer import reindex
 from rollouts.live import notifications as live
+from rollouts.maintenance import sweep as upkeep
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import projects

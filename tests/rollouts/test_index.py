@@ -11,10 +11,10 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from rollouts import segments
 from rollouts.errors import StorageUnavailable, UnreadableDump
 from rollouts.indexing import indexer as index
 from rollouts.live import notifications as live
+from rollouts.maintenance import compaction as segments
 from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies

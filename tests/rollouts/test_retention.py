@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts import upkeep
 from rollouts.errors import Conflict, StorageUnavailable
+from rollouts.maintenance import sweep as upkeep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import artifacts, pins

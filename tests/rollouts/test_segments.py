@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from rollouts import segments
 from rollouts.indexing import indexer as index
+from rollouts.maintenance import compaction as segments
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies
 from rollouts.samples import export as exports

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from rollouts import upkeep
 from rollouts.errors import StorageUnavailable
+from rollouts.maintenance import sweep as upkeep
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import artifacts

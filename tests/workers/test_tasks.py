@@ -14,8 +14,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts import segments, upkeep
 from rollouts.lib import process_id as processes
+from rollouts.maintenance import compaction as segments
+from rollouts.maintenance import sweep as upkeep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.projects.projects import bin_run
 from rollouts.storage import files as storage

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 
+from rollouts.maintenance.sweep import LEFTOVERS_LIVE, older
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.bodies import opened, rows_of
 from rollouts.samples.parquet import FIXED, PART, SCHEMA_VERSION, Writer
 from rollouts.storage import files as storage
-from rollouts.upkeep import LEFTOVERS_LIVE, older
 
 SMALL = 8 << 20  # bytes; larger files stay as they are
 FULL = 64 << 20

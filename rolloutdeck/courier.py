@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from rolloutdeck import delivery, lease, spool, wire
 from rolloutdeck.delivery import Outcome
-from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.voice import Voice, log
+from rolloutdeck.lib.http import NotReachable, Server
+from rolloutdeck.lib.log import Voice, log
 
 FIRST_PAUSE = 0.5  # seconds after a failure; doubles with each further one
 LAST_PAUSE = 60.0

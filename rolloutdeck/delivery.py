@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from rolloutdeck import artifact, shelf, spool, wire
-from rolloutdeck.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 
 ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
 METRICS_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request

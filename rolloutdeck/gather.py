@@ -15,8 +15,8 @@ from typing import Any
 
 from rolloutdeck import artifact, trainers
 from rolloutdeck.artifact import Artifact, Stamp, Unsteady
-from rolloutdeck.http import Answer
-from rolloutdeck.links import followed
+from rolloutdeck.lib.http import Answer
+from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.push import NotNow, Refused, Target, trusted
 from rolloutdeck.resolution import ranges
 from rolloutdeck.shelf import Shelf, given_up, register, wanted

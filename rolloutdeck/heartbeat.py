@@ -8,9 +8,9 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from rolloutdeck import delivery, lease, wire
-from rolloutdeck.http import NotReachable
+from rolloutdeck.lib.http import NotReachable
+from rolloutdeck.lib.log import log
 from rolloutdeck.sender import Sender
-from rolloutdeck.voice import log
 
 
 class Heartbeat:

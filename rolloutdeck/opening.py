@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from rolloutdeck import launch, spool, tables, wire, writer
-from rolloutdeck.env import Settings
+from rolloutdeck.lib.environment import Settings
+from rolloutdeck.lib.log import log
 from rolloutdeck.run import Run
-from rolloutdeck.voice import log
 
 P = ParamSpec("P")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.fetch import NotGiven, Progress, fetch, hash_of
-from rolloutdeck.http import NotReachable, Server
+from rolloutdeck.lib.download import NotGiven, Progress, fetch, hash_of
+from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.placing import Asking, Placement, named
 from rolloutdeck.planned import Entry, File
 from rolloutdeck.replay_folder import Parts, ReplayFolder

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rolloutdeck import wire
 from rolloutdeck.delivery import judge
 from rolloutdeck.errors import BadInput
-from rolloutdeck.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.watch import Piece
 
 Progress = Callable[[int], None]

@@ -10,7 +10,7 @@ from typing import Any
 from rolloutdeck import resolution, wire
 from rolloutdeck.compat import Difference, refused
 from rolloutdeck.delivery import asking
-from rolloutdeck.http import Server
+from rolloutdeck.lib.http import Server
 
 DEFAULT = "default"
 DIFFERENCE = ("fact", "pinned", "asking", "verdict", "loosened")

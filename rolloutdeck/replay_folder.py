@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.fetch import hash_of
+from rolloutdeck.lib.download import hash_of
 
 MANIFEST = ".rolloutdeck-pull.json"
 ASIDE = ".rolloutdeck-pull"

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rolloutdeck import artifact, launch, spool, tables, wire, writer
-from rolloutdeck.env import Settings
 from rolloutdeck.heartbeat import Heartbeat
-from rolloutdeck.http import Server
+from rolloutdeck.lib.environment import Settings
+from rolloutdeck.lib.http import Server
+from rolloutdeck.lib.log import Voice, aloud, log
 from rolloutdeck.sender import Sender
-from rolloutdeck.voice import Voice, aloud, log
 
 if TYPE_CHECKING:
     from rolloutdeck.replay import Plan

@@ -13,11 +13,11 @@ from rolloutdeck import lease, spool, wire
 from rolloutdeck.artifact import command_for
 from rolloutdeck.courier import NOTHING, Backoff, Courier
 from rolloutdeck.delivery import asking
-from rolloutdeck.env import same_server
-from rolloutdeck.http import NotReachable, Server
-from rolloutdeck.links import owner_of
+from rolloutdeck.lib.environment import same_server
+from rolloutdeck.lib.http import NotReachable, Server
+from rolloutdeck.lib.log import Voice, log
+from rolloutdeck.lib.symlinks import owner_of
 from rolloutdeck.shelf import Shelf, register, wanted
-from rolloutdeck.voice import Voice, log
 
 LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
 ADOPT_SECONDS = 60.0

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.artifact import Artifact, Stamp, remember, stamp_of
-from rolloutdeck.http import Answer, Slice
 from rolloutdeck.launch import host_name
+from rolloutdeck.lib.http import Answer, Slice
 from rolloutdeck.wire import PART_BYTES
 
 Ask = Callable[..., Answer]  # ask(method, path below the run's address, query=, body=, headers=)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck import lease, wire
-from rolloutdeck.env import Settings, home_folder
 from rolloutdeck.launch import host_name
+from rolloutdeck.lib.environment import Settings, home_folder
 
 SPOOL_BYTES = 2 << 30
 BESIDE_CHECKPOINTS = ".rolloutdeck-spool"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rolloutdeck import lease, spool
 from rolloutdeck.courier import NOTHING, Courier
-from rolloutdeck.env import Settings, same_server
-from rolloutdeck.http import Server
-from rolloutdeck.links import owner_here, owner_of
-from rolloutdeck.voice import Voice
+from rolloutdeck.lib.environment import Settings, same_server
+from rolloutdeck.lib.http import Server
+from rolloutdeck.lib.log import Voice
+from rolloutdeck.lib.symlinks import owner_here, owner_of
 
 PATIENCE = 30.0
 

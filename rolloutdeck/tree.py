@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.links import followed
+from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.scan import absolute_path, split_in_name
 from rolloutdeck.watch import Root
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from rolloutdeck import packing, trainers
 from rolloutdeck.ends import continues, digest, ends, ends_whole, torn, whole_lines
-from rolloutdeck.links import followed
+from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
 from rolloutdeck.state import Sent, State
 from rolloutdeck.trainers import FileKind

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck import spool, tables, wire
-from rolloutdeck.voice import Voice, log
+from rolloutdeck.lib.log import Voice, log
 
 QUEUE_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20

@@ -10,8 +10,8 @@ from typing import Any
 
 from rolloutdeck import configuration, trainers
 from rolloutdeck.commands.session import plural
-from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput
+from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers import Finding, Trainer
 
 

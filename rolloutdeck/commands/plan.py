@@ -13,7 +13,7 @@ from rolloutdeck.commands.samples import printable, run_of
 from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
 from rolloutdeck.compat import is_untold
 from rolloutdeck.errors import BadInput, NoSuchRun
-from rolloutdeck.http import Server
+from rolloutdeck.lib.http import Server
 from rolloutdeck.replay import DEFAULT
 from rolloutdeck.resolution import ranges, strip
 

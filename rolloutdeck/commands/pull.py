@@ -12,9 +12,9 @@ from urllib.parse import quote
 from rolloutdeck import configuration, placing, planned, trainers
 from rolloutdeck.commands.samples import printable
 from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
-from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput
-from rolloutdeck.http import NotReachable, Server
+from rolloutdeck.lib.environment import Settings
+from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.placing import Asking, Placement, left_out_for
 from rolloutdeck.planned import Plan
 from rolloutdeck.pull import Pull

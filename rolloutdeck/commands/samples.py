@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from rolloutdeck.commands.session import asked, say, server_of, settings_of
 from rolloutdeck.errors import BadInput, NoSuchRun
-from rolloutdeck.http import Server
+from rolloutdeck.lib.http import Server
 
 PAGE = 500
 DEFAULT_COUNT = 5

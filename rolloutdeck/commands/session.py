@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from rolloutdeck.artifact import Unsteady, of_tokenizer
 from rolloutdeck.columns import PRESETS, told
-from rolloutdeck.env import Settings, local_server, same_server
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
-from rolloutdeck.http import Answer, NotReachable, Server
+from rolloutdeck.lib.environment import Settings, local_server, same_server
+from rolloutdeck.lib.http import Answer, NotReachable, Server
 from rolloutdeck.scan import Choice
 from rolloutdeck.trainers import kinds
 from rolloutdeck.wire import STEP_KINDS

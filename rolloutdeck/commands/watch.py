@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rolloutdeck.commands.session import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
 from rolloutdeck.commands.stopping import Stop
-from rolloutdeck.env import Settings, home_folder
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Gatherer, Keeping
+from rolloutdeck.lib.environment import Settings, home_folder
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.recover import recover
 from rolloutdeck.resolution import ranges

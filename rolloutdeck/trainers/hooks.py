@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from rolloutdeck.voice import Voice
+from rolloutdeck.lib.log import Voice
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rolloutdeck.env import Settings
 from rolloutdeck.errors import Unfit
-from rolloutdeck.fetch import fetch
-from rolloutdeck.http import Server
+from rolloutdeck.lib.download import fetch
+from rolloutdeck.lib.environment import Settings
+from rolloutdeck.lib.http import Server
+from rolloutdeck.lib.log import log
 from rolloutdeck.planned import sentence_of
 from rolloutdeck.replay import Entry, Plan, Source
 from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks
-from rolloutdeck.voice import log
 
 
 def check(plan: Plan, entry: Entry, whole: str = "") -> None:

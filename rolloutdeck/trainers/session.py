@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rolloutdeck.env import Settings
+from rolloutdeck.lib.environment import Settings
 from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.selection import Selection

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rolloutdeck.http import Server
+from rolloutdeck.lib.http import Server
 from tests.product import Product
 
 PROJECT = "math"

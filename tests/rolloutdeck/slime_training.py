@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import fetch
+from rolloutdeck.lib import download as fetch
 from rolloutdeck.trainers import session as shared
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.slime_plugin import recording, replaying, session

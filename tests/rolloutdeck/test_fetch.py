@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import fetch as fetching
-from rolloutdeck.fetch import NotGiven, fetch
-from rolloutdeck.http import NotReachable, Server
+from rolloutdeck.lib import download as fetching
+from rolloutdeck.lib.download import NotGiven, fetch
+from rolloutdeck.lib.http import NotReachable, Server
 
 BODY = bytes(range(256)) * 20_000  # 5 MB
 

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from rolloutdeck import trainers
 from rolloutdeck.commands.watch import Follow
 from rolloutdeck.gather import Keeping
-from rolloutdeck.http import Server
+from rolloutdeck.lib.http import Server
 from rolloutdeck.push import Target
 from rolloutdeck.scan import Choice
 from rolloutdeck.watch import Root

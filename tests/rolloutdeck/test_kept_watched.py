@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from rolloutdeck import artifact, cli, gather, shelf
 from rolloutdeck.commands.watch import Follow
 from rolloutdeck.gather import Keeping
-from rolloutdeck.http import Server
 from rolloutdeck.launch import host_name
+from rolloutdeck.lib.http import Server
 from rolloutdeck.push import NotNow, Target
 from rolloutdeck.scan import Choice
 from rolloutdeck.watch import Root

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck import gather
-from rolloutdeck.links import followed
+from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.scan import Choice
 from rolloutdeck.state import State
 from rolloutdeck.trainers import spots

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import launch, opening, spool, voice
+from rolloutdeck import launch, opening, spool
+from rolloutdeck.lib import log as voice
 from rolloutdeck.run import Run
 from tests.rolloutdeck.receiver import Receiver, until
 

@@ -15,10 +15,10 @@ import pytest
 
 from rolloutdeck import courier, delivery, sender, spool, wire
 from rolloutdeck.courier import Courier
-from rolloutdeck.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.lib.log import Voice
 from rolloutdeck.run import Run
 from rolloutdeck.sync import sync
-from rolloutdeck.voice import Voice
 from tests.rolloutdeck.receiver import Receiver, until
 
 Start = Callable[..., Run]

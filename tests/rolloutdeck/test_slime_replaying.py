@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import courier, fetch, opening
+from rolloutdeck import courier, opening
 from rolloutdeck.errors import Unfit
+from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay import Entry, Source
 from rolloutdeck.safe.mask import save
 from rolloutdeck.trainers import hooks, slime

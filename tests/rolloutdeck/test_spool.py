@@ -88,8 +88,8 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
 
 
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:
+    from rolloutdeck.lib.log import Voice
     from rolloutdeck.tables import Rows
-    from rolloutdeck.voice import Voice
 
     own = spool.Spool(spool_root, "run-1", "a")
     slow = writer.Writer(own, HEADER, Voice(), lambda: None, limit=1000)
@@ -101,7 +101,7 @@ def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: 
 
 
 def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, spool_root: Path) -> None:
-    from rolloutdeck.voice import Voice
+    from rolloutdeck.lib.log import Voice
 
     path = tmp_path / "12.jsonl"
     path.write_bytes(b"a" * (writer.CHUNK_BYTES + 10))
@@ -136,7 +136,7 @@ def test_the_heartbeat_says_the_last_step_and_what_was_dropped(
 
 
 def test_warnings_do_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
-    from rolloutdeck.voice import Voice
+    from rolloutdeck.lib.log import Voice
 
     voice = Voice()
     with caplog.at_level(logging.WARNING):

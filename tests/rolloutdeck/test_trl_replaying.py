@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import fetch, replay
+from rolloutdeck import replay
+from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import hooks
 from tests.rolloutdeck.planning import Planning

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import fetch, planned
+from rolloutdeck import planned
+from rolloutdeck.lib import download as fetch
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import asking
 from rolloutdeck.trainers.verl_plugin import reading

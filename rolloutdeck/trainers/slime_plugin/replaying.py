@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.env import Settings
 from rolloutdeck.errors import Unfit
+from rolloutdeck.lib.environment import Settings
+from rolloutdeck.lib.log import log
 from rolloutdeck.replay import Entry, Plan, Source
 from rolloutdeck.safe.saved import Rows, open_saved
 from rolloutdeck.safe.standins import Unreadable
 from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of
-from rolloutdeck.voice import log
 
 KIND = "rollout_id"
 DEFAULT = "slime.rollout.sglang_rollout.generate_rollout"

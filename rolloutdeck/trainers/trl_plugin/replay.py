@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import Unfit
+from rolloutdeck.lib.log import log
 from rolloutdeck.replay import Entry, Plan
 from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.callback import facts_of
 from rolloutdeck.trainers.trl_plugin.laid import Laid
 from rolloutdeck.trainers.trl_plugin.replaying import Replaying, Rollout, generated, run_of, said_once
-from rolloutdeck.voice import log
 
 
 def replay_rollout_func(

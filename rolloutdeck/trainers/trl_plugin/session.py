@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.env import Settings
+from rolloutdeck.lib.environment import Settings
 from rolloutdeck.opening import init
 from rolloutdeck.trainers.session import Session as Shared
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 
+from rolloutdeck.lib.log import log
 from rolloutdeck.trainers import hooks
-from rolloutdeck.voice import log
 
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
 PATCHES = {

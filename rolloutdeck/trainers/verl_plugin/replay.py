@@ -20,9 +20,10 @@ from typing import Any
 
 from rolloutdeck import placing, planned
 from rolloutdeck.configuration import flat
-from rolloutdeck.env import Settings
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.http import Server
+from rolloutdeck.lib.environment import Settings
+from rolloutdeck.lib.http import Server
+from rolloutdeck.lib.log import log
 from rolloutdeck.placing import Placement
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay import Plan
@@ -32,7 +33,6 @@ from rolloutdeck.safe.errors import Refused
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl_plugin.session import Session, plain
-from rolloutdeck.voice import log
 
 FLAGGED = "an answer to this prompt is flagged, and the plan leaves out what is flagged"
 OF_ARTIFACT = ("role", "step", "files", "facts", "flagged", "whole")

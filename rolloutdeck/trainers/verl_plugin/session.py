@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.env import Settings
+from rolloutdeck.lib.environment import Settings
 from rolloutdeck.opening import init
 from rolloutdeck.run import Run
 from rolloutdeck.trainers.session import EXIT_SECONDS

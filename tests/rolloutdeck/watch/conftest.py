@@ -9,7 +9,7 @@ import pytest
 
 from rolloutdeck import watch
 from rolloutdeck.commands.watch import Follow
-from rolloutdeck.http import Server
+from rolloutdeck.lib.http import Server
 from rolloutdeck.push import Target
 from rolloutdeck.scan import Choice
 from rolloutdeck.watch import Root

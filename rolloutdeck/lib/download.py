@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.http import Incoming, NotReachable, Server
+from rolloutdeck.lib.http import Incoming, NotReachable, Server
 
 CHUNK = 1 << 20
 TRIES = 5

@@ -17,7 +17,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import NotThere
 from rollouts.ingest import ingest
 from rollouts.lib.validation import text

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from rest_framework.exceptions import Throttled
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, HashMismatch, StorageUnavailable, TooLarge
 
 PIECE = 1 << 20

@@ -14,7 +14,7 @@ from dashboard import access
 from dashboard.api.errors import error
 from dashboard.middleware import OURS
 from dashboard.uploads import concerns, uploads
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]

@@ -23,7 +23,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from dashboard import assets
 from dashboard.api.errors import full_disk
 from dashboard.pages import errors
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from django.http import Http404
 
 from dashboard.arrival import Parts
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader

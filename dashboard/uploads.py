@@ -26,7 +26,7 @@ from dashboard.api.errors import describe, error
 from dashboard.arrival import Arrival, Parts, Writing, check_hash, fresh, hash_of
 from dashboard.middleware import OURS
 from dashboard.targets import Answer, DumpTarget, FileTarget, Target
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.storage import files as storage

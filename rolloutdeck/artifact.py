@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import manifest
 from rolloutdeck.launch import host_name, word
+from rolloutdeck.protocol import manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def of_path(path: Path, told: Mapping[str, Any]) -> Artifact:
 
 def of_tokenizer(path: Path) -> Artifact:
     """The tokenizer that a run's token ids belong to, kept at step 0. Raises OSError, Unsteady, ValueError."""
-    from rolloutdeck import tokenizer
+    from rolloutdeck.protocol import tokenizer
 
     file = tokenizer.file_of(path)
     facts = {"tokenizer": tokenizer.fingerprint(tokenizer.vocabulary(file))}

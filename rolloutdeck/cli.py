@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.columns import PRESETS
 from rolloutdeck.errors import BadInput
-from rolloutdeck.wire import SCOPES, SPLITS, STEP_KINDS
+from rolloutdeck.protocol.columns import PRESETS
+from rolloutdeck.protocol.wire import SCOPES, SPLITS, STEP_KINDS
 
 Adder = Callable[[argparse.ArgumentParser], None]
 

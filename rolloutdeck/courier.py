@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import delivery, lease, spool, wire
+from rolloutdeck import delivery, lease, spool
 from rolloutdeck.delivery import Outcome
 from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.lib.log import Voice, log
+from rolloutdeck.protocol import wire
 
 FIRST_PAUSE = 0.5  # seconds after a failure; doubles with each further one
 LAST_PAUSE = 60.0

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from rolloutdeck import artifact, shelf, spool, wire
+from rolloutdeck import artifact, shelf, spool
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.protocol import wire
 
 ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
 METRICS_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request

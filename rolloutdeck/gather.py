@@ -17,8 +17,8 @@ from rolloutdeck import artifact, trainers
 from rolloutdeck.artifact import Artifact, Stamp, Unsteady
 from rolloutdeck.lib.http import Answer
 from rolloutdeck.lib.symlinks import followed
+from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.push import NotNow, Refused, Target, trusted
-from rolloutdeck.resolution import ranges
 from rolloutdeck.shelf import Shelf, given_up, register, wanted
 from rolloutdeck.trainers import SkipFolder, Spot
 

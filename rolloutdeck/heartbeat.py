@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from urllib.parse import quote
 
-from rolloutdeck import delivery, lease, wire
+from rolloutdeck import delivery, lease
 from rolloutdeck.lib.http import NotReachable
 from rolloutdeck.lib.log import log
+from rolloutdeck.protocol import wire
 from rolloutdeck.sender import Sender
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 
 ATTEMPT = "ROLLOUTDECK_ATTEMPT"
 RUN_FILE = ".rolloutdeck-run.json"

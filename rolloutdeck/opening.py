@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from rolloutdeck import launch, spool, tables, wire, writer
+from rolloutdeck import launch, spool, tables, writer
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
+from rolloutdeck.protocol import wire
 from rolloutdeck.run import Run
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.planned import Entry, File, Plan, left_out_prompts, sentence_of
-from rolloutdeck.resolution import resolve
+from rolloutdeck.protocol.schedule import resolve
 
 MOST_STEPS = 1_000_000  # of a plan that goes on after its last target
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.manifest import check as check_manifest
+from rolloutdeck.protocol.manifest import check as check_manifest
 
 Raw = Mapping[str, Any]
 

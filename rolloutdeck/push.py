@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import wire
 from rolloutdeck.delivery import judge
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.protocol import wire
 from rolloutdeck.watch import Piece
 
 Progress = Callable[[int], None]

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck import resolution, wire
-from rolloutdeck.compat import Difference, refused
 from rolloutdeck.delivery import asking
 from rolloutdeck.lib.http import Server
+from rolloutdeck.protocol import schedule as resolution
+from rolloutdeck.protocol import wire
+from rolloutdeck.protocol.compatibility import Difference, refused
 
 DEFAULT = "default"
 DIFFERENCE = ("fact", "pinned", "asking", "verdict", "loosened")

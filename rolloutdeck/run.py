@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rolloutdeck import artifact, launch, spool, tables, wire, writer
+from rolloutdeck import artifact, launch, spool, tables, writer
 from rolloutdeck.heartbeat import Heartbeat
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import Voice, aloud, log
+from rolloutdeck.protocol import wire
 from rolloutdeck.sender import Sender
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any
 from rolloutdeck.artifact import Artifact, Stamp, remember, stamp_of
 from rolloutdeck.launch import host_name
 from rolloutdeck.lib.http import Answer, Slice
-from rolloutdeck.wire import PART_BYTES
+from rolloutdeck.protocol.wire import PART_BYTES
 
 Ask = Callable[..., Answer]  # ask(method, path below the run's address, query=, body=, headers=)
 Say = Callable[[str], None]

@@ -20,9 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutdeck import lease, wire
+from rolloutdeck import lease
 from rolloutdeck.launch import host_name
 from rolloutdeck.lib.environment import Settings, home_folder
+from rolloutdeck.protocol import wire
 
 SPOOL_BYTES = 2 << 30
 BESIDE_CHECKPOINTS = ".rolloutdeck-spool"

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import spool, tables, wire
+from rolloutdeck import spool, tables
 from rolloutdeck.lib.log import Voice, log
+from rolloutdeck.protocol import wire
 
 QUEUE_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20

@@ -6,7 +6,7 @@ RolloutError
 │   ├── Conflict        it would undo what something else rests on; the message says what to do first
 │   │   └── Outdated    somebody else has changed it since the caller looked
 │   ├── HashMismatch    the bytes are not those that the address names
-│   └── TooLarge        over a limit of `rolloutdeck.wire`
+│   └── TooLarge        over a limit of `rolloutdeck.protocol.wire`
 ├── UnreadableDump      no format recognises the bytes, or they are damaged beyond one bad line
 ├── UnsafeDump          the bytes would execute code if unpickled; kept, never opened
 └── StorageUnavailable  disk or object store does not answer; worth a retry

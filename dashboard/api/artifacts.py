@@ -21,7 +21,7 @@ from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, Conflict
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Artifact, Run

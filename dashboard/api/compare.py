@@ -12,7 +12,7 @@ from dashboard import access
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.compare import compare
 from rollouts.compare.compare import Comparison, Figure, Row
 from rollouts.compare.pairing import Prompt

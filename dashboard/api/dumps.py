@@ -14,7 +14,7 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of
 from rollouts.models import Dump

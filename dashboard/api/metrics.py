@@ -12,7 +12,7 @@ from dashboard import access
 from dashboard.api.parsing import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of, text

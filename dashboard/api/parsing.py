@@ -9,7 +9,7 @@ from typing import IO, Any
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, TooLarge
 from rollouts.lib.validation import number, text
 

@@ -15,7 +15,7 @@ from dashboard.api import shown_reuse
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Membership, Pin

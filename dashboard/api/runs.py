@@ -17,7 +17,7 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dashboard.api.shown import address, source
-from rolloutdeck.compat import Difference
+from rolloutdeck.protocol.compatibility import Difference
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import artifacts, pins
 from rollouts.pins.pins import Standing

@@ -13,7 +13,7 @@ from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked
 from dashboard.api.schema import Takes
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Run, StepQuerySet
 

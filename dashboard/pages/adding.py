@@ -20,7 +20,7 @@ from dashboard import access
 from dashboard.pages import findings as pages
 from dashboard.pages import opened, panels, said, strip
 from dashboard.pages.ask import Ask
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.findings import exhibits, findings
 from rollouts.lib.validation import number, one_of

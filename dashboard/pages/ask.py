@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 from django.http import QueryDict
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import BIGGEST, number
 from rollouts.query import term_editing as terms

@@ -18,7 +18,7 @@ from dashboard import access
 from dashboard.pages import compared, opened, paired, panels
 from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing
 from rollouts.compare.targets import LETTERS, Cell
 from rollouts.errors import BadInput

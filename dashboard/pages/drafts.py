@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Revision
 from rollouts.replay.plans import first_steps
 

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from dashboard import access
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Run
 
 

@@ -15,7 +15,7 @@ from dashboard import access
 from dashboard.pages import asking, opened, panels, reading, said
 from dashboard.pages.ask import Ask
 from dashboard.pages.back import back, seen_other
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking
 from rollouts.lib.validation import number, one_of

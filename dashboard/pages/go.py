@@ -16,7 +16,7 @@ from dashboard import access
 from dashboard.pages import fuzzy, strip
 from dashboard.pages.ask import clean, whole
 from dashboard.pages.text import num
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 
 MOST_RUNS = 2000  # the newest, among which names are looked for

@@ -15,7 +15,7 @@ from dashboard.pages import strip
 from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
 from dashboard.pages.text import num
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Run, Sample
 from rollouts.prompts import heatmap as heat

@@ -14,7 +14,7 @@ from dashboard import access
 from dashboard.pages import listing, panels
 from dashboard.pages.ask import clean, whole
 from dashboard.pages.figures import REWARDS
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.live import feed as arrivals
 from rollouts.live.feed import Arrival
 from rollouts.models import Run, Step

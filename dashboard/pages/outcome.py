@@ -13,8 +13,9 @@ from django.utils.translation import ngettext
 from dashboard.pages import cells
 from dashboard.pages.cells import Cell, Track
 from dashboard.pages.drafts import Draft
-from rolloutdeck import compat, resolution
-from rolloutdeck.compat import Difference
+from rolloutdeck.protocol import compatibility as compat
+from rolloutdeck.protocol import schedule as resolution
+from rolloutdeck.protocol.compatibility import Difference
 from rollouts.replay.plans import Judged
 
 MOST_STEPS = 10_000

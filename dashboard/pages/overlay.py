@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from dashboard import access
 from dashboard.pages.ask import clean
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Run
 
 MOST = 7  # besides the run itself

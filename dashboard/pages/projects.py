@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard import access
 from dashboard.pages import asking, opened, panels
 from dashboard.pages.ask import clean
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness as judging
 from rollouts.models import Membership, Project

@@ -15,7 +15,7 @@ from dashboard import access
 from dashboard.pages import listing, opened, panels, strip
 from dashboard.pages.ask import Address, Ask, clean, step_number
 from dashboard.pages.prompt_lines import drawn
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 from rollouts.prompts import prompts
 from rollouts.prompts.prompts import At, Line

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Attempt, Replay, Run, Step
 
 BARS = 120

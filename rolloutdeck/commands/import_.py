@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from rolloutdeck.columns import listed
 from rolloutdeck.commands import import_steps
 from rolloutdeck.commands.import_steps import Steps
 from rolloutdeck.commands.session import (
@@ -30,8 +29,9 @@ from rolloutdeck.commands.watch import FILES
 from rolloutdeck.ends import ENDS, digest, ends_whole, torn, whole_lines
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
+from rolloutdeck.protocol.columns import listed
+from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
-from rolloutdeck.resolution import ranges
 from rolloutdeck.scan import TABLES, Found, Survey, files_below, read_head, survey
 from rolloutdeck.trainers import kinds, name_of
 from rolloutdeck.trainers.tables import names_of

@@ -12,8 +12,8 @@ from rolloutdeck.artifact import Artifact
 from rolloutdeck.commands.session import plural, say, sentence
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping, bring
+from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.push import Denied, Refused, Target, trusted
-from rolloutdeck.resolution import ranges
 from rolloutdeck.scan import Survey
 from rolloutdeck.shelf import Shelf, received, register
 

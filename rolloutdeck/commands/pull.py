@@ -17,9 +17,9 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.placing import Asking, Placement, left_out_for
 from rolloutdeck.planned import Plan
+from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay_folder import ReplayFolder
-from rolloutdeck.resolution import ranges
 from rolloutdeck.trainers import Trainer
 
 TELL_SECONDS = 2.0  # between two words on a long download

@@ -7,14 +7,14 @@ import sys
 from dataclasses import replace
 
 from rolloutdeck.artifact import Unsteady, of_tokenizer
-from rolloutdeck.columns import PRESETS, told
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
 from rolloutdeck.lib.environment import Settings, local_server, same_server
 from rolloutdeck.lib.http import Answer, NotReachable, Server
+from rolloutdeck.protocol.columns import PRESETS, told
+from rolloutdeck.protocol.wire import STEP_KINDS
 from rolloutdeck.scan import Choice
 from rolloutdeck.trainers import kinds
-from rolloutdeck.wire import STEP_KINDS
 
 AXES = ("train", "eval", "metrics", "")
 

@@ -7,7 +7,7 @@ import argparse
 from rolloutdeck.commands.session import project_named, say, sentence, server_of, settings_of
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.http import NotReachable
-from rolloutdeck.wire import SCOPES
+from rolloutdeck.protocol.wire import SCOPES
 
 
 def main(args: argparse.Namespace) -> int:

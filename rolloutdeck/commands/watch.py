@@ -14,14 +14,14 @@ from rolloutdeck.commands.stopping import Stop
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Gatherer, Keeping
 from rolloutdeck.lib.environment import Settings, home_folder
+from rolloutdeck.protocol.schedule import ranges
+from rolloutdeck.protocol.wire import HEARTBEAT_SECONDS
 from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
 from rolloutdeck.recover import recover
-from rolloutdeck.resolution import ranges
 from rolloutdeck.scan import Choice, absolute_path, base_of
 from rolloutdeck.state import State
 from rolloutdeck.tree import Identity, Pattern
 from rolloutdeck.watch import Candidate, Follower, Piece, Root
-from rolloutdeck.wire import HEARTBEAT_SECONDS
 
 FILES = "files"  # the attempt of files whose launch nobody names
 DISCOVER_SECONDS = 5.0

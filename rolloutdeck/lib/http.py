@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 
 API = "api/v1/"
 MAX_ANSWER_BYTES = 64 << 20

@@ -21,7 +21,7 @@ from typing import Any
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.placing import Placement
 from rolloutdeck.planned import File
-from rolloutdeck.resolution import ranges
+from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.trainers.slime_plugin.shape import facts_of, number
 
 FOLDER = PurePosixPath("rollout_data")

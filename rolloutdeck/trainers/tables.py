@@ -1,8 +1,8 @@
 """Tables of generations that no trainer's module knows: CSV, JSON lines, Parquet, Arrow as `save_to_disk` of Hugging
 Face's datasets writes it, and tables of a tracker's log.
 
-They are taken by the names of their columns (`rolloutdeck.columns`), or because somebody said `--map`. A step may
-stand in the file's name or a folder's (`step_12`, `12.csv`), else in their rows.
+They are taken by the names of their columns (`rolloutdeck.protocol.columns`), or because somebody said `--map`. A step
+may stand in the file's name or a folder's (`step_12`, `12.csv`), else in their rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.columns import USUAL, holding, logged_names, looks, objects
+from rolloutdeck.protocol.columns import USUAL, holding, logged_names, looks, objects
 from rolloutdeck.trainers import FileKind, Head
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.compat import UNLIMITED
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.placing import Placement
 from rolloutdeck.planned import File
+from rolloutdeck.protocol.compatibility import UNLIMITED
 
 FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"

@@ -7,9 +7,9 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from rolloutdeck.protocol.wire import SERVER_HEADER
 from rolloutdeck.up.errors import Broken
 from rolloutdeck.up.supervise import State, Supervisor, tail
-from rolloutdeck.wire import SERVER_HEADER
 
 READY_SECONDS = 120
 RETRY_SECONDS = 15

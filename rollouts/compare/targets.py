@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.validation import number
 from rollouts.models import Run, Step

@@ -18,7 +18,7 @@ class Told:
     `columns`: of a table, as `formats.columns.told` takes it.
 
     Of a file of an artifact: `path`, where it lies plain; `beside`, where the others of its manifest lie, by name;
-    `facts`, see `rolloutdeck.compat`; `decode`, text of token ids where the run's tokenizer is known.
+    `facts`, see `rolloutdeck.protocol.compatibility`; `decode`, text of token ids where the run's tokenizer is known.
     """
 
     filename: str = ""

@@ -18,7 +18,7 @@ from django.db.models import Case, F, Max, Q, When
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text

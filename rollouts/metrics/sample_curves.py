@@ -17,7 +17,7 @@ import orjson
 from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.indexing.step_stats import copies
 from rollouts.metrics.blocks import Points, Values
 from rollouts.models import Run, Step

@@ -2,13 +2,13 @@
 
 import django.db.models.deletion
 import django.utils.timezone
-import rollouts.models.projects
 from django.conf import settings
 from django.db import migrations, models
 
+import rollouts.models.projects
+
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -17,565 +17,1175 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=120)),
-                ('number', models.PositiveIntegerField(help_text='1, 2, … in order of arrival')),
-                ('host', models.CharField(blank=True, default='', max_length=120)),
-                ('job', models.CharField(blank=True, default='', max_length=120)),
-                ('config_changes', models.JSONField(blank=True, default=dict, help_text='{key: [before, now]} against the attempt before')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('seen_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.CharField(max_length=120)),
+                ("number", models.PositiveIntegerField(help_text="1, 2, … in order of arrival")),
+                ("host", models.CharField(blank=True, default="", max_length=120)),
+                ("job", models.CharField(blank=True, default="", max_length=120)),
+                (
+                    "config_changes",
+                    models.JSONField(
+                        blank=True, default=dict, help_text="{key: [before, now]} against the attempt before"
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("seen_at", models.DateTimeField(default=django.utils.timezone.now)),
             ],
         ),
         migrations.CreateModel(
-            name='Blob',
+            name="Blob",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sha256', models.CharField(max_length=64)),
-                ('bytes', models.PositiveBigIntegerField()),
-                ('readable', models.BooleanField(blank=True, help_text='our reader can take values from it; None: data', null=True)),
-                ('loadable', models.BooleanField(blank=True, help_text='a trainer may be given it; None: plain data', null=True)),
-                ('reasons', models.JSONField(blank=True, default=list, help_text='why not, a sentence each')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sha256", models.CharField(max_length=64)),
+                ("bytes", models.PositiveBigIntegerField()),
+                (
+                    "readable",
+                    models.BooleanField(
+                        blank=True, help_text="our reader can take values from it; None: data", null=True
+                    ),
+                ),
+                (
+                    "loadable",
+                    models.BooleanField(blank=True, help_text="a trainer may be given it; None: plain data", null=True),
+                ),
+                ("reasons", models.JSONField(blank=True, default=list, help_text="why not, a sentence each")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Project',
+            name="Project",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.SlugField(allow_unicode=True, max_length=80, unique=True)),
-                ('reasons', models.JSONField(default=rollouts.models.projects.default_reasons)),
-                ('correct', models.CharField(blank=True, default='', help_text='rule for Correct, in the query language', max_length=200)),
-                ('rule', models.PositiveIntegerField(default=0, help_text='which rule for Correct this is; rises with each change')),
-                ('judging_until', models.DateTimeField(blank=True, help_text='while a worker judges by the new rule; past when it died', null=True)),
-                ('loosened', models.JSONField(blank=True, default=dict, help_text='{fact: {note, user, at}}: refusals of the compatibility check made warnings')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("slug", models.SlugField(allow_unicode=True, max_length=80, unique=True)),
+                ("reasons", models.JSONField(default=rollouts.models.projects.default_reasons)),
+                (
+                    "correct",
+                    models.CharField(
+                        blank=True, default="", help_text="rule for Correct, in the query language", max_length=200
+                    ),
+                ),
+                (
+                    "rule",
+                    models.PositiveIntegerField(
+                        default=0, help_text="which rule for Correct this is; rises with each change"
+                    ),
+                ),
+                (
+                    "judging_until",
+                    models.DateTimeField(
+                        blank=True, help_text="while a worker judges by the new rule; past when it died", null=True
+                    ),
+                ),
+                (
+                    "loosened",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="{fact: {note, user, at}}: refusals of the compatibility check made warnings",
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
         migrations.CreateModel(
-            name='Artifact',
+            name="Artifact",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=64)),
-                ('role', models.CharField(choices=[('rollout', 'rollout'), ('rollout_tq', 'rollout_tq'), ('async_rollout', 'async_rollout'), ('tokenizer', 'tokenizer')], max_length=20)),
-                ('split', models.CharField(choices=[('train', 'train'), ('eval', 'eval')], default='train', max_length=5)),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('step', models.BigIntegerField()),
-                ('files', models.JSONField(default=dict)),
-                ('bytes', models.PositiveBigIntegerField(default=0)),
-                ('facts', models.JSONField(blank=True, default=dict)),
-                ('origin', models.JSONField(blank=True, default=dict)),
-                ('send_now', models.BooleanField(default=False, help_text='the sender does not wait for a pin')),
-                ('state', models.CharField(choices=[('waiting', 'Waiting'), ('uploading', 'Uploading'), ('ready', 'Ready'), ('unsafe', 'Unsafe'), ('gone', 'Gone')], default='waiting', max_length=9)),
-                ('message', models.TextField(blank=True, default='', help_text='why it is unsafe or gone')),
-                ('missing', models.PositiveIntegerField(default=0)),
-                ('tries', models.PositiveSmallIntegerField(default=0)),
-                ('due_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('ready_at', models.DateTimeField(blank=True, null=True)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='artifacts', to='rollouts.attempt')),
-                ('blobs', models.ManyToManyField(related_name='artifacts', to='rollouts.blob')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.CharField(max_length=64)),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("rollout", "rollout"),
+                            ("rollout_tq", "rollout_tq"),
+                            ("async_rollout", "async_rollout"),
+                            ("tokenizer", "tokenizer"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                (
+                    "split",
+                    models.CharField(choices=[("train", "train"), ("eval", "eval")], default="train", max_length=5),
+                ),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("step", models.BigIntegerField()),
+                ("files", models.JSONField(default=dict)),
+                ("bytes", models.PositiveBigIntegerField(default=0)),
+                ("facts", models.JSONField(blank=True, default=dict)),
+                ("origin", models.JSONField(blank=True, default=dict)),
+                ("send_now", models.BooleanField(default=False, help_text="the sender does not wait for a pin")),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("waiting", "Waiting"),
+                            ("uploading", "Uploading"),
+                            ("ready", "Ready"),
+                            ("unsafe", "Unsafe"),
+                            ("gone", "Gone"),
+                        ],
+                        default="waiting",
+                        max_length=9,
+                    ),
+                ),
+                ("message", models.TextField(blank=True, default="", help_text="why it is unsafe or gone")),
+                ("missing", models.PositiveIntegerField(default=0)),
+                ("tries", models.PositiveSmallIntegerField(default=0)),
+                ("due_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("ready_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="artifacts", to="rollouts.attempt"
+                    ),
+                ),
+                ("blobs", models.ManyToManyField(related_name="artifacts", to="rollouts.blob")),
             ],
         ),
         migrations.CreateModel(
-            name='Finding',
+            name="Finding",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('title', models.CharField(max_length=200)),
-                ('note', models.TextField(blank=True, default='', help_text='Markdown')),
-                ('version', models.PositiveIntegerField(default=1)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('removed_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='findings', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='findings', to='rollouts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("title", models.CharField(max_length=200)),
+                ("note", models.TextField(blank=True, default="", help_text="Markdown")),
+                ("version", models.PositiveIntegerField(default=1)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                ("removed_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="findings",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="findings", to="rollouts.project"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Pin',
+            name="Pin",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('split', models.CharField(choices=[('train', 'train'), ('eval', 'eval')], default='train', max_length=5)),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('step', models.BigIntegerField()),
-                ('prompts', models.PositiveIntegerField(blank=True, null=True)),
-                ('note', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('removed_at', models.DateTimeField(blank=True, null=True)),
-                ('artifacts', models.ManyToManyField(related_name='pins', to='rollouts.artifact')),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='pins', to='rollouts.attempt')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='pins', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='pins', to='rollouts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "split",
+                    models.CharField(choices=[("train", "train"), ("eval", "eval")], default="train", max_length=5),
+                ),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("step", models.BigIntegerField()),
+                ("prompts", models.PositiveIntegerField(blank=True, null=True)),
+                ("note", models.TextField(blank=True, default="")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("removed_at", models.DateTimeField(blank=True, null=True)),
+                ("artifacts", models.ManyToManyField(related_name="pins", to="rollouts.artifact")),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="pins", to="rollouts.attempt"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="pins", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="pins", to="rollouts.project"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='blob',
-            name='project',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='blobs', to='rollouts.project'),
+            model_name="blob",
+            name="project",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="blobs", to="rollouts.project"
+            ),
         ),
         migrations.CreateModel(
-            name='AuditEntry',
+            name="AuditEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('verb', models.CharField(max_length=40)),
-                ('subject', models.CharField(max_length=200)),
-                ('detail', models.JSONField(blank=True, default=dict)),
-                ('user', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='audit', to='rollouts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                ("verb", models.CharField(max_length=40)),
+                ("subject", models.CharField(max_length=200)),
+                ("detail", models.JSONField(blank=True, default=dict)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="audit",
+                        to="rollouts.project",
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'audit entries',
+                "verbose_name_plural": "audit entries",
             },
         ),
         migrations.CreateModel(
-            name='ReplayPlan',
+            name="ReplayPlan",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=80)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='plans', to='rollouts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="plans", to="rollouts.project"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Revision',
+            name="Revision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('action', models.CharField(choices=[('cache', 'cache'), ('repeat', 'repeat'), ('repeat_last', 'repeat_last')], default='cache', max_length=11)),
-                ('on_mismatch', models.CharField(choices=[('generate', 'generate'), ('stop', 'stop')], default='generate', max_length=8)),
-                ('exclude_flagged', models.BooleanField(default=False)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('plan', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='revisions', to='rollouts.replayplan')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='revisions', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField()),
+                (
+                    "action",
+                    models.CharField(
+                        choices=[("cache", "cache"), ("repeat", "repeat"), ("repeat_last", "repeat_last")],
+                        default="cache",
+                        max_length=11,
+                    ),
+                ),
+                (
+                    "on_mismatch",
+                    models.CharField(
+                        choices=[("generate", "generate"), ("stop", "stop")], default="generate", max_length=8
+                    ),
+                ),
+                ("exclude_flagged", models.BooleanField(default=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "plan",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="revisions", to="rollouts.replayplan"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="revisions",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Entry',
+            name="Entry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('target_step', models.PositiveBigIntegerField()),
-                ('pin', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='entries', to='rollouts.pin')),
-                ('revision', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='entries', to='rollouts.revision')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("target_step", models.PositiveBigIntegerField()),
+                (
+                    "pin",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="entries", to="rollouts.pin"
+                    ),
+                ),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="entries", to="rollouts.revision"
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'entries',
+                "verbose_name_plural": "entries",
             },
         ),
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uid', models.CharField(max_length=64, unique=True)),
-                ('name', models.CharField(max_length=200)),
-                ('framework', models.CharField(blank=True, default='', max_length=40)),
-                ('config', models.JSONField(blank=True, default=dict)),
-                ('tags', models.JSONField(blank=True, default=list)),
-                ('outcome', models.CharField(blank=True, choices=[('', 'open'), ('finished', 'Finished'), ('failed', 'Failed')], default='', max_length=10)),
-                ('phase', models.CharField(blank=True, default='', max_length=40)),
-                ('dropped', models.JSONField(blank=True, default=dict, help_text='{spool: {reason: count}} that clients could not keep')),
-                ('pollers', models.JSONField(blank=True, default=dict, help_text='{host: when it last asked which bytes are wanted, ISO 8601}')),
-                ('facts', models.JSONField(blank=True, default=dict, help_text='what it says of itself where it asks for a plan, see rolloutdeck.compat')),
-                ('version', models.PositiveBigIntegerField(default=0, help_text='rises with every visible change')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('seen_at', models.DateTimeField(default=django.utils.timezone.now, help_text='last news of any kind')),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('archived_at', models.DateTimeField(blank=True, help_text='out of the way, but whole', null=True)),
-                ('deleted_at', models.DateTimeField(blank=True, null=True)),
-                ('owner', models.ForeignKey(blank=True, help_text='who opened it', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='rollouts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("uid", models.CharField(max_length=64, unique=True)),
+                ("name", models.CharField(max_length=200)),
+                ("framework", models.CharField(blank=True, default="", max_length=40)),
+                ("config", models.JSONField(blank=True, default=dict)),
+                ("tags", models.JSONField(blank=True, default=list)),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[("", "open"), ("finished", "Finished"), ("failed", "Failed")],
+                        default="",
+                        max_length=10,
+                    ),
+                ),
+                ("phase", models.CharField(blank=True, default="", max_length=40)),
+                (
+                    "dropped",
+                    models.JSONField(
+                        blank=True, default=dict, help_text="{spool: {reason: count}} that clients could not keep"
+                    ),
+                ),
+                (
+                    "pollers",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="{host: when it last asked which bytes are wanted, ISO 8601}",
+                    ),
+                ),
+                (
+                    "facts",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="what it says of itself where it asks for a plan, see rolloutdeck.protocol.compatibility",
+                    ),
+                ),
+                ("version", models.PositiveBigIntegerField(default=0, help_text="rises with every visible change")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("seen_at", models.DateTimeField(default=django.utils.timezone.now, help_text="last news of any kind")),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                ("archived_at", models.DateTimeField(blank=True, help_text="out of the way, but whole", null=True)),
+                ("deleted_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="who opened it",
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="rollouts.project"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Replay',
+            name="Replay",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('step', models.BigIntegerField()),
-                ('outcome', models.CharField(choices=[('hit', 'hit'), ('miss', 'miss'), ('refused', 'refused')], max_length=7)),
-                ('rows', models.PositiveIntegerField(blank=True, null=True)),
-                ('seconds', models.FloatField(blank=True, null=True)),
-                ('saved', models.FloatField(blank=True, null=True)),
-                ('reason', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='replays', to='rollouts.attempt')),
-                ('pin', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='replays', to='rollouts.pin')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='replays', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("step", models.BigIntegerField()),
+                (
+                    "outcome",
+                    models.CharField(choices=[("hit", "hit"), ("miss", "miss"), ("refused", "refused")], max_length=7),
+                ),
+                ("rows", models.PositiveIntegerField(blank=True, null=True)),
+                ("seconds", models.FloatField(blank=True, null=True)),
+                ("saved", models.FloatField(blank=True, null=True)),
+                ("reason", models.TextField(blank=True, default="")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="replays", to="rollouts.attempt"
+                    ),
+                ),
+                (
+                    "pin",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="replays",
+                        to="rollouts.pin",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="replays", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='pin',
-            name='run',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='pins', to='rollouts.run'),
+            model_name="pin",
+            name="run",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="pins", to="rollouts.run"
+            ),
         ),
         migrations.CreateModel(
-            name='MetricRow',
+            name="MetricRow",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('step', models.BigIntegerField()),
-                ('time', models.FloatField(blank=True, help_text="seconds since 1970, the client's; shown, never ordered by", null=True)),
-                ('values', models.TextField(help_text='JSON {name: number or null}')),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='metric_rows', to='rollouts.attempt')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='metric_rows', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("step", models.BigIntegerField()),
+                (
+                    "time",
+                    models.FloatField(
+                        blank=True, help_text="seconds since 1970, the client's; shown, never ordered by", null=True
+                    ),
+                ),
+                ("values", models.TextField(help_text="JSON {name: number or null}")),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="metric_rows", to="rollouts.attempt"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="metric_rows", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Marking',
+            name="Marking",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('said', models.CharField(max_length=200)),
-                ('before', models.JSONField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('undone_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='markings', to=settings.AUTH_USER_MODEL)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='markings', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("said", models.CharField(max_length=200)),
+                ("before", models.JSONField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("undone_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="markings",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="markings", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Exhibit',
+            name="Exhibit",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('sample', 'Sample'), ('query', 'Query'), ('chart', 'Chart')], max_length=6)),
-                ('place', models.PositiveIntegerField(help_text='order within the finding')),
-                ('sample', models.CharField(blank=True, default='', max_length=52)),
-                ('held', models.TextField()),
-                ('words', models.TextField(blank=True, default='', help_text='what somebody says of it, Markdown')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('finding', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='exhibits', to='rollouts.finding')),
-                ('run', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("sample", "Sample"), ("query", "Query"), ("chart", "Chart")], max_length=6
+                    ),
+                ),
+                ("place", models.PositiveIntegerField(help_text="order within the finding")),
+                ("sample", models.CharField(blank=True, default="", max_length=52)),
+                ("held", models.TextField()),
+                ("words", models.TextField(blank=True, default="", help_text="what somebody says of it, Markdown")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "finding",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="exhibits", to="rollouts.finding"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="rollouts.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['place', 'pk'],
+                "ordering": ["place", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='Binding',
+            name="Binding",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('revision', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='bindings', to='rollouts.revision')),
-                ('run', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='binding', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="bindings",
+                        to="rollouts.revision",
+                    ),
+                ),
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="binding", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='attempt',
-            name='run',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='rollouts.run'),
+            model_name="attempt",
+            name="run",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="attempts", to="rollouts.run"
+            ),
         ),
         migrations.AddField(
-            model_name='artifact',
-            name='run',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='artifacts', to='rollouts.run'),
+            model_name="artifact",
+            name="run",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="artifacts", to="rollouts.run"
+            ),
         ),
         migrations.CreateModel(
-            name='RunAlias',
+            name="RunAlias",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uid', models.CharField(max_length=64, unique=True)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='aliases', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("uid", models.CharField(max_length=64, unique=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="aliases", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Seen',
+            name="Seen",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sample', models.CharField(max_length=52)),
-                ('fine', models.BooleanField(default=False)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='rollouts.run')),
-                ('user', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sample", models.CharField(max_length=52)),
+                ("fine", models.BooleanField(default=False)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="rollouts.run"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'seen',
+                "verbose_name_plural": "seen",
             },
         ),
         migrations.CreateModel(
-            name='Segment',
+            name="Segment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('split', models.CharField(choices=[('train', 'train'), ('eval', 'eval')], max_length=5)),
-                ('path', models.CharField(help_text="below the data directory's bodies/", max_length=200, unique=True)),
-                ('rows', models.PositiveIntegerField()),
-                ('bytes', models.PositiveBigIntegerField()),
-                ('schema', models.PositiveSmallIntegerField(default=1)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='segments', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("split", models.CharField(choices=[("train", "train"), ("eval", "eval")], max_length=5)),
+                ("path", models.CharField(help_text="below the data directory's bodies/", max_length=200, unique=True)),
+                ("rows", models.PositiveIntegerField()),
+                ("bytes", models.PositiveBigIntegerField()),
+                ("schema", models.PositiveSmallIntegerField(default=1)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="segments", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Dump',
+            name="Dump",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('split', models.CharField(choices=[('train', 'train'), ('eval', 'eval')], default='train', max_length=5)),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('step', models.BigIntegerField(blank=True, null=True)),
-                ('source', models.CharField(max_length=500)),
-                ('producer', models.CharField(blank=True, default='', max_length=80)),
-                ('sha256', models.CharField(max_length=64)),
-                ('identity', models.CharField(help_text='sha256 over the natural key, which has NULLs in it', max_length=64)),
-                ('bytes', models.PositiveBigIntegerField()),
-                ('format', models.CharField(blank=True, default='', help_text='as told, else found by indexing', max_length=40)),
-                ('columns', models.CharField(blank=True, default='', help_text='of a table, as told: part=column,…', max_length=1000)),
-                ('offset', models.PositiveBigIntegerField(blank=True, help_text='of a chunk of an append file, in bytes', null=True)),
-                ('generation', models.PositiveIntegerField(default=0, help_text='rises when an append file starts anew')),
-                ('state', models.CharField(choices=[('received', 'Received'), ('indexing', 'Indexing'), ('indexed', 'Indexed'), ('failed', 'Failed'), ('unsafe', 'Unsafe'), ('superseded', 'Superseded')], default='received', max_length=10)),
-                ('message', models.TextField(blank=True, default='', help_text='what the page shows of a failure')),
-                ('tries', models.PositiveSmallIntegerField(default=0)),
-                ('claimed_at', models.DateTimeField(blank=True, null=True)),
-                ('claimed_by', models.CharField(blank=True, default='', help_text='process, see processes.py', max_length=120)),
-                ('due_at', models.DateTimeField(default=django.utils.timezone.now, help_text='when the sweep should send it again')),
-                ('received_at', models.DateTimeField(auto_now_add=True)),
-                ('indexed_at', models.DateTimeField(blank=True, null=True)),
-                ('rows', models.PositiveIntegerField(default=0)),
-                ('left_out', models.JSONField(blank=True, default=dict, help_text='{reason: count}, padding rows and bad lines')),
-                ('problems', models.JSONField(blank=True, default=list, help_text='[[line, reason], …], the first twenty')),
-                ('segment_offset', models.PositiveIntegerField(default=0, help_text="this dump's first row in its segment")),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='dumps', to='rollouts.attempt')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='dumps', to='rollouts.run')),
-                ('segment', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='dumps', to='rollouts.segment')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "split",
+                    models.CharField(choices=[("train", "train"), ("eval", "eval")], default="train", max_length=5),
+                ),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("step", models.BigIntegerField(blank=True, null=True)),
+                ("source", models.CharField(max_length=500)),
+                ("producer", models.CharField(blank=True, default="", max_length=80)),
+                ("sha256", models.CharField(max_length=64)),
+                (
+                    "identity",
+                    models.CharField(help_text="sha256 over the natural key, which has NULLs in it", max_length=64),
+                ),
+                ("bytes", models.PositiveBigIntegerField()),
+                (
+                    "format",
+                    models.CharField(
+                        blank=True, default="", help_text="as told, else found by indexing", max_length=40
+                    ),
+                ),
+                (
+                    "columns",
+                    models.CharField(
+                        blank=True, default="", help_text="of a table, as told: part=column,…", max_length=1000
+                    ),
+                ),
+                (
+                    "offset",
+                    models.PositiveBigIntegerField(
+                        blank=True, help_text="of a chunk of an append file, in bytes", null=True
+                    ),
+                ),
+                (
+                    "generation",
+                    models.PositiveIntegerField(default=0, help_text="rises when an append file starts anew"),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("received", "Received"),
+                            ("indexing", "Indexing"),
+                            ("indexed", "Indexed"),
+                            ("failed", "Failed"),
+                            ("unsafe", "Unsafe"),
+                            ("superseded", "Superseded"),
+                        ],
+                        default="received",
+                        max_length=10,
+                    ),
+                ),
+                ("message", models.TextField(blank=True, default="", help_text="what the page shows of a failure")),
+                ("tries", models.PositiveSmallIntegerField(default=0)),
+                ("claimed_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "claimed_by",
+                    models.CharField(blank=True, default="", help_text="process, see processes.py", max_length=120),
+                ),
+                (
+                    "due_at",
+                    models.DateTimeField(
+                        default=django.utils.timezone.now, help_text="when the sweep should send it again"
+                    ),
+                ),
+                ("received_at", models.DateTimeField(auto_now_add=True)),
+                ("indexed_at", models.DateTimeField(blank=True, null=True)),
+                ("rows", models.PositiveIntegerField(default=0)),
+                (
+                    "left_out",
+                    models.JSONField(blank=True, default=dict, help_text="{reason: count}, padding rows and bad lines"),
+                ),
+                (
+                    "problems",
+                    models.JSONField(blank=True, default=list, help_text="[[line, reason], …], the first twenty"),
+                ),
+                (
+                    "segment_offset",
+                    models.PositiveIntegerField(default=0, help_text="this dump's first row in its segment"),
+                ),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="dumps", to="rollouts.attempt"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="dumps", to="rollouts.run"
+                    ),
+                ),
+                (
+                    "segment",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="dumps",
+                        to="rollouts.segment",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Series',
+            name="Series",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('name', models.CharField(max_length=300)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='series', to='rollouts.attempt')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='series', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("name", models.CharField(max_length=300)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="series", to="rollouts.attempt"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="series", to="rollouts.run"
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'series',
+                "verbose_name_plural": "series",
             },
         ),
         migrations.CreateModel(
-            name='Block',
+            name="Block",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('first', models.BigIntegerField()),
-                ('last', models.BigIntegerField()),
-                ('count', models.PositiveIntegerField()),
-                ('steps', models.BinaryField()),
-                ('values', models.BinaryField()),
-                ('series', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='blocks', to='rollouts.series')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("first", models.BigIntegerField()),
+                ("last", models.BigIntegerField()),
+                ("count", models.PositiveIntegerField()),
+                ("steps", models.BinaryField()),
+                ("values", models.BinaryField()),
+                (
+                    "series",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="blocks", to="rollouts.series"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Sighting',
+            name="Sighting",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sample', models.CharField(db_index=True, max_length=52)),
-                ('ordinal', models.PositiveIntegerField()),
-                ('dump', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='sightings', to='rollouts.dump')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sample", models.CharField(db_index=True, max_length=52)),
+                ("ordinal", models.PositiveIntegerField()),
+                (
+                    "dump",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="sightings", to="rollouts.dump"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Step',
+            name="Step",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('split', models.CharField(choices=[('train', 'train'), ('eval', 'eval')], max_length=5)),
-                ('step_kind', models.CharField(choices=[('global_step', 'global_step'), ('rollout_id', 'rollout_id'), ('policy_version', 'policy_version'), ('feed_index', 'feed_index'), ('iteration', 'iteration')], default='global_step', max_length=14)),
-                ('step', models.BigIntegerField()),
-                ('superseded', models.BooleanField(default=False)),
-                ('samples', models.PositiveIntegerField(default=0)),
-                ('trajectories', models.PositiveIntegerField(default=0)),
-                ('generated', models.PositiveIntegerField(blank=True, help_text='how many the trainer says it generated', null=True)),
-                ('groups', models.PositiveIntegerField(default=0)),
-                ('score_mean', models.FloatField(blank=True, null=True)),
-                ('score_min', models.FloatField(blank=True, null=True)),
-                ('score_max', models.FloatField(blank=True, null=True)),
-                ('score_std', models.FloatField(blank=True, null=True)),
-                ('score_p10', models.FloatField(blank=True, null=True)),
-                ('score_p50', models.FloatField(blank=True, null=True)),
-                ('score_p90', models.FloatField(blank=True, null=True)),
-                ('length_mean', models.FloatField(blank=True, help_text='of the response, in characters', null=True)),
-                ('truncated', models.PositiveIntegerField(blank=True, null=True)),
-                ('zero_variance_groups', models.PositiveIntegerField(default=0)),
-                ('facets', models.JSONField(blank=True, default=dict, help_text='{facet: count}')),
-                ('histogram', models.JSONField(blank=True, default=dict)),
-                ('by_source', models.JSONField(blank=True, default=dict, help_text='{data source: {count, score_mean}}')),
-                ('flags', models.PositiveIntegerField(default=0)),
-                ('rule', models.PositiveIntegerField(default=0, help_text="the project's rule that its samples were judged by")),
-                ('version', models.PositiveBigIntegerField(default=0)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='rollouts.attempt')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='rollouts.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("split", models.CharField(choices=[("train", "train"), ("eval", "eval")], max_length=5)),
+                (
+                    "step_kind",
+                    models.CharField(
+                        choices=[
+                            ("global_step", "global_step"),
+                            ("rollout_id", "rollout_id"),
+                            ("policy_version", "policy_version"),
+                            ("feed_index", "feed_index"),
+                            ("iteration", "iteration"),
+                        ],
+                        default="global_step",
+                        max_length=14,
+                    ),
+                ),
+                ("step", models.BigIntegerField()),
+                ("superseded", models.BooleanField(default=False)),
+                ("samples", models.PositiveIntegerField(default=0)),
+                ("trajectories", models.PositiveIntegerField(default=0)),
+                (
+                    "generated",
+                    models.PositiveIntegerField(
+                        blank=True, help_text="how many the trainer says it generated", null=True
+                    ),
+                ),
+                ("groups", models.PositiveIntegerField(default=0)),
+                ("score_mean", models.FloatField(blank=True, null=True)),
+                ("score_min", models.FloatField(blank=True, null=True)),
+                ("score_max", models.FloatField(blank=True, null=True)),
+                ("score_std", models.FloatField(blank=True, null=True)),
+                ("score_p10", models.FloatField(blank=True, null=True)),
+                ("score_p50", models.FloatField(blank=True, null=True)),
+                ("score_p90", models.FloatField(blank=True, null=True)),
+                ("length_mean", models.FloatField(blank=True, help_text="of the response, in characters", null=True)),
+                ("truncated", models.PositiveIntegerField(blank=True, null=True)),
+                ("zero_variance_groups", models.PositiveIntegerField(default=0)),
+                ("facets", models.JSONField(blank=True, default=dict, help_text="{facet: count}")),
+                ("histogram", models.JSONField(blank=True, default=dict)),
+                (
+                    "by_source",
+                    models.JSONField(blank=True, default=dict, help_text="{data source: {count, score_mean}}"),
+                ),
+                ("flags", models.PositiveIntegerField(default=0)),
+                (
+                    "rule",
+                    models.PositiveIntegerField(
+                        default=0, help_text="the project's rule that its samples were judged by"
+                    ),
+                ),
+                ("version", models.PositiveBigIntegerField(default=0)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="steps", to="rollouts.attempt"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="steps", to="rollouts.run"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Sample',
+            name="Sample",
             fields=[
-                ('id', models.CharField(max_length=52, primary_key=True, serialize=False)),
-                ('ordinal', models.PositiveIntegerField()),
-                ('visible', models.BooleanField(default=True)),
-                ('final', models.BooleanField(default=True, help_text='the last sample of its trajectory')),
-                ('group', models.CharField(blank=True, default='', max_length=64)),
-                ('index', models.IntegerField(blank=True, help_text='n within the group', null=True)),
-                ('trajectory', models.CharField(blank=True, default='', max_length=80)),
-                ('prompt_key', models.CharField(max_length=26)),
-                ('score', models.FloatField(blank=True, null=True)),
-                ('correct', models.BooleanField(blank=True, null=True)),
-                ('advantage', models.FloatField(blank=True, help_text="mean over the response's tokens", null=True)),
-                ('chars', models.PositiveIntegerField(default=0)),
-                ('tokens', models.PositiveIntegerField(blank=True, null=True)),
-                ('truncated', models.BooleanField(blank=True, null=True)),
-                ('facets', models.PositiveIntegerField(default=0, help_text='bits, see facets.py')),
-                ('data_source', models.CharField(blank=True, default='', max_length=120)),
-                ('expected', models.CharField(blank=True, default='', help_text='head of the ground truth', max_length=80)),
-                ('tail', models.CharField(blank=True, default='', help_text='end of the response, one line', max_length=200)),
-                ('dump', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='samples', to='rollouts.dump')),
-                ('step', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='rows', to='rollouts.step')),
+                ("id", models.CharField(max_length=52, primary_key=True, serialize=False)),
+                ("ordinal", models.PositiveIntegerField()),
+                ("visible", models.BooleanField(default=True)),
+                ("final", models.BooleanField(default=True, help_text="the last sample of its trajectory")),
+                ("group", models.CharField(blank=True, default="", max_length=64)),
+                ("index", models.IntegerField(blank=True, help_text="n within the group", null=True)),
+                ("trajectory", models.CharField(blank=True, default="", max_length=80)),
+                ("prompt_key", models.CharField(max_length=26)),
+                ("score", models.FloatField(blank=True, null=True)),
+                ("correct", models.BooleanField(blank=True, null=True)),
+                ("advantage", models.FloatField(blank=True, help_text="mean over the response's tokens", null=True)),
+                ("chars", models.PositiveIntegerField(default=0)),
+                ("tokens", models.PositiveIntegerField(blank=True, null=True)),
+                ("truncated", models.BooleanField(blank=True, null=True)),
+                ("facets", models.PositiveIntegerField(default=0, help_text="bits, see facets.py")),
+                ("data_source", models.CharField(blank=True, default="", max_length=120)),
+                (
+                    "expected",
+                    models.CharField(blank=True, default="", help_text="head of the ground truth", max_length=80),
+                ),
+                (
+                    "tail",
+                    models.CharField(blank=True, default="", help_text="end of the response, one line", max_length=200),
+                ),
+                (
+                    "dump",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="samples", to="rollouts.dump"
+                    ),
+                ),
+                (
+                    "step",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="rows",
+                        to="rollouts.step",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Flag',
+            name="Flag",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sample', models.CharField(db_index=True, max_length=52)),
-                ('label', models.CharField(choices=[('bad', 'Bad'), ('good', 'Good'), ('unsure', 'Unsure')], default='bad', max_length=6)),
-                ('reason', models.CharField(blank=True, default='', max_length=40)),
-                ('text', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('withdrawn_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='flags', to=settings.AUTH_USER_MODEL)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='flags', to='rollouts.run')),
-                ('step', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='flagged', to='rollouts.step')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sample", models.CharField(db_index=True, max_length=52)),
+                (
+                    "label",
+                    models.CharField(
+                        choices=[("bad", "Bad"), ("good", "Good"), ("unsure", "Unsure")], default="bad", max_length=6
+                    ),
+                ),
+                ("reason", models.CharField(blank=True, default="", max_length=40)),
+                ("text", models.TextField(blank=True, default="")),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="flags", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="flags", to="rollouts.run"
+                    ),
+                ),
+                (
+                    "step",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="flagged", to="rollouts.step"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Token',
+            name="Token",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=80)),
-                ('scopes', models.CharField(help_text='comma-separated, of: ingest, read, annotate, admin', max_length=60)),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('used_at', models.DateTimeField(blank=True, null=True)),
-                ('expires_at', models.DateTimeField(blank=True, null=True)),
-                ('revoked_at', models.DateTimeField(blank=True, null=True)),
-                ('project', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='tokens', to='rollouts.project')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tokens', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                (
+                    "scopes",
+                    models.CharField(help_text="comma-separated, of: ingest, read, annotate, admin", max_length=60),
+                ),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("used_at", models.DateTimeField(blank=True, null=True)),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="tokens",
+                        to="rollouts.project",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="tokens", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Membership',
+            name="Membership",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('role', models.CharField(choices=[('viewer', 'Viewer'), ('annotator', 'Annotator'), ('maintainer', 'Maintainer'), ('owner', 'Owner')], default='viewer', max_length=12)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to='rollouts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("viewer", "Viewer"),
+                            ("annotator", "Annotator"),
+                            ("maintainer", "Maintainer"),
+                            ("owner", "Owner"),
+                        ],
+                        default="viewer",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="memberships", to="rollouts.project"
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('project', 'user'), name='one_role_per_member')],
+                "constraints": [models.UniqueConstraint(fields=("project", "user"), name="one_role_per_member")],
             },
         ),
         migrations.AddIndex(
-            model_name='finding',
-            index=models.Index(fields=['project', '-updated_at'], name='finding_by_news'),
+            model_name="finding",
+            index=models.Index(fields=["project", "-updated_at"], name="finding_by_news"),
         ),
         migrations.AddConstraint(
-            model_name='blob',
-            constraint=models.UniqueConstraint(fields=('project', 'sha256'), name='one_blob_per_project'),
+            model_name="blob",
+            constraint=models.UniqueConstraint(fields=("project", "sha256"), name="one_blob_per_project"),
         ),
         migrations.AddConstraint(
-            model_name='replayplan',
-            constraint=models.UniqueConstraint(fields=('project', 'name'), name='one_plan_per_name'),
+            model_name="replayplan",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="one_plan_per_name"),
         ),
         migrations.AddConstraint(
-            model_name='revision',
-            constraint=models.UniqueConstraint(fields=('plan', 'number'), name='one_revision_per_number'),
+            model_name="revision",
+            constraint=models.UniqueConstraint(fields=("plan", "number"), name="one_revision_per_number"),
         ),
         migrations.AddConstraint(
-            model_name='entry',
-            constraint=models.UniqueConstraint(fields=('revision', 'target_step'), name='one_pin_per_target'),
+            model_name="entry",
+            constraint=models.UniqueConstraint(fields=("revision", "target_step"), name="one_pin_per_target"),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(fields=('project', 'name'), name='one_run_per_name'),
+            model_name="run",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="one_run_per_name"),
         ),
         migrations.AddConstraint(
-            model_name='replay',
-            constraint=models.UniqueConstraint(fields=('run', 'attempt', 'step_kind', 'step'), name='one_replay_per_step'),
+            model_name="replay",
+            constraint=models.UniqueConstraint(
+                fields=("run", "attempt", "step_kind", "step"), name="one_replay_per_step"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='pin',
-            constraint=models.UniqueConstraint(fields=('run', 'attempt', 'split', 'step_kind', 'step'), name='one_pin_per_step'),
+            model_name="pin",
+            constraint=models.UniqueConstraint(
+                fields=("run", "attempt", "split", "step_kind", "step"), name="one_pin_per_step"
+            ),
         ),
         migrations.AddIndex(
-            model_name='marking',
-            index=models.Index(fields=['run', 'user', '-created_at'], name='marking_by_news'),
+            model_name="marking",
+            index=models.Index(fields=["run", "user", "-created_at"], name="marking_by_news"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('run', 'key'), name='one_attempt_per_key'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(fields=("run", "key"), name="one_attempt_per_key"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('run', 'number'), name='one_attempt_per_number'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(fields=("run", "number"), name="one_attempt_per_number"),
         ),
         migrations.AddIndex(
-            model_name='artifact',
-            index=models.Index(fields=['run', 'role', 'step_kind', 'step'], name='artifact_by_step'),
+            model_name="artifact",
+            index=models.Index(fields=["run", "role", "step_kind", "step"], name="artifact_by_step"),
         ),
         migrations.AddIndex(
-            model_name='artifact',
-            index=models.Index(fields=['state', 'due_at'], name='artifact_by_state'),
+            model_name="artifact",
+            index=models.Index(fields=["state", "due_at"], name="artifact_by_state"),
         ),
         migrations.AddConstraint(
-            model_name='artifact',
-            constraint=models.UniqueConstraint(fields=('run', 'key'), name='one_artifact_per_manifest'),
+            model_name="artifact",
+            constraint=models.UniqueConstraint(fields=("run", "key"), name="one_artifact_per_manifest"),
         ),
         migrations.AddConstraint(
-            model_name='seen',
-            constraint=models.UniqueConstraint(fields=('user', 'run', 'sample'), name='one_look_per_person'),
+            model_name="seen",
+            constraint=models.UniqueConstraint(fields=("user", "run", "sample"), name="one_look_per_person"),
         ),
         migrations.AddIndex(
-            model_name='dump',
-            index=models.Index(fields=['run', 'attempt', 'split', 'step_kind', 'step', 'source'], name='dump_by_source'),
+            model_name="dump",
+            index=models.Index(
+                fields=["run", "attempt", "split", "step_kind", "step", "source"], name="dump_by_source"
+            ),
         ),
         migrations.AddIndex(
-            model_name='dump',
-            index=models.Index(fields=['state', 'due_at'], name='dump_by_state'),
+            model_name="dump",
+            index=models.Index(fields=["state", "due_at"], name="dump_by_state"),
         ),
         migrations.AddConstraint(
-            model_name='dump',
-            constraint=models.UniqueConstraint(fields=('identity',), name='one_dump_per_identity'),
+            model_name="dump",
+            constraint=models.UniqueConstraint(fields=("identity",), name="one_dump_per_identity"),
         ),
         migrations.AddConstraint(
-            model_name='series',
-            constraint=models.UniqueConstraint(fields=('run', 'attempt', 'step_kind', 'name'), name='one_series_per_name'),
+            model_name="series",
+            constraint=models.UniqueConstraint(
+                fields=("run", "attempt", "step_kind", "name"), name="one_series_per_name"
+            ),
         ),
         migrations.AddIndex(
-            model_name='block',
-            index=models.Index(fields=['series', 'first'], name='block_by_step'),
+            model_name="block",
+            index=models.Index(fields=["series", "first"], name="block_by_step"),
         ),
         migrations.AddConstraint(
-            model_name='sighting',
-            constraint=models.UniqueConstraint(fields=('dump', 'sample'), name='one_sighting_per_dump'),
+            model_name="sighting",
+            constraint=models.UniqueConstraint(fields=("dump", "sample"), name="one_sighting_per_dump"),
         ),
         migrations.AddIndex(
-            model_name='step',
-            index=models.Index(fields=['run', 'split', 'step', 'superseded'], name='step_by_run'),
+            model_name="step",
+            index=models.Index(fields=["run", "split", "step", "superseded"], name="step_by_run"),
         ),
         migrations.AddConstraint(
-            model_name='step',
-            constraint=models.UniqueConstraint(fields=('run', 'attempt', 'split', 'step_kind', 'step'), name='one_row_per_step'),
+            model_name="step",
+            constraint=models.UniqueConstraint(
+                fields=("run", "attempt", "split", "step_kind", "step"), name="one_row_per_step"
+            ),
         ),
         migrations.AddIndex(
-            model_name='sample',
-            index=models.Index(fields=['step', 'score'], name='sample_by_score'),
+            model_name="sample",
+            index=models.Index(fields=["step", "score"], name="sample_by_score"),
         ),
         migrations.AddIndex(
-            model_name='sample',
-            index=models.Index(fields=['prompt_key'], name='sample_by_prompt'),
+            model_name="sample",
+            index=models.Index(fields=["prompt_key"], name="sample_by_prompt"),
         ),
         migrations.AddConstraint(
-            model_name='flag',
-            constraint=models.UniqueConstraint(fields=('sample', 'user', 'reason'), name='one_flag_per_reason'),
+            model_name="flag",
+            constraint=models.UniqueConstraint(fields=("sample", "user", "reason"), name="one_flag_per_reason"),
         ),
     ]

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
 from rollouts.models.steps import SPLITS, STEP_KINDS
@@ -52,10 +52,11 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
 class Artifact(models.Model):
     """A manifest of files of one step, told by a trainer's node; the bytes come when a pin wants them.
 
-    `key` is the sha256 of the canonical manifest, see `rolloutdeck.manifest`. `files` is {relative path: {"sha256",
-    "bytes"}}. `facts` are those of `rolloutdeck.compat`; a missing one is unknown. `origin` is {"host", "path",
-    "command"}: where the bytes lie and what would send them. `missing` counts the files that are not here; without any
-    a worker checks what is here: `due_at` says when the sweep should send it, `tries` how often it was sent.
+    `key` is the sha256 of the canonical manifest, see `rolloutdeck.protocol.manifest`. `files` is {relative path:
+    {"sha256", "bytes"}}. `facts` are those of `rolloutdeck.protocol.compatibility`; a missing one is unknown. `origin`
+    is {"host", "path", "command"}: where the bytes lie and what would send them. `missing` counts the files that are
+    not here; without any a worker checks what is here: `due_at` says when the sweep should send it, `tries` how often
+    it was sent.
     """
 
     LEASE = timedelta(minutes=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models.artifacts import Artifact
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run

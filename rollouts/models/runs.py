@@ -70,7 +70,9 @@ class Run(models.Model):
         default=dict, blank=True, help_text="{host: when it last asked which bytes are wanted, ISO 8601}"
     )
     facts = models.JSONField(
-        default=dict, blank=True, help_text="what it says of itself where it asks for a plan, see rolloutdeck.compat"
+        default=dict,
+        blank=True,
+        help_text="what it says of itself where it asks for a plan, see rolloutdeck.protocol.compatibility",
     )
     version = models.PositiveBigIntegerField(default=0, help_text="rises with every visible change")
     created_at = models.DateTimeField(auto_now_add=True)

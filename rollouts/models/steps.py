@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models.runs import Attempt, Run
 
 SPLITS = [(split, split) for split in wire.SPLITS]

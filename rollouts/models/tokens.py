@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models.projects import Project
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from rolloutdeck import manifest, wire
+from rolloutdeck.protocol import manifest, wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked

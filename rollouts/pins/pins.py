@@ -12,7 +12,8 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainers, wire
+from rolloutdeck import trainers
+from rolloutdeck.protocol import wire
 from rollouts.errors import Conflict, NotThere
 from rollouts.ingest.ingest import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Avg, BigIntegerField, Case, F, Max, Value, When
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample, Step
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck import compat, trainers
+from rolloutdeck import trainers
+from rolloutdeck.protocol import compatibility as compat
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing.merge import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting

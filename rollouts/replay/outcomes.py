@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db import transaction
 
-from rolloutdeck import resolution, wire
+from rolloutdeck.protocol import schedule as resolution
+from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck import compat
+from rolloutdeck.protocol import compatibility as compat
 from rollouts.errors import BadInput
 from rollouts.lib.validation import one_of, text
 from rollouts.live import notifications as live

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 
 CODECS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes

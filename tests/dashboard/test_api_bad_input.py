@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Project, Run
 from tests.dashboard.ask import Ask, filled, one_sample
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from rollouts.storage import files as storage
 from tests import make

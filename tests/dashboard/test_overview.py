@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.pages import run as run_page
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import chart_layout as charts
 from rollouts.metrics import series

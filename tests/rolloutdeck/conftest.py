@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import artifact, courier, gather, opening, sender, watch, wire
+from rolloutdeck import artifact, courier, gather, opening, sender, watch
 from rolloutdeck.lib import download as fetch
+from rolloutdeck.protocol import wire
 from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks, session
 from rollouts.models import Project

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rolloutdeck import spool, wire
+from rolloutdeck import spool
+from rolloutdeck.protocol import wire
 from rolloutdeck.run import Run
 from tests.rolloutdeck.receiver import until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rolloutdeck import compat
-from rolloutdeck.compat import Difference, differences
+from rolloutdeck.protocol import compatibility as compat
+from rolloutdeck.protocol.compatibility import Difference, differences
 
 KNOWN = {
     "role": "rollout", "serialisation": "torch", "format": "verl-gen-batch", "rows": 4096, "prompts": 512,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import opening, wire
+from rolloutdeck import opening
+from rolloutdeck.protocol import wire
 from rolloutdeck.run import Run as TrainersRun
 from rollouts.models import Artifact, Run
 from tests.rolloutdeck.kept import bytes_of, on_disk, pinned, step

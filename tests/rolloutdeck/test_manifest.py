@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rolloutdeck import manifest
+from rolloutdeck.protocol import manifest
 
 SHA = "ab" * 32
 

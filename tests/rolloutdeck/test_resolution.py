@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rolloutdeck.resolution import resolve, strip
+from rolloutdeck.protocol.schedule import resolve, strip
 
 TARGETS = (3, 5, 6)
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolloutdeck import cli, columns, scan
+from rolloutdeck import cli, scan
 from rolloutdeck.commands.session import table_of
+from rolloutdeck.protocol import columns
 from rolloutdeck.scan import Choice, Survey
 
 DUMPS = Path(__file__).parent.parent / "data"

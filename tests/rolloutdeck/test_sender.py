@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import courier, delivery, sender, spool, wire
+from rolloutdeck import courier, delivery, sender, spool
 from rolloutdeck.courier import Courier
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.lib.log import Voice
+from rolloutdeck.protocol import wire
 from rolloutdeck.run import Run
 from rolloutdeck.sync import sync
 from tests.rolloutdeck.receiver import Receiver, until

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import spool, wire, writer
+from rolloutdeck import spool, writer
+from rolloutdeck.protocol import wire
 from tests.rolloutdeck.programs import HEADER, Start, killed_child, whole
 from tests.rolloutdeck.receiver import Receiver, until
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models
 
-from rolloutdeck import tokenizer
+from rolloutdeck.protocol import tokenizer
 
 REAL = Path(__file__).parents[1] / "data" / "tokenizer" / "tokenizer.json"
 

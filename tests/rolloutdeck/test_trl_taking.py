@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rolloutdeck.compat import differences
+from rolloutdeck.protocol.compatibility import differences
 from rolloutdeck.trainers import hooks, trl_layout
 from rolloutdeck.trainers.selection import Selection
 from rolloutdeck.trainers.trl_plugin import kept, taking

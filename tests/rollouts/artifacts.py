@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from rolloutdeck import manifest
+from rolloutdeck.protocol import manifest
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifacts
 from rollouts.storage import files as storage

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, Format, Told, native, pick, verl_jsonl, verl_metrics
 from rollouts.samples.record import LeftOut, Point, Problem, Record

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import pick
 from rollouts.formats.readers import parquet as parquet_rows

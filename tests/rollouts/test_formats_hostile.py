@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, HEAD_BYTES, Told, pick
 from rollouts.formats.readers import parquet as parquet_rows

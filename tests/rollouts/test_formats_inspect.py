@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import inspect_log
 from rollouts.formats.readers import zip_members as zipped

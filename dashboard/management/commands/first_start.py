@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
 from dashboard.pages.signin import link_for
-from rolloutdeck.wire import SCOPES
+from rolloutdeck.protocol.wire import SCOPES
 from rollouts.models import Token
 
 ADMIN = "admin"

@@ -11,8 +11,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from rolloutdeck.errors import Unfit
+from rolloutdeck.protocol.tokenizer import fingerprint
 from rolloutdeck.run import Run
-from rolloutdeck.tokenizer import fingerprint
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.session import EXIT_SECONDS
 from rolloutdeck.trainers.trl_plugin import kept

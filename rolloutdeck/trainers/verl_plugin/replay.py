@@ -25,10 +25,10 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
 from rolloutdeck.placing import Placement
+from rolloutdeck.protocol.schedule import resolve
 from rolloutdeck.pull import Pull
 from rolloutdeck.replay import Plan
 from rolloutdeck.replay_folder import ReplayFolder
-from rolloutdeck.resolution import resolve
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking

@@ -15,7 +15,7 @@ FILE = "tokenizer.json"
 
 def tell(run: Run, tokenizer: Any) -> None:
     """Registers the file and sends it at once; a slow tokenizer has none."""
-    from rolloutdeck.tokenizer import fingerprint, vocabulary
+    from rolloutdeck.protocol.tokenizer import fingerprint, vocabulary
 
     path = file_of(tokenizer)
     if path is not None:

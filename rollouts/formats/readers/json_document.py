@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats.readers.jsonl import BOM, parse_slowly
 

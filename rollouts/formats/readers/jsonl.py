@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.samples.record import Problem
 

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import zstandard
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 
 HEADER = struct.Struct("<4sHHHHHIIIHH")

@@ -1,11 +1,14 @@
-"""Which column of a table is which part of a sample: as somebody told it, else by name; see `rolloutdeck.columns`."""
+"""Which column of a table is which part of a sample: as somebody told it, else by name.
+
+The names are those of `rolloutdeck.protocol.columns`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rolloutdeck import columns
-from rolloutdeck.columns import PRESETS, is_generation, listed
+from rolloutdeck.protocol import columns
+from rolloutdeck.protocol.columns import PRESETS, is_generation, listed
 from rollouts.errors import UnreadableDump
 
 

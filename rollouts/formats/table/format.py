@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO
 
-from rolloutdeck.columns import (
+from rolloutdeck.protocol.columns import (  # fmt: skip
     PRESETS,
     TOKEN,
     guessed,
@@ -27,7 +27,7 @@ from rolloutdeck.columns import (
     looks_generated,
     numbered,
     objects,
-)  # fmt: skip
+)
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import HEAD_BYTES, Told
 from rollouts.formats.readers import arrow as arrow_rows

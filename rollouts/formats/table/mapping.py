@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.columns import REWARDS
+from rolloutdeck.protocol.columns import REWARDS
 from rollouts.formats import native
 from rollouts.formats.base import Told
 from rollouts.formats.readers import chat, jsonl

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck import wire
-from rolloutdeck.columns import guessed, looks
+from rolloutdeck.protocol import wire
+from rolloutdeck.protocol.columns import guessed, looks
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.readers import arrow as arrow_rows

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from rolloutdeck.columns import guessed, holding, looks_generated, numbered
+from rolloutdeck.protocol.columns import guessed, holding, looks_generated, numbered
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import plain
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rolloutdeck import compat
+from rolloutdeck.protocol import compatibility as compat
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import plans

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 
 MOST_FILES = 10_000
 LONGEST_PATH = 400  # characters

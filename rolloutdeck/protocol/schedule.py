@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from rolloutdeck import wire
+from rolloutdeck.protocol import wire
 
 
 def resolve(action: str, targets: Sequence[int], step: int) -> int | None:

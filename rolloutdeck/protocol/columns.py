@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.wire import SAMPLE_KEYS
+from rolloutdeck.protocol.wire import SAMPLE_KEYS
 
 # Tables that some trainers write, or that are written of their runs; `--map` takes these names.
 PRESETS: dict[str, dict[str, str]] = {

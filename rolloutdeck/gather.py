@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import artifact, trainers
-from rolloutdeck.artifact import Artifact, Stamp, Unsteady
+from rolloutdeck import trainers
+from rolloutdeck.client import artifact
+from rolloutdeck.client.artifact import Artifact, Stamp, Unsteady
+from rolloutdeck.client.artifact_uploads import Shelf, given_up, register, wanted
 from rolloutdeck.lib.http import Answer
 from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.push import NotNow, Refused, Target, trusted
-from rolloutdeck.shelf import Shelf, given_up, register, wanted
 from rolloutdeck.trainers import SkipFolder, Spot
 
 LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.delivery import judge
+from rolloutdeck.client.delivery import judge
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.protocol import wire

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck import artifact
-from rolloutdeck.artifact import Artifact
+from rolloutdeck.client import artifact
+from rolloutdeck.client.artifact import Artifact
+from rolloutdeck.client.artifact_uploads import Shelf, received, register
 from rolloutdeck.commands.session import plural, say, sentence
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping, bring
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.push import Denied, Refused, Target, trusted
 from rolloutdeck.scan import Survey
-from rolloutdeck.shelf import Shelf, received, register
 
 Patiently = Callable[[Callable[[], Any]], Any]  # tries again a few times when the server does not answer
 Progress = Callable[[int], None]

@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck import trainers
+from rolloutdeck.client.replay_plan import DEFAULT
 from rolloutdeck.commands.samples import printable, run_of
 from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
 from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.lib.http import Server
 from rolloutdeck.protocol.compatibility import is_untold
 from rolloutdeck.protocol.schedule import ranges, strip
-from rolloutdeck.replay import DEFAULT
 
 MOST_STEPS = 10_000
 BEYOND = 4  # steps shown after the last target, so that what comes then is seen

@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from rolloutdeck.artifact import Unsteady, of_tokenizer
+from rolloutdeck.client.artifact import Unsteady, of_tokenizer
 from rolloutdeck.errors import BadInput
 from rolloutdeck.gather import Keeping
 from rolloutdeck.lib.environment import Settings, local_server, same_server

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rolloutdeck.client.sync import Synced, sync
 from rolloutdeck.commands.session import plural, say, sentence, server_of, settings_of
 from rolloutdeck.errors import BadInput
-from rolloutdeck.sync import Synced, sync
 
 
 def main(args: argparse.Namespace) -> int:

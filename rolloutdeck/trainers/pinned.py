@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rolloutdeck.client.replay_plan import Entry, Plan, Source
+from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.download import fetch
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
 from rolloutdeck.planned import sentence_of
-from rolloutdeck.replay import Entry, Plan, Source
-from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks
 
 

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.selection import Selection
 

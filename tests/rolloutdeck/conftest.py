@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import artifact, courier, gather, opening, sender, watch
+from rolloutdeck import gather, watch
+from rolloutdeck.client import artifact, sender
+from rolloutdeck.client import dispatcher as courier
+from rolloutdeck.client import init as opening
+from rolloutdeck.client.run import Run
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.protocol import wire
-from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks, session
 from rollouts.models import Project
 from tests import make

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rolloutdeck import spool
+from rolloutdeck.client import spool
+from rolloutdeck.client.run import Run
 from rolloutdeck.protocol import wire
-from rolloutdeck.run import Run
 from tests.rolloutdeck.receiver import until
 
 Start = Callable[..., Run]

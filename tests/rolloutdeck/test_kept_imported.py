@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import cli, shelf
-from rolloutdeck.launch import host_name
+from rolloutdeck import cli
+from rolloutdeck.client import artifact_uploads as shelf
+from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
 from tests import make
 from tests.rolloutdeck.kept import bytes_of, checked, imported, on_disk, step

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import opening
+from rolloutdeck.client import init as opening
+from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.protocol import wire
-from rolloutdeck.run import Run as TrainersRun
 from rollouts.models import Artifact, Run
 from tests.rolloutdeck.kept import bytes_of, on_disk, pinned, step
 from tests.rolloutdeck.receiver import until
@@ -86,7 +86,7 @@ def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node:
 def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
     """A fork while a thread imports leaves the module's lock held in the child."""
     code = (
-        "import sys; from pathlib import Path; from rolloutdeck import artifact, opening, run\n"
+        "import sys; from pathlib import Path; from rolloutdeck.client import artifact, init as opening, run\n"
         "artifact.prepare(); before = set(sys.modules)\n"
         "paths = [path for path in Path(sys.argv[1]).glob('*/**/') if any(one.is_file() for one in path.iterdir())]\n"
         "told = [artifact.facts_of(path, artifact.below(path)) for path in paths]\n"

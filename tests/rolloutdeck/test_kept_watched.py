@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import artifact, cli, gather, shelf
+from rolloutdeck import cli, gather
+from rolloutdeck.client import artifact
+from rolloutdeck.client import artifact_uploads as shelf
+from rolloutdeck.client.launch import host_name
 from rolloutdeck.commands.watch import Follow
 from rolloutdeck.gather import Keeping
-from rolloutdeck.launch import host_name
 from rolloutdeck.lib.http import Server
 from rolloutdeck.push import NotNow, Target
 from rolloutdeck.scan import Choice

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.sync import sync
+from rolloutdeck.client.sync import sync
 from tests.rolloutdeck.programs import child
 from tests.rolloutdeck.receiver import Receiver
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli, replay, trainers
-from rolloutdeck.run import Run as TrainersRun
+from rolloutdeck import cli, trainers
+from rolloutdeck.client import replay_plan as replay
+from rolloutdeck.client.run import Run as TrainersRun
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans

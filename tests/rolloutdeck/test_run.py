@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import launch, opening, spool
+from rolloutdeck.client import init as opening
+from rolloutdeck.client import launch, spool
+from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log as voice
-from rolloutdeck.run import Run
 from tests.rolloutdeck.receiver import Receiver, until
 
 Start = Callable[..., Run]
@@ -346,7 +347,7 @@ def test_the_spool_lies_beside_the_checkpoints_unless_told(
 def test_importing_loads_the_standard_library_alone() -> None:
     program = (
         "import sys, rolloutdeck; rolloutdeck.init; rolloutdeck.Run\n"
-        "import rolloutdeck.sync\n"
+        "import rolloutdeck.client.sync\n"
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     root = Path(__file__).parents[2]

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import courier, delivery, sender, spool
-from rolloutdeck.courier import Courier
+from rolloutdeck.client import delivery, sender, spool
+from rolloutdeck.client import dispatcher as courier
+from rolloutdeck.client.dispatcher import Courier
+from rolloutdeck.client.run import Run
+from rolloutdeck.client.sync import sync
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.lib.log import Voice
 from rolloutdeck.protocol import wire
-from rolloutdeck.run import Run
-from rolloutdeck.sync import sync
 from tests.rolloutdeck.receiver import Receiver, until
 
 Start = Callable[..., Run]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolloutdeck import artifact
-from rolloutdeck.shelf import Shelf
+from rolloutdeck.client import artifact
+from rolloutdeck.client.artifact_uploads import Shelf
 
 
 def test_thousands_of_files_that_are_gone_are_given_up_one_after_the_other(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import opening
+from rolloutdeck.client import init as opening
 from rolloutdeck.trainers import hooks, slime
 from rolloutdeck.trainers import session as shared
 from rolloutdeck.trainers.slime_plugin import recording, session

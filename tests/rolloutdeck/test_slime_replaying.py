@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import courier, opening
+from rolloutdeck.client import dispatcher as courier
+from rolloutdeck.client import init as opening
+from rolloutdeck.client.replay_plan import Entry, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib import download as fetch
-from rolloutdeck.replay import Entry, Source
 from rolloutdeck.safe.mask import save
 from rolloutdeck.trainers import hooks, slime
 from rolloutdeck.trainers.slime_plugin import replaying, session

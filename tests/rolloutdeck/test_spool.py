@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import spool, writer
+from rolloutdeck.client import spool, writer
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.programs import HEADER, Start, killed_child, whole
 from tests.rolloutdeck.receiver import Receiver, until
@@ -89,8 +89,8 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
 
 
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:
+    from rolloutdeck.client.serialize import Rows
     from rolloutdeck.lib.log import Voice
-    from rolloutdeck.tables import Rows
 
     own = spool.Spool(spool_root, "run-1", "a")
     slow = writer.Writer(own, HEADER, Voice(), lambda: None, limit=1000)

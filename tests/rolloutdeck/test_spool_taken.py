@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import lease, spool
 from rolloutdeck.cli import main
-from rolloutdeck.sync import sync
+from rolloutdeck.client import lease, spool
+from rolloutdeck.client.sync import sync
 from tests.rolloutdeck.programs import ENDLESS, HEADER, Start, child, killed_child, whole
 from tests.rolloutdeck.receiver import Receiver, until
 

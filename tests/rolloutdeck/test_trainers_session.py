@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import opening
+from rolloutdeck.client import init as opening
 from rolloutdeck.trainers import hooks, session
 from tests.rolloutdeck.receiver import Receiver
 
@@ -68,7 +68,7 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
 ) -> None:
     program = (
         "import time\n"
-        "from rolloutdeck import opening\n"
+        "from rolloutdeck.client import init as opening\n"
         "from rolloutdeck.trainers.session import Session\n"
         "Session.thread = Session.who = Session.late = 'test'\n"
         "held = Session(opening.init(project='math', name='ends'))\n"

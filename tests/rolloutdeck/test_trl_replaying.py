@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import replay
+from rolloutdeck.client import replay_plan as replay
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.trainers import hooks

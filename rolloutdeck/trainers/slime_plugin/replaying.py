@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rolloutdeck.client.replay_plan import Entry, Plan, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
-from rolloutdeck.replay import Entry, Plan, Source
 from rolloutdeck.safe.saved import Rows, open_saved
 from rolloutdeck.safe.standins import Unreadable
 from rolloutdeck.trainers import hooks, pinned

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck.client.init import init
+from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.opening import init
-from rolloutdeck.run import Run
 from rolloutdeck.trainers.session import EXIT_SECONDS
 from rolloutdeck.trainers.session import Session as Shared
 

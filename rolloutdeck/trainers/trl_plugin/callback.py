@@ -10,9 +10,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
 from rolloutdeck.protocol.tokenizer import fingerprint
-from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.session import EXIT_SECONDS
 from rolloutdeck.trainers.trl_plugin import kept

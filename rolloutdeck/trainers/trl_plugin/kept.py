@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import tables
+from rolloutdeck.client import serialize as tables
 from rolloutdeck.errors import Unfit
 from rolloutdeck.trainers.trl_layout import FORMAT, asking
 from rolloutdeck.trainers.trl_plugin.rows import Held, Tools

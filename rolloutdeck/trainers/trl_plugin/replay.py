@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck.client.replay_plan import Entry, Plan
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.log import log
-from rolloutdeck.replay import Entry, Plan
 from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.callback import facts_of

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
-from rolloutdeck.run import Run
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin import kept, tools
 from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck.client.init import init
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.opening import init
 from rolloutdeck.trainers.session import Session as Shared
 
 

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck import placing, planned
+from rolloutdeck.client.replay_plan import Plan
 from rolloutdeck.configuration import flat
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.lib.environment import Settings
@@ -27,7 +28,6 @@ from rolloutdeck.lib.log import log
 from rolloutdeck.placing import Placement
 from rolloutdeck.protocol.schedule import resolve
 from rolloutdeck.pull import Pull
-from rolloutdeck.replay import Plan
 from rolloutdeck.replay_folder import ReplayFolder
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.trainers import hooks

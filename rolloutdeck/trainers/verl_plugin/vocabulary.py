@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.run import Run
+from rolloutdeck.client.run import Run
 
 FILE = "tokenizer.json"
 

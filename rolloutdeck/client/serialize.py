@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rolloutdeck import launch
+from rolloutdeck.client import launch
 
 ROWS_AT_ONCE = 64  # rows of a table turned into dicts in one go, which holds the interpreter lock
 PROBED_ROWS = 16

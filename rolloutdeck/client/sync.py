@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutdeck import lease, spool
-from rolloutdeck.courier import NOTHING, Courier
+from rolloutdeck.client import lease, spool
+from rolloutdeck.client.dispatcher import NOTHING, Courier
 from rolloutdeck.lib.environment import Settings, same_server
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import Voice

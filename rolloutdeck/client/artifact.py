@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.launch import host_name, word
+from rolloutdeck.client.launch import host_name, word
 from rolloutdeck.protocol import manifest
 
 TYPE_CHECKING = False

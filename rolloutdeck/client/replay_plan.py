@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.delivery import asking
+from rolloutdeck.client.delivery import asking
 from rolloutdeck.lib.http import Server
 from rolloutdeck.protocol import schedule as resolution
 from rolloutdeck.protocol import wire

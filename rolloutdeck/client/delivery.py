@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from rolloutdeck import artifact, shelf, spool
+from rolloutdeck.client import artifact, spool
+from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.protocol import wire
 

@@ -13,7 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-from rolloutdeck.launch import host_name
+from rolloutdeck.client.launch import host_name
 
 LEASE = "lease"
 LEASE_SECONDS = 120

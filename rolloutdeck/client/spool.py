@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutdeck import lease
-from rolloutdeck.launch import host_name
+from rolloutdeck.client import lease
+from rolloutdeck.client.launch import host_name
 from rolloutdeck.lib.environment import Settings, home_folder
 from rolloutdeck.protocol import wire
 

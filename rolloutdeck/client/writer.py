@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import spool, tables
+from rolloutdeck.client import serialize as tables
+from rolloutdeck.client import spool
 from rolloutdeck.lib.log import Voice, log
 from rolloutdeck.protocol import wire
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from urllib.parse import quote
 
-from rolloutdeck import delivery, lease
+from rolloutdeck.client import delivery, lease
+from rolloutdeck.client.sender import Sender
 from rolloutdeck.lib.http import NotReachable
 from rolloutdeck.lib.log import log
 from rolloutdeck.protocol import wire
-from rolloutdeck.sender import Sender
 
 
 class Heartbeat:

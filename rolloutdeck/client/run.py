@@ -19,16 +19,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rolloutdeck import artifact, launch, spool, tables, writer
-from rolloutdeck.heartbeat import Heartbeat
+from rolloutdeck.client import artifact, launch, spool, writer
+from rolloutdeck.client import serialize as tables
+from rolloutdeck.client.heartbeat import Heartbeat
+from rolloutdeck.client.sender import Sender
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import Voice, aloud, log
 from rolloutdeck.protocol import wire
-from rolloutdeck.sender import Sender
 
 if TYPE_CHECKING:
-    from rolloutdeck.replay import Plan
+    from rolloutdeck.client.replay_plan import Plan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -197,7 +198,7 @@ class Run:
 
         The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compat`.
         """
-        from rolloutdeck import replay
+        from rolloutdeck.client import replay_plan as replay
 
         wanted = name or self._settings.plan
         seconds = timeout if timeout is not None else PLAN_SECONDS if wanted else DEFAULT_PLAN_SECONDS

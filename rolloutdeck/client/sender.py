@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import lease, spool
-from rolloutdeck.artifact import command_for
-from rolloutdeck.courier import NOTHING, Backoff, Courier
-from rolloutdeck.delivery import asking
+from rolloutdeck.client import lease, spool
+from rolloutdeck.client.artifact import command_for
+from rolloutdeck.client.artifact_uploads import Shelf, register, wanted
+from rolloutdeck.client.delivery import asking
+from rolloutdeck.client.dispatcher import NOTHING, Backoff, Courier
 from rolloutdeck.lib.environment import same_server
 from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.lib.log import Voice, log
 from rolloutdeck.lib.symlinks import owner_of
 from rolloutdeck.protocol import wire
-from rolloutdeck.shelf import Shelf, register, wanted
 
 LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
 ADOPT_SECONDS = 60.0

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.artifact import Artifact, Stamp, remember, stamp_of
-from rolloutdeck.launch import host_name
+from rolloutdeck.client.artifact import Artifact, Stamp, remember, stamp_of
+from rolloutdeck.client.launch import host_name
 from rolloutdeck.lib.http import Answer, Slice
 from rolloutdeck.protocol.wire import PART_BYTES
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import delivery, lease, spool
-from rolloutdeck.delivery import Outcome
+from rolloutdeck.client import delivery, lease, spool
+from rolloutdeck.client.delivery import Outcome
 from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.lib.log import Voice, log
 from rolloutdeck.protocol import wire

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from rolloutdeck import launch, spool, tables, writer
+from rolloutdeck.client import launch, spool, writer
+from rolloutdeck.client import serialize as tables
+from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
 from rolloutdeck.protocol import wire
-from rolloutdeck.run import Run
 
 P = ParamSpec("P")
 

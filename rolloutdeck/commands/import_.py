@@ -26,16 +26,16 @@ from rolloutdeck.commands.session import (
     settings_of,
 )
 from rolloutdeck.commands.watch import FILES
-from rolloutdeck.ends import ENDS, digest, ends_whole, torn, whole_lines
 from rolloutdeck.errors import BadInput
-from rolloutdeck.gather import Keeping
 from rolloutdeck.protocol.columns import listed
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
-from rolloutdeck.scan import TABLES, Found, Survey, files_below, read_head, survey
 from rolloutdeck.trainers import kinds, name_of
 from rolloutdeck.trainers.tables import names_of
-from rolloutdeck.watch import Piece, stamp_of
+from rolloutdeck.watch.artifact_collector import Keeping
+from rolloutdeck.watch.file_endings import ENDS, digest, ends_whole, torn, whole_lines
+from rolloutdeck.watch.follower import Piece, stamp_of
+from rolloutdeck.watch.scan import TABLES, Found, Survey, files_below, read_head, survey
+from rolloutdeck.watch.upload import Denied, NotNow, Refused, Target, cannot
 
 T = TypeVar("T")
 

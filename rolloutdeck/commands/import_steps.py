@@ -12,10 +12,10 @@ from rolloutdeck.client.artifact import Artifact
 from rolloutdeck.client.artifact_uploads import Shelf, received, register
 from rolloutdeck.commands.session import plural, say, sentence
 from rolloutdeck.errors import BadInput
-from rolloutdeck.gather import Keeping, bring
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.push import Denied, Refused, Target, trusted
-from rolloutdeck.scan import Survey
+from rolloutdeck.watch.artifact_collector import Keeping, bring
+from rolloutdeck.watch.scan import Survey
+from rolloutdeck.watch.upload import Denied, Refused, Target, trusted
 
 Patiently = Callable[[Callable[[], Any]], Any]  # tries again a few times when the server does not answer
 Progress = Callable[[int], None]

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from rolloutdeck.client.artifact import Unsteady, of_tokenizer
 from rolloutdeck.errors import BadInput
-from rolloutdeck.gather import Keeping
 from rolloutdeck.lib.environment import Settings, local_server, same_server
 from rolloutdeck.lib.http import Answer, NotReachable, Server
 from rolloutdeck.protocol.columns import PRESETS, told
 from rolloutdeck.protocol.wire import STEP_KINDS
-from rolloutdeck.scan import Choice
 from rolloutdeck.trainers import kinds
+from rolloutdeck.watch.artifact_collector import Keeping
+from rolloutdeck.watch.scan import Choice
 
 AXES = ("train", "eval", "metrics", "")
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from rolloutdeck.commands.session import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
 from rolloutdeck.commands.stopping import Stop
 from rolloutdeck.errors import BadInput
-from rolloutdeck.gather import Gatherer, Keeping
 from rolloutdeck.lib.environment import Settings, home_folder
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.protocol.wire import HEARTBEAT_SECONDS
-from rolloutdeck.push import Denied, NotNow, Refused, Target, cannot
-from rolloutdeck.recover import recover
-from rolloutdeck.scan import Choice, absolute_path, base_of
-from rolloutdeck.state import State
-from rolloutdeck.tree import Identity, Pattern
-from rolloutdeck.watch import Candidate, Follower, Piece, Root
+from rolloutdeck.watch.artifact_collector import Gatherer, Keeping
+from rolloutdeck.watch.follower import Candidate, Follower, Piece, Root
+from rolloutdeck.watch.recover import recover
+from rolloutdeck.watch.scan import Choice, absolute_path, base_of
+from rolloutdeck.watch.state import State
+from rolloutdeck.watch.tree_pattern import Identity, Pattern
+from rolloutdeck.watch.upload import Denied, NotNow, Refused, Target, cannot
 
 FILES = "files"  # the attempt of files whose launch nobody names
 DISCOVER_SECONDS = 5.0

@@ -21,7 +21,7 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rolloutdeck import packing
+from rolloutdeck.watch import compression as packing
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.readers.jsonl import integer

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import gather, watch
 from rolloutdeck.client import artifact, sender
 from rolloutdeck.client import dispatcher as courier
 from rolloutdeck.client import init as opening
@@ -18,6 +17,8 @@ from rolloutdeck.client.run import Run
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.protocol import wire
 from rolloutdeck.trainers import hooks, session
+from rolloutdeck.watch import artifact_collector as gather
+from rolloutdeck.watch import follower as watch
 from rollouts.models import Project
 from tests import make
 from tests.dashboard.serve import Site

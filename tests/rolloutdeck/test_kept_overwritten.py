@@ -13,11 +13,11 @@ from django.contrib.auth.models import User
 
 from rolloutdeck import trainers
 from rolloutdeck.commands.watch import Follow
-from rolloutdeck.gather import Keeping
 from rolloutdeck.lib.http import Server
-from rolloutdeck.push import Target
-from rolloutdeck.scan import Choice
-from rolloutdeck.watch import Root
+from rolloutdeck.watch.artifact_collector import Keeping
+from rolloutdeck.watch.follower import Root
+from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.upload import Target
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.serve import Site

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli, gather
+from rolloutdeck import cli
 from rolloutdeck.client import artifact
 from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.client.launch import host_name
 from rolloutdeck.commands.watch import Follow
-from rolloutdeck.gather import Keeping
 from rolloutdeck.lib.http import Server
-from rolloutdeck.push import NotNow, Target
-from rolloutdeck.scan import Choice
-from rolloutdeck.watch import Root
+from rolloutdeck.watch import artifact_collector as gather
+from rolloutdeck.watch.artifact_collector import Keeping
+from rolloutdeck.watch.follower import Root
+from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.upload import NotNow, Target
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.serve import Site

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import gather
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.scan import Choice
-from rolloutdeck.state import State
 from rolloutdeck.trainers import spots
-from rolloutdeck.tree import Identity, Pattern
-from rolloutdeck.watch import Follower, Root
+from rolloutdeck.watch import artifact_collector as gather
+from rolloutdeck.watch.follower import Follower, Root
+from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.state import State
+from rolloutdeck.watch.tree_pattern import Identity, Pattern
 
 DATA = Path(__file__).parents[1] / "data"
 SOMEBODY = 54_321  # an account that owns no file here

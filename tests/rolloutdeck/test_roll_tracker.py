@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.scan import Choice, survey
 from rolloutdeck.trainers.roll_tracker import Tracker
+from rolloutdeck.watch.scan import Choice, survey
 
 VALUES = {
     "critic/score/mean@mean": np.float32(0.5), "actor/loss": float("nan"), "system/samples": 64, "name": "a text",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import scan
 from rolloutdeck.errors import BadInput
-from rolloutdeck.scan import Choice
 from rolloutdeck.trainers import Head
+from rolloutdeck.watch import scan
+from rolloutdeck.watch.scan import Choice
 
 DUMPS = Path(__file__).parent.parent / "data" / "verl_jsonl"
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolloutdeck import cli, scan
+from rolloutdeck import cli
 from rolloutdeck.commands.session import table_of
 from rolloutdeck.protocol import columns
-from rolloutdeck.scan import Choice, Survey
+from rolloutdeck.watch import scan
+from rolloutdeck.watch.scan import Choice, Survey
 
 DUMPS = Path(__file__).parent.parent / "data"
 CURE = "outputs-rl-{}-CodeContests.json"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import scan
-from rolloutdeck.ends import ends_whole
-from rolloutdeck.scan import Choice
+from rolloutdeck.watch import scan
+from rolloutdeck.watch.file_endings import ends_whole
+from rolloutdeck.watch.scan import Choice
 
 DATA = Path(__file__).parent.parent / "data"
 

@@ -12,10 +12,10 @@ import pytest
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay_folder import MANIFEST
 from rolloutdeck.safe.mask import save
-from rolloutdeck.scan import Choice, survey
 from rolloutdeck.trainers import SkipFolder, Spot, described, slime, spots
 from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of as run_facts
+from rolloutdeck.watch.scan import Choice, survey
 
 DATA = Path(__file__).parents[1] / "data/slime"
 SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}

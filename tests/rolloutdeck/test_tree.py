@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import watch
 from rolloutdeck.cli import main
 from rolloutdeck.errors import BadInput
-from rolloutdeck.tree import Identity, Pattern
+from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch.tree_pattern import Identity, Pattern
 from tests.rolloutdeck.deck import Deck
 
 Command = Callable[..., int]

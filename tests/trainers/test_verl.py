@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.scan import Choice, survey
+from rolloutdeck.watch.scan import Choice, survey
 from rollouts.formats import HEAD_BYTES, Told, pick
 from rollouts.samples.record import Point, Record
 

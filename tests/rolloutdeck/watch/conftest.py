@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import watch
 from rolloutdeck.commands.watch import Follow
 from rolloutdeck.lib.http import Server
-from rolloutdeck.push import Target
-from rolloutdeck.scan import Choice
-from rolloutdeck.watch import Root
+from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch.follower import Root
+from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.upload import Target
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching
 

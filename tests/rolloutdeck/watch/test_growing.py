@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import watch
-from rolloutdeck.scan import Choice
-from rolloutdeck.state import State
-from rolloutdeck.watch import Follower, Piece, Root
+from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch.follower import Follower, Piece, Root
+from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.state import State
 
 DUMPS = Path(__file__).parents[2] / "data"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.commands.watch import Loop
-from rolloutdeck.push import NotNow
+from rolloutdeck.watch.upload import NotNow
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.receiver import until
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck import packing, trainers
-from rolloutdeck.ends import continues, digest, ends, ends_whole, torn, whole_lines
+from rolloutdeck import trainers
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
-from rolloutdeck.state import Sent, State
 from rolloutdeck.trainers import FileKind
+from rolloutdeck.watch import compression as packing
+from rolloutdeck.watch.file_endings import continues, digest, ends, ends_whole, torn, whole_lines
+from rolloutdeck.watch.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
+from rolloutdeck.watch.state import Sent, State
 
 QUIET_SECONDS = 2.0  # a whole file without a successor is taken after this long without a change
 

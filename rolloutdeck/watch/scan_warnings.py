@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rolloutdeck.scan import Found
+    from rolloutdeck.watch.scan import Found
 
 MOST_NAMED = 4
 Steps = dict[Path, set[int]]

@@ -8,9 +8,9 @@ import os
 from pathlib import PurePath
 from typing import BinaryIO
 
-from rolloutdeck import packing
 from rolloutdeck.protocol.wire import MAX_LINE_BYTES, PART_BYTES
-from rolloutdeck.state import Sent
+from rolloutdeck.watch import compression as packing
+from rolloutdeck.watch.state import Sent
 
 END_BYTES = 1024  # of a growing file's beginning and of its sent end, by which a new file is told from the old one
 CHUNK = 1 << 20

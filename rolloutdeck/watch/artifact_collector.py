@@ -20,8 +20,8 @@ from rolloutdeck.client.artifact_uploads import Shelf, given_up, register, wante
 from rolloutdeck.lib.http import Answer
 from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.push import NotNow, Refused, Target, trusted
 from rolloutdeck.trainers import SkipFolder, Spot
+from rolloutdeck.watch.upload import NotNow, Refused, Target, trusted
 
 LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time
 ASK_SECONDS = 10.0

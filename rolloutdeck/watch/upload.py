@@ -11,7 +11,7 @@ from rolloutdeck.client.delivery import judge
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.protocol import wire
-from rolloutdeck.watch import Piece
+from rolloutdeck.watch.follower import Piece
 
 Progress = Callable[[int], None]
 

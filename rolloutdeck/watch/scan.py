@@ -13,9 +13,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 
-from rolloutdeck import doubts, packing, trainers
+from rolloutdeck import trainers
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainers import FileKind, Head, SkipFolder
+from rolloutdeck.watch import compression as packing
+from rolloutdeck.watch import scan_warnings as doubts
 
 HEAD_BYTES = 1 << 14
 ARROW = b"\xff\xff\xff\xff"

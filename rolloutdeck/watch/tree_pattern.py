@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.scan import absolute_path, split_in_name
-from rolloutdeck.watch import Root
+from rolloutdeck.watch.follower import Root
+from rolloutdeck.watch.scan import absolute_path, split_in_name
 
 PLACEHOLDERS = ("user", "project", "run", "split")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rolloutdeck.ends import digest
-from rolloutdeck.push import Target
-from rolloutdeck.state import Sent
-from rolloutdeck.watch import Follower, Piece, axis, stamp_of
+from rolloutdeck.watch.file_endings import digest
+from rolloutdeck.watch.follower import Follower, Piece, axis, stamp_of
+from rolloutdeck.watch.state import Sent
+from rolloutdeck.watch.upload import Target
 
 MOST_MISSES = 3
 SAMPLED = 20  # files by which an attempt is looked for where the token may not list them

@@ -9,17 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import configuration, placing, planned, trainers
+from rolloutdeck import configuration, trainers
 from rolloutdeck.commands.samples import printable
 from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import NotReachable, Server
-from rolloutdeck.placing import Asking, Placement, left_out_for
-from rolloutdeck.planned import Plan
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.pull import Pull
-from rolloutdeck.replay_folder import ReplayFolder
+from rolloutdeck.replay import placement as placing
+from rolloutdeck.replay import plan as planned
+from rolloutdeck.replay.folder import ReplayFolder
+from rolloutdeck.replay.placement import Asking, Placement, left_out_for
+from rolloutdeck.replay.plan import Plan
+from rolloutdeck.replay.pull import Pull
 from rolloutdeck.trainers import Trainer
 
 TELL_SECONDS = 2.0  # between two words on a long download

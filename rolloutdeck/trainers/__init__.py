@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 if TYPE_CHECKING:
-    from rolloutdeck.placing import Asking
+    from rolloutdeck.replay.placement import Asking
 
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
 # Whose files are taken and nothing else: modules with `KINDS`, `OTHERS`, `guess_split`.

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.placing import Placement
-from rolloutdeck.planned import File
+from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.plan import File
 from rolloutdeck.trainers.cure import ASKED, OUTPUTS
 from rolloutdeck.trainers.cure_step import APART, KNOWN, ROLE, TOGETHER
 

@@ -15,7 +15,7 @@ from rolloutdeck.lib.download import fetch
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
-from rolloutdeck.planned import sentence_of
+from rolloutdeck.replay.plan import sentence_of
 from rolloutdeck.trainers import hooks
 
 

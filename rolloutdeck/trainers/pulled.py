@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 
 ABOVE = 5  # folders above a file in which pull's list may lie
 

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.placing import Placement
-from rolloutdeck.planned import File
+from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.plan import File
 from rolloutdeck.trainers.roll_mock import FORMAT, KNOWN, ROLE
 
 PROMPTS, ANSWERS = "rollout_batch_size", "num_return_sequences_in_group"

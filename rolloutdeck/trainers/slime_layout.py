@@ -19,9 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.placing import Placement
-from rolloutdeck.planned import File
 from rolloutdeck.protocol.schedule import ranges
+from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.plan import File
 from rolloutdeck.trainers.slime_plugin.shape import facts_of, number
 
 FOLDER = PurePosixPath("rollout_data")

@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.placing import Placement
-from rolloutdeck.planned import File
 from rolloutdeck.protocol.compatibility import UNLIMITED
+from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.plan import File
 
 FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"

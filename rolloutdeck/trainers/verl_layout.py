@@ -16,9 +16,9 @@ from typing import Any
 
 from rolloutdeck.configuration import scalar
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.leaving import whole_prompts
-from rolloutdeck.placing import Placement
-from rolloutdeck.planned import File
+from rolloutdeck.replay.exclude_prompts import whole_prompts
+from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.plan import File
 from rolloutdeck.trainers.verl_check import SKIP_ROLE, line, trainer_of
 from rolloutdeck.trainers.verl_shape import (
     BATCH,

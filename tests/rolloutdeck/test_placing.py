@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.placing import Placement, placements, steps_of
-from rolloutdeck.planned import Plan, plan_of, warnings_of
+from rolloutdeck.replay.placement import Placement, placements, steps_of
+from rolloutdeck.replay.plan import Plan, plan_of, warnings_of
 from rolloutdeck.trainers.verl_layout import Asking, asking
 
 NAMED = {

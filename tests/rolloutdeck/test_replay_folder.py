@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from rolloutdeck import replay_folder
 from rolloutdeck.errors import BadInput
-from rolloutdeck.replay_folder import ASIDE, MANIFEST, ReplayFolder
+from rolloutdeck.replay import folder as replay_folder
+from rolloutdeck.replay.folder import ASIDE, MANIFEST, ReplayFolder
 
 TREE = PurePosixPath("e_p/GBS8_N4_in128_out256")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe.mask import save
 from rolloutdeck.trainers import SkipFolder, Spot, described, slime, spots
 from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import planned
 from rolloutdeck.lib import download as fetch
+from rolloutdeck.replay import plan as planned
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import asking
 from rolloutdeck.trainers.verl_plugin import reading

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli import main
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.trainers.test_verl_replay import ask, events, planned, reason, run_of

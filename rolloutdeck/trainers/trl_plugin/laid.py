@@ -12,7 +12,7 @@ from typing import Any
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.download import hash_of
 from rolloutdeck.lib.log import log
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.replaying import leads, run_of, said_once

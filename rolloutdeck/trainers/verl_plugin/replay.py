@@ -18,17 +18,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck import placing, planned
 from rolloutdeck.client.replay_plan import Plan
 from rolloutdeck.configuration import flat
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
-from rolloutdeck.placing import Placement
 from rolloutdeck.protocol.schedule import resolve
-from rolloutdeck.pull import Pull
-from rolloutdeck.replay_folder import ReplayFolder
+from rolloutdeck.replay import placement as placing
+from rolloutdeck.replay import plan as planned
+from rolloutdeck.replay.folder import ReplayFolder
+from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.pull import Pull
 from rolloutdeck.safe.errors import Refused
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rollouts.models import Pin, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins

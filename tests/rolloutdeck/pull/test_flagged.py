@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe.batch import open_batch
 from rollouts.indexing import indexer as index
 from rollouts.models import Flag, Run, Sample

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rollouts.models import Binding, Project, Run
 from tests import make
 from tests.rolloutdeck.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan

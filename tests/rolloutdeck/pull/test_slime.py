@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli import main
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe.saved import Rows, open_saved
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample

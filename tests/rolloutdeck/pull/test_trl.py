@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.replay_folder import MANIFEST
+from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.trainers import trl
 from rollouts.models import Flag, Pin, Project, Run
 from rollouts.pins import artifact_check as verdicts

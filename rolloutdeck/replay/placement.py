@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.planned import Entry, File, Plan, left_out_prompts, sentence_of
 from rolloutdeck.protocol.schedule import resolve
+from rolloutdeck.replay.plan import Entry, File, Plan, left_out_prompts, sentence_of
 
 MOST_STEPS = 1_000_000  # of a plan that goes on after its last target
 

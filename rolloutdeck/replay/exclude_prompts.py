@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rolloutdeck.errors import Unfit
-from rolloutdeck.placing import Asking, Placement, shorter
-from rolloutdeck.planned import File
+from rolloutdeck.replay.placement import Asking, Placement, shorter
+from rolloutdeck.replay.plan import File
 
 if TYPE_CHECKING:
     from rolloutdeck.safe.exclude import LeftOut

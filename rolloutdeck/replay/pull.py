@@ -16,9 +16,9 @@ from typing import Any
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.lib.download import NotGiven, Progress, fetch, hash_of
 from rolloutdeck.lib.http import NotReachable, Server
-from rolloutdeck.placing import Asking, Placement, named
-from rolloutdeck.planned import Entry, File
-from rolloutdeck.replay_folder import Parts, ReplayFolder
+from rolloutdeck.replay.folder import Parts, ReplayFolder
+from rolloutdeck.replay.placement import Asking, Placement, named
+from rolloutdeck.replay.plan import Entry, File
 from rolloutdeck.safe import Refused, check
 
 MAX_JSON = 1 << 20  # bytes of a marker file

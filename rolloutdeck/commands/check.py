@@ -8,10 +8,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutdeck import configuration, trainers
+from rolloutdeck import trainers
 from rolloutdeck.commands.session import plural
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
+from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers import Finding, Trainer
 
 

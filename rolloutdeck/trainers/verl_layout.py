@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.configuration import scalar
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.exclude_prompts import whole_prompts
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
+from rolloutdeck.trainer_config.load import scalar
 from rolloutdeck.trainers.verl_check import SKIP_ROLE, line, trainer_of
 from rolloutdeck.trainers.verl_shape import (
     BATCH,

@@ -12,11 +12,12 @@ from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.utils.translation import gettext as _
 
-from rolloutdeck import configuration, trainers
+from rolloutdeck import trainers
 from rolloutdeck.errors import BadInput as NotUnderstood
 from rolloutdeck.protocol import compatibility as compat
 from rolloutdeck.protocol import schedule as resolution
 from rolloutdeck.protocol import wire
+from rolloutdeck.trainer_config import load as configuration
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications as live

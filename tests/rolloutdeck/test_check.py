@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import configuration
 from rolloutdeck.cli import main
 from rolloutdeck.errors import BadInput
+from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers import load
 
 verl = load("verl")

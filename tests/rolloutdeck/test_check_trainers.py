@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import configuration
 from rolloutdeck.cli import main
+from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers import Finding, cure_check, roll_check, slime_check, trl_check
 
 Settings = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import configuration
 from rolloutdeck.errors import BadInput
+from rolloutdeck.trainer_config import load as configuration
 
 SCRIPT = r"""#!/bin/bash
 set -ex

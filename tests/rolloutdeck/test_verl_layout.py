@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import configuration
 from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers.verl_layout import Asking, asking
 from rolloutdeck.trainers.verl_shape import likely
 

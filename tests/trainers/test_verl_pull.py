@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import configuration
+from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers.verl_layout import asking, quoted
 from tests.product import Product
 

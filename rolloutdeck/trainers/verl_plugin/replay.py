@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.client.replay_plan import Plan
-from rolloutdeck.configuration import flat
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
@@ -31,6 +30,7 @@ from rolloutdeck.replay.folder import ReplayFolder
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.pull import Pull
 from rolloutdeck.safe.errors import Refused
+from rolloutdeck.trainer_config.load import flat
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl_plugin.session import Session, plain

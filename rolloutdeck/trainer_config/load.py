@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import command_line, python_file
-from rolloutdeck.command_line import overrides as overrides
-from rolloutdeck.command_line import scalar as scalar
 from rolloutdeck.errors import BadInput
+from rolloutdeck.trainer_config import command_line
+from rolloutdeck.trainer_config import python_source as python_file
+from rolloutdeck.trainer_config.command_line import overrides as overrides
+from rolloutdeck.trainer_config.command_line import scalar as scalar
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 _PLAIN_KEY = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^\s#"'\[\]{}&*!|>%@,-][^#:"']*?))\s*:(?:\s+(.*))?\Z""")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import COMMANDS
+from rolloutdeck.cli.entry import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("rolloutdeck", "rollouts", "workers", "dashboard")
@@ -19,7 +19,7 @@ PACKAGES = ("rolloutdeck", "rollouts", "workers", "dashboard")
 TRAINERS = re.compile(r"(?i:(?<![a-z])(?:verl|trl|slime|cure)(?![a-z]))|(?:Verl|Trl|Slime|Cure)(?=[A-Z])")
 # A format or trainer module may name its trainer; so may the safe readers, which are formats too, the command line's
 # help and the list of trainers.
-MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/trainers/|rolloutdeck/safe/|rolloutdeck/cli\.py")
+MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers|trainer_api|safe|safe_pickle|cli)/")
 VARIABLE = re.compile(r"\b(?:ROLLOUTDECK_[A-Z_]+|DATABASE_URL|REDIS_URL)\b")
 
 

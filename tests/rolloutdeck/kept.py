@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli
+from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import artifact
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifact_check as verdicts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers import load

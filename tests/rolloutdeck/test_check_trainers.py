@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers import Finding, cure_check, roll_check, slime_check, trl_check
 

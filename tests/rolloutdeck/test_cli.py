@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.receiver import until
 
@@ -194,7 +194,7 @@ def test_a_server_that_is_none_or_says_no_is_one_sentence_and_status_two(
     mode: str,
     says: str,
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.commands.import_.TRIES", 1)
+    monkeypatch.setattr("rolloutdeck.cli.import_.TRIES", 1)
     deck.mode = mode
     if mode == "down":
         monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:9")
@@ -292,8 +292,8 @@ def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: P
 
 INTERRUPTED = """
 import signal, sys
-from rolloutdeck import cli
-from rolloutdeck.commands import watch
+from rolloutdeck.cli import entry as cli
+from rolloutdeck.cli import watch
 
 class Dying:
     def __del__(self):
@@ -330,7 +330,7 @@ def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path
 def test_commands_bring_nothing_but_the_standard_library() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from rolloutdeck.cli import COMMANDS\n"
+        "from rolloutdeck.cli.entry import COMMANDS\n"
         "import importlib\n"
         "[importlib.import_module(module) for name, (module, *_) in COMMANDS.items() if name != 'up']\n"
         "foreign = {name.partition('.')[0] for name in set(sys.modules) - before}\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck import trainers
-from rolloutdeck.cli import arranged, main, parser
+from rolloutdeck.cli.entry import arranged, main, parser
 from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Sample
 from tests.rolloutdeck.kept import imported

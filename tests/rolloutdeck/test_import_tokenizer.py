@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 
 TOKENIZER = Path(__file__).parents[1] / "data" / "tokenizer"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.commands import import_
+from rolloutdeck.cli import import_
 from rollouts.indexing import indexer as index
 from rollouts.models import Dump, Run, Sample, Step
 from tests.rolloutdeck.deck import Deck

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import cli
+from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
@@ -91,7 +91,7 @@ def test_steps_of_a_run_that_is_there_do_not_end_it(node: Path, project: Project
 def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rolloutdeck.commands import import_
+    from rolloutdeck.cli import import_
 
     step(node, 1)
     step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")

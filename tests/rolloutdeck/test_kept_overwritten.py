@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck import trainers
-from rolloutdeck.commands.watch import Follow
+from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.follower import Root

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli
+from rolloutdeck.cli import entry as cli
+from rolloutdeck.cli.watch import Follow
 from rolloutdeck.client import artifact
 from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.client.launch import host_name
-from rolloutdeck.commands.watch import Follow
 from rolloutdeck.lib.http import Server
 from rolloutdeck.watch import artifact_collector as gather
 from rolloutdeck.watch.artifact_collector import Keeping

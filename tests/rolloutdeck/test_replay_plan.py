@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import cli, trainers
+from rolloutdeck import trainers
+from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import replay_plan as replay
 from rolloutdeck.client.run import Run as TrainersRun
 from rollouts.models import Project, Replay, Run

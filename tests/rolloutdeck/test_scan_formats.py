@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolloutdeck import cli
-from rolloutdeck.commands.session import table_of
+from rolloutdeck.cli import entry as cli
+from rolloutdeck.cli.common import table_of
 from rolloutdeck.protocol import columns
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.scan import Choice, Survey

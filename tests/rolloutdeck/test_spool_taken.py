@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.sync import sync
 from tests.rolloutdeck.programs import ENDLESS, HEADER, Start, child, killed_child, whole

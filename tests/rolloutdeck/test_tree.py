@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import BadInput
 from rolloutdeck.watch import follower as watch
 from rolloutdeck.watch.tree_pattern import Identity, Pattern

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.trainers.test_slime import slime

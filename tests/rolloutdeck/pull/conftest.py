@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rollouts.models import Project, Run
 from tests import make
 from tests.dashboard.serve import Site

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
 from rollouts.pins import artifact_check as verdicts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import main
+from rolloutdeck.cli.entry import main
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe.saved import Rows, open_saved
 from rollouts.indexing import indexer as index

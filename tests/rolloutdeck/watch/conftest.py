@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.commands.watch import Follow
+from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
 from rolloutdeck.watch import follower as watch
 from rolloutdeck.watch.follower import Root

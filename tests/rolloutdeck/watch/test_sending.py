@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.commands.watch import Loop
+from rolloutdeck.cli.watch import Loop
 from rolloutdeck.watch.upload import NotNow
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.receiver import until
@@ -54,7 +54,7 @@ def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(
 def test_a_heartbeat_is_sent_only_while_files_change(
     deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.commands.watch.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.watch.HEARTBEAT_SECONDS", 0)
     trainer.step(1)
     follow = watching()
     turns(follow, 5)
@@ -73,7 +73,7 @@ def test_a_heartbeat_that_is_not_due_is_not_sent_later_when_the_run_may_have_end
     follow.beat_at = time.monotonic()
     trainer.step(2)
     turns(follow, 5)
-    monkeypatch.setattr("rolloutdeck.commands.watch.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.watch.HEARTBEAT_SECONDS", 0)
     turns(follow, 5)
     assert deck.posted("/heartbeat/") == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rolloutdeck.commands.watch import Follow
+from rolloutdeck.cli.watch import Follow
 from tests.rolloutdeck.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 

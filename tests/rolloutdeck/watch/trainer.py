@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rolloutdeck.commands.watch import Follow
+from rolloutdeck.cli.watch import Follow
 
 Watching = Callable[..., Follow]
 

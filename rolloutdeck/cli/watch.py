@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.commands.session import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
-from rolloutdeck.commands.stopping import Stop
+from rolloutdeck.cli.common import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.cli.signals import Stop
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings, home_folder
 from rolloutdeck.protocol.schedule import ranges

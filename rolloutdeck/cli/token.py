@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rolloutdeck.commands.session import project_named, say, sentence, server_of, settings_of
+from rolloutdeck.cli.common import project_named, say, sentence, server_of, settings_of
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.http import NotReachable
 from rolloutdeck.protocol.wire import SCOPES

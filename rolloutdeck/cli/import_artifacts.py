@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rolloutdeck.cli.common import plural, say, sentence
 from rolloutdeck.client import artifact
 from rolloutdeck.client.artifact import Artifact
 from rolloutdeck.client.artifact_uploads import Shelf, received, register
-from rolloutdeck.commands.session import plural, say, sentence
 from rolloutdeck.errors import BadInput
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.watch.artifact_collector import Keeping, bring

@@ -13,19 +13,10 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from rolloutdeck.commands import import_steps
-from rolloutdeck.commands.import_steps import Steps
-from rolloutdeck.commands.session import (
-    choice_of,
-    keeping_of,
-    plural,
-    run_named,
-    say,
-    sentence,
-    server_of,
-    settings_of,
-)
-from rolloutdeck.commands.watch import FILES
+from rolloutdeck.cli import import_artifacts as import_steps
+from rolloutdeck.cli.common import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
+from rolloutdeck.cli.import_artifacts import Steps
+from rolloutdeck.cli.watch import FILES
 from rolloutdeck.errors import BadInput
 from rolloutdeck.protocol.columns import listed
 from rolloutdeck.protocol.schedule import ranges

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck import trainers
-from rolloutdeck.commands.samples import printable
-from rolloutdeck.commands.session import asked, plural, project_named, say, sentence, server_of, settings_of
+from rolloutdeck.cli.common import asked, plural, project_named, say, sentence, server_of, settings_of
+from rolloutdeck.cli.samples import printable
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import NotReachable, Server

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rolloutdeck import trainers
-from rolloutdeck.commands.session import plural
+from rolloutdeck.cli.common import plural
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainer_config import load as configuration

@@ -171,14 +171,14 @@ def _pull(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS: dict[str, tuple[str, str, Adder]] = {
     "up": ("rolloutdeck.up", "run the whole product on this machine", _up),
-    "import": ("rolloutdeck.commands.import_", "bring existing dump folders into a run", _import),
-    "watch": ("rolloutdeck.commands.watch", "follow the folder of a run that is being written", _watch),
-    "sync": ("rolloutdeck.commands.sync", "send what earlier processes left in a spool", _sync),
-    "samples": ("rolloutdeck.commands.samples", "list samples in the shell", _samples),
-    "pull": ("rolloutdeck.commands.pull", "put a replay plan's files where a trainer loads them", _pull),
-    "plan": ("rolloutdeck.commands.plan", "show what the next run replays, and whether it fits", _plan),
-    "token": ("rolloutdeck.commands.token", "make a token", _token),
-    "check": ("rolloutdeck.commands.check", "find settings of a trainer that would lose samples", _check),
+    "import": ("rolloutdeck.cli.import_", "bring existing dump folders into a run", _import),
+    "watch": ("rolloutdeck.cli.watch", "follow the folder of a run that is being written", _watch),
+    "sync": ("rolloutdeck.cli.sync", "send what earlier processes left in a spool", _sync),
+    "samples": ("rolloutdeck.cli.samples", "list samples in the shell", _samples),
+    "pull": ("rolloutdeck.cli.pull", "put a replay plan's files where a trainer loads them", _pull),
+    "plan": ("rolloutdeck.cli.plan", "show what the next run replays, and whether it fits", _plan),
+    "token": ("rolloutdeck.cli.token", "make a token", _token),
+    "check": ("rolloutdeck.cli.check", "find settings of a trainer that would lose samples", _check),
 }
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck import trainers
+from rolloutdeck.cli.common import asked, project_named, say, server_of, settings_of
+from rolloutdeck.cli.samples import printable, run_of
 from rolloutdeck.client.replay_plan import DEFAULT
-from rolloutdeck.commands.samples import printable, run_of
-from rolloutdeck.commands.session import asked, project_named, say, server_of, settings_of
 from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.lib.http import Server
 from rolloutdeck.protocol.compatibility import is_untold

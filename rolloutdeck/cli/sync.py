@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rolloutdeck.cli.common import plural, say, sentence, server_of, settings_of
 from rolloutdeck.client.sync import Synced, sync
-from rolloutdeck.commands.session import plural, say, sentence, server_of, settings_of
 from rolloutdeck.errors import BadInput
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.commands.session import asked, say, server_of, settings_of
+from rolloutdeck.cli.common import asked, say, server_of, settings_of
 from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.lib.http import Server
 

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rolloutdeck._child import end_with_parent
+from rolloutdeck.up.child import end_with_parent
 
 
 def redis_binary() -> str:

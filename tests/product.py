@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rolloutdeck.up.places import lay_out
-from rolloutdeck.up.supervise import Supervisor
+from rolloutdeck.up.paths import lay_out
+from rolloutdeck.up.supervisor import Supervisor
 
 
 def free_port() -> int:

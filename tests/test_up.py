@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from rolloutdeck.up.mounts import network_type
-from rolloutdeck.up.places import lay_out
-from rolloutdeck.up.programs import Program, run_name, write_configuration
+from rolloutdeck.up.paths import lay_out
+from rolloutdeck.up.processes import Program, run_name, write_configuration
 from tests.product import Product, free_port
 
 
@@ -110,7 +110,7 @@ def test_a_killed_worker_takes_its_pool_and_clock_along(product: Product) -> Non
 
 ORPHAN = """
 import os, sys, time
-from rolloutdeck._child import end_with_parent
+from rolloutdeck.up.child import end_with_parent
 parent = os.getpid()
 if os.fork():
     os._exit(0)

@@ -10,12 +10,12 @@ import threading
 from pathlib import Path
 
 from rolloutdeck.up import checks
+from rolloutdeck.up.bootstrap import leave_local, prepare
+from rolloutdeck.up.console import Session, say
 from rolloutdeck.up.errors import Broken, Refused
-from rolloutdeck.up.first import leave_local, prepare
-from rolloutdeck.up.places import Places, lay_out, server_path, take_lock
-from rolloutdeck.up.programs import Program, demo, product, watch
-from rolloutdeck.up.session import Session, say
-from rolloutdeck.up.supervise import Supervisor
+from rolloutdeck.up.paths import Places, lay_out, server_path, take_lock
+from rolloutdeck.up.processes import Program, demo, product, watch
+from rolloutdeck.up.supervisor import Supervisor
 
 HOST = "127.0.0.1"
 PORT = 8460

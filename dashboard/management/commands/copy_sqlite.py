@@ -19,7 +19,7 @@ from django.db.models import Model
 from django.db.models.fields import Field
 
 from rolloutdeck.up.errors import Refused
-from rolloutdeck.up.places import Places, server_path, take_lock
+from rolloutdeck.up.paths import Places, server_path, take_lock
 
 OLD = "old"
 ROWS = 5000

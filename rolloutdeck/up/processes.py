@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rolloutdeck.up.errors import Refused
-from rolloutdeck.up.places import Places
+from rolloutdeck.up.paths import Places
 
 # Threads that each keep a heap of their own hold on to a fifth more memory than two heaps do (mallopt(3)).
 FEW_HEAPS = {"MALLOC_ARENA_MAX": "2"}
@@ -136,7 +136,7 @@ def write_configuration(places: Places, programs: list[Program]) -> Path:
     """Write `supervisord.conf` and `programs.json` into the run folder.
 
     Nothing that a person chose is written into the configuration: its syntax cannot hold every path. Paths come from
-    the environment (`environment`) and from `programs.json`, which `_child.py` reads.
+    the environment (`environment`) and from `programs.json`, which `child.py` reads.
     """
     table = {
         program.name: {"argv": program.argv, "cwd": str(program.cwd), "env": program.env, "signal": int(signal.SIGKILL)}
@@ -150,7 +150,7 @@ def write_configuration(places: Places, programs: list[Program]) -> Path:
 
 def environment(places: Places) -> dict[str, str]:
     """What the configuration refers to as %(ENV_...)s."""
-    child = Path(__file__).resolve().parent.parent / "_child.py"
+    child = Path(__file__).resolve().with_name("child.py")
     return {
         "UP_PYTHON": sys.executable,
         "UP_CHILD": str(child),

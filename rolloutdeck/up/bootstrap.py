@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from rolloutdeck.up.errors import Broken
-from rolloutdeck.up.places import Places
-from rolloutdeck.up.supervise import tail
+from rolloutdeck.up.paths import Places
+from rolloutdeck.up.supervisor import tail
 
 
 class First(TypedDict):

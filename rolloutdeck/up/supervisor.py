@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rolloutdeck.up.places import Places
-from rolloutdeck.up.programs import Program, environment, write_configuration
+from rolloutdeck.up.paths import Places
+from rolloutdeck.up.processes import Program, environment, write_configuration
 
 STOP_SECONDS = 30
 

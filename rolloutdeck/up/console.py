@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from rolloutdeck.protocol.wire import SERVER_HEADER
 from rolloutdeck.up.errors import Broken
-from rolloutdeck.up.supervise import State, Supervisor, tail
+from rolloutdeck.up.supervisor import State, Supervisor, tail
 
 READY_SECONDS = 120
 RETRY_SECONDS = 15

@@ -1,6 +1,6 @@
 """Starts one program that ends when its parent ends, so that nothing outlives `rolloutdeck up`.
 
-    python -I _child.py PROGRAMS.json NAME
+    python -I child.py PROGRAMS.json NAME
 
 PROGRAMS.json maps a name to {"argv": [...], "cwd": "...", "env": {...}, "signal": number, "parent": pid}; without a
 `parent`, it is the supervisor, whose number stands beside the file in supervisor.pid. Run by path and isolated: this

@@ -19,7 +19,7 @@ from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.replay.folder import Parts, ReplayFolder
 from rolloutdeck.replay.placement import Asking, Placement, named
 from rolloutdeck.replay.plan import Entry, File
-from rolloutdeck.safe import Refused, check
+from rolloutdeck.safe_pickle import Refused, check
 
 MAX_JSON = 1 << 20  # bytes of a marker file
 ROOM = 64 << 20  # bytes that are left free

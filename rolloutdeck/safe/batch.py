@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.safe import fields
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Field
 from rolloutdeck.safe.layouts import Contents, contents, of_rollout
 from rolloutdeck.safe.plain import MAX_VALUES, Walk, column, plain
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.tokens import Tokens, tokens
+from rolloutdeck.safe_pickle.errors import Refused
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.standins import (
     CODE,
     Array,
@@ -27,6 +26,7 @@ from rolloutdeck.safe.standins import (
     Unreadable,
     count_of,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 NDARRAY = Name("numpy", "ndarray")
 TENSORDICT = Name("tensordict._td", "TensorDict")

@@ -15,7 +15,6 @@ from typing import Any
 from rolloutdeck.safe import machine
 from rolloutdeck.safe.archive import Archive, is_zip
 from rolloutdeck.safe.batch import Batch, open_batch
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.layouts import proto, source_of
 from rolloutdeck.safe.opcodes import Span
 from rolloutdeck.safe.pack import pack
@@ -24,6 +23,7 @@ from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Consolidated, Data, Piece, Proto, Tree
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
+from rolloutdeck.safe_pickle.errors import Refused
 
 
 @dataclass(frozen=True, slots=True)

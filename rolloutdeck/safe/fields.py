@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.standins import (
     SIZES,
     Array,
@@ -23,6 +22,7 @@ from rolloutdeck.safe.standins import (
     count_of,
     cut,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from rolloutdeck.safe import rules
 from rolloutdeck.safe.archive import Archive
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.opcodes import Op, scan
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.stack import Stack
@@ -27,6 +26,7 @@ from rolloutdeck.safe.values import (
     level_of,
     unknown,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 MAX_NESTED = 2  # archives inside archives
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from rolloutdeck.safe import machine
 from rolloutdeck.safe.archive import Archive, is_zip
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Cells, of_consolidated, of_parts, of_tree
 from rolloutdeck.safe.plain import plain
 from rolloutdeck.safe.source import Source
@@ -32,6 +31,7 @@ from rolloutdeck.safe.standins import (
     Tree,
     Unreadable,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 MAX_ROWS = 1 << 22  # of one step
 NO_ARRAY = Unreadable("column that is no array")

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.pack import Zip
 from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import Writer
+from rolloutdeck.safe_pickle.errors import Refused
 
 
 def mask(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import block, numbers
 from rolloutdeck.safe.standins import (
     Array,
@@ -31,6 +30,7 @@ from rolloutdeck.safe.standins import (
     Unreadable,
     cut,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 MAX_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
 MAX_DEPTH = 64

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck.safe.batch import Batch
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.layouts import of_proto, proto
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Proto
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
+from rolloutdeck.safe_pickle.errors import Refused
 
 ALWAYS = ("uid",)
 ELSEWHERE = ("data_source", "reward_model", "extra_info")

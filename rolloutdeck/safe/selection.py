@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Block, Cells, block, jagged, of_consolidated
 from rolloutdeck.safe.layouts import OF_METADATA
 from rolloutdeck.safe.standins import (
@@ -28,6 +27,7 @@ from rolloutdeck.safe.standins import (
     Tree,
     cut,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 ALIGNED = 8  # bytes at which a field of a consolidated TensorDict begins
 

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe_pickle.errors import Refused
 
 
 class Source:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe_pickle.errors import Refused
 
 Numbers = Callable[[str], list[Any] | None]  # a field's numbers in one row; None where the dump has no such field
 OF_RESPONSE = ("response_mask", "rollout_log_probs", "rm_scores")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe.errors import Refused
-from rolloutdeck.safe.verdict import check
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.verdict import check
 
 
 @contextmanager

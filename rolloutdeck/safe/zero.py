@@ -13,13 +13,13 @@ from typing import BinaryIO
 
 from rolloutdeck.safe import machine
 from rolloutdeck.safe.archive import Archive
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Block
 from rolloutdeck.safe.layouts import Contents, of_rollout, source_of
 from rolloutdeck.safe.opcodes import Span
 from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Buffer, Piece, Rollout
 from rolloutdeck.safe.whole import whole
+from rolloutdeck.safe_pickle.errors import Refused
 
 BLOCK = 1 << 20
 

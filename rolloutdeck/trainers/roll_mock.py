@@ -81,8 +81,8 @@ def described(spot: Spot) -> SkipFolder | str:
 
 def facts_of(path: Path) -> dict[str, Any] | str:
     """Facts of `compat.FACTS` that a batch tells; a sentence where it is none."""
-    from rolloutdeck.safe import Refused
     from rolloutdeck.safe.batch import open_rollout
+    from rolloutdeck.safe_pickle import Refused
 
     try:
         with open_rollout(path) as batch:

@@ -14,7 +14,8 @@
 
 There is no text in them: it is decoded as verl decodes it for its JSONL where the run's tokenizer is known, else the
 prompt is told by its messages and the response is textless. Rows whose tags say `is_padding` fill up a batch.
-Source: `AgentLoopWorker._postprocess`, `RolloutSkip.dump`, `RolloutTqSkip._dump`; `rolloutdeck.safe` reads the bytes.
+Source: `AgentLoopWorker._postprocess`, `RolloutSkip.dump`, `RolloutTqSkip._dump`;
+`rolloutdeck.safe_pickle` reads the bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.batch import Batch, open_batch
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.tokens import Tokens
+from rolloutdeck.safe_pickle.errors import Refused
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text

@@ -7,7 +7,7 @@ import json
 from django.db import transaction
 from django.utils import timezone
 
-from rolloutdeck import safe
+from rolloutdeck import safe_pickle as safe
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing import artifact_dumps
 from rollouts.live import notifications as live
@@ -69,7 +69,7 @@ def json_reasons(blob: Blob) -> list[str]:
 
 
 def judge(blob: Blob) -> None:
-    """Writes the verdict of `rolloutdeck.safe` on the blob."""
+    """Writes the verdict of `rolloutdeck.safe_pickle` on the blob."""
     path = blobs.path(blob.project_id, blob.sha256)
     try:
         verdict = safe.check(path)

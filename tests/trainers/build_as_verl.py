@@ -17,7 +17,7 @@ import torch
 from equality import compare
 from verl.protocol import DataProto
 
-from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainers.verl_plugin import loading
 
 METHOD = "VERL_DATAPROTO_SERIALIZATION_METHOD"

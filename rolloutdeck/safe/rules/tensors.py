@@ -7,7 +7,6 @@ import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.values import (
     HARMLESS,
     Box,
@@ -21,6 +20,7 @@ from rolloutdeck.safe.values import (
     level_of,
     product,
 )
+from rolloutdeck.safe_pickle.errors import Refused
 
 if TYPE_CHECKING:
     from rolloutdeck.safe.judge import Judge

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.standins import Array, Dtype, Nested, Piece, Scalar, Size, Tensor, Unreadable, fill
+from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainers.verl_plugin import tensors
 
 MAX_DEPTH = 100

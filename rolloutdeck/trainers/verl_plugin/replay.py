@@ -29,7 +29,7 @@ from rolloutdeck.replay import plan as planned
 from rolloutdeck.replay.folder import ReplayFolder
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.pull import Pull
-from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainer_config.load import flat
 from rolloutdeck.trainers import hooks
 from rolloutdeck.trainers.verl_layout import GEN, Asking, asking

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from rolloutdeck.safe import fields
-from rolloutdeck.safe.errors import Refused
 from rolloutdeck.safe.fields import Block, Cells, Jagged, Separate
 from rolloutdeck.safe.standins import SIZES, Data, Nested, Tensor, count_of, fill
+from rolloutdeck.safe_pickle.errors import Refused
 
 Place = tuple[Data, int, int]  # where a row lies: in what, from which byte, how many values along its first dimension
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe.errors import Refused
+from rolloutdeck.safe_pickle.errors import Refused
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.storage import files as storage
@@ -34,7 +34,7 @@ def at_hand(stream: BinaryIO, told: Told) -> Iterator[Path]:
 
 @contextmanager
 def pickled(stream: BinaryIO, told: Told) -> Iterator[Path]:
-    """The same for what is read through `rolloutdeck.safe`. Raises UnreadableDump for what that refuses."""
+    """The same for what is read through `rolloutdeck.safe_pickle`. Raises UnreadableDump for what that refuses."""
     with at_hand(stream, told) as path:
         try:
             yield path

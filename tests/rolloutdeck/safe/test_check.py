@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import safe
-from rolloutdeck.safe import Verdict
+from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe.source import Source
-from rolloutdeck.safe.verdict import judge
+from rolloutdeck.safe_pickle import Verdict
+from rolloutdeck.safe_pickle.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe.hostile import BENIGN, CORPUS, LIMITS, Case
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rolloutdeck import safe
+from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe.source import Source
-from rolloutdeck.safe.verdict import judge
+from rolloutdeck.safe_pickle.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe.hostile import CORPUS
 from tests.rolloutdeck.safe.test_check import DUMPS, OF_ROLL

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolloutdeck.safe import Refused
 from rolloutdeck.safe.archive import Archive
 from rolloutdeck.safe.opcodes import Limits, Span, scan
 from rolloutdeck.safe.source import Source
+from rolloutdeck.safe_pickle import Refused
 from tests.rolloutdeck.safe import assembler as made
 
 VALUES = st.recursive(

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from rolloutdeck import safe
-from rolloutdeck.safe import Verdict
+from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe.source import Source
-from rolloutdeck.safe.verdict import judge
+from rolloutdeck.safe_pickle import Verdict
+from rolloutdeck.safe_pickle.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe import sparse
 

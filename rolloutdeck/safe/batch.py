@@ -15,9 +15,9 @@ from rolloutdeck.safe import fields
 from rolloutdeck.safe.fields import Field
 from rolloutdeck.safe.layouts import Contents, contents, of_rollout
 from rolloutdeck.safe.plain import MAX_VALUES, Walk, column, plain
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.tokens import Tokens, tokens
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.safe import machine
-from rolloutdeck.safe.archive import Archive, is_zip
 from rolloutdeck.safe.batch import Batch, open_batch
 from rolloutdeck.safe.layouts import proto, source_of
-from rolloutdeck.safe.opcodes import Span
 from rolloutdeck.safe.pack import pack
 from rolloutdeck.safe.selection import Selection
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Consolidated, Data, Piece, Proto, Tree
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Span
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rolloutdeck.safe import rules
-from rolloutdeck.safe.archive import Archive
-from rolloutdeck.safe.opcodes import Op, scan
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.stack import Stack
 from rolloutdeck.safe.values import (
     UNKNOWN,
@@ -27,6 +24,9 @@ from rolloutdeck.safe.values import (
     unknown,
 )
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Op, scan
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 
 MAX_NESTED = 2  # archives inside archives
 

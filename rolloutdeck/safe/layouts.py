@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rolloutdeck.safe import machine
-from rolloutdeck.safe.archive import Archive, is_zip
 from rolloutdeck.safe.fields import Cells, of_consolidated, of_parts, of_tree
 from rolloutdeck.safe.plain import plain
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import (
     Array,
     Buffer,
@@ -32,6 +30,8 @@ from rolloutdeck.safe.standins import (
     Unreadable,
 )
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip
 
 MAX_ROWS = 1 << 22  # of one step
 NO_ARRAY = Unreadable("column that is no array")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from rolloutdeck.safe.archive import Archive
 from rolloutdeck.safe.calls import call, key
-from rolloutdeck.safe.opcodes import Limits, Op, Span, scan
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import SIZES, STORAGES, Name, Piece, Storage, Unreadable
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Limits, Op, Span, scan
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 
 MAX_TEXT = 1 << 30  # characters of all strings of a pickle together
 FREE_WORK = 1 << 20

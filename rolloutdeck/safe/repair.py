@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 from rolloutdeck.safe.batch import Batch
 from rolloutdeck.safe.layouts import of_proto, proto
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Proto
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
 
 ALWAYS = ("uid",)
 ELSEWHERE = ("data_source", "reward_model", "extra_info")

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rolloutdeck.safe import machine
-from rolloutdeck.safe.archive import Archive
 from rolloutdeck.safe.fields import block, numbers
 from rolloutdeck.safe.plain import MAX_VALUES, Walk
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Tensor
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 
 MOST_VALUES = 64 * MAX_VALUES  # of all rows together, each counted as often as it is reached
 MOST_NUMBERS = 4 << 20  # of one tensor

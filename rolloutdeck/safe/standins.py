@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.safe.opcodes import Span
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Span
+from rolloutdeck.safe_pickle.stream.source import Source
 
 MAX_DIMENSION = 1 << 40
 MAX_DIMENSIONS = 32

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rolloutdeck.safe.opcodes import Span
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Span
 
 SHORT = 64  # characters; a longer string is known by its length
 MAX_DEPTH = 200

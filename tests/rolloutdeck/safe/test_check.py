@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck import safe_pickle as safe
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe_pickle import Verdict
+from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe.hostile import BENIGN, CORPUS, LIMITS, Case

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rolloutdeck import safe_pickle as safe
-from rolloutdeck.safe.source import Source
+from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe.hostile import CORPUS

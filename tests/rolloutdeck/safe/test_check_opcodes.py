@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolloutdeck.safe.archive import Archive
-from rolloutdeck.safe.opcodes import Limits, Span, scan
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe_pickle import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Limits, Span, scan
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 from tests.rolloutdeck.safe import assembler as made
 
 VALUES = st.recursive(

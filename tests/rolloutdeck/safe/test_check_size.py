@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from rolloutdeck import safe_pickle as safe
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe_pickle import Verdict
+from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import judge
 from tests.rolloutdeck.safe import assembler as made
 from tests.rolloutdeck.safe import sparse

@@ -17,16 +17,16 @@ import pytest
 
 from rolloutdeck.safe import pack as packing
 from rolloutdeck.safe import standins
-from rolloutdeck.safe.archive import Archive
 from rolloutdeck.safe.batch import Batch, open_batch
 from rolloutdeck.safe.exclude import LeftOut, exclude, rows_of
 from rolloutdeck.safe.layouts import Contents
 from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.safe.selection import Joined, Part, Plain, Ragged
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 from rolloutdeck.safe_pickle.verdict import check
 from tests.rolloutdeck.safe.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe.test_repair import objects

@@ -14,9 +14,9 @@ import pytest
 from rolloutdeck.safe import machine
 from rolloutdeck.safe.batch import open_batch
 from rolloutdeck.safe.plain import plain
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Unreadable
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
 from tests.rolloutdeck.safe import assembler as asm
 from tests.rolloutdeck.safe import sparse
 from tests.rolloutdeck.safe.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW

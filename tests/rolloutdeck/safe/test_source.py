@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe.opcodes import Span
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe.standins import Piece, fill
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Span
+from rolloutdeck.safe_pickle.stream.source import Source
 
 DATA = bytes(range(200))
 

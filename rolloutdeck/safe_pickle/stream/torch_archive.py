@@ -16,9 +16,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rolloutdeck.safe.opcodes import Span
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Span
+from rolloutdeck.safe_pickle.stream.source import Source
 
 PICKLE = "data.pkl"
 MAX_DIRECTORY = 16 << 20  # bytes; about 150,000 tensors

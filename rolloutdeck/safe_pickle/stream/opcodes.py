@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
-from rolloutdeck.safe.source import Source
-from rolloutdeck.safe.tape import CODES, INLINE, Argument, Limits, Read, Span, Tape, nothing
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.arguments import CODES, INLINE, Argument, Limits, Read, Span, Tape, nothing
+from rolloutdeck.safe_pickle.stream.source import Source
 
 __all__ = ["INLINE", "Limits", "Op", "Span", "scan"]
 

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rolloutdeck.safe.source import Source
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.source import Source
 
 INLINE = 4096  # bytes; a longer bytes argument stays in the file
 BLOCK = 1 << 16  # bytes read at once

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.safe.standins import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import (
     SIZES,
     Array,
     Consolidated,
@@ -22,7 +23,6 @@ from rolloutdeck.safe.standins import (
     count_of,
     cut,
 )
-from rolloutdeck.safe_pickle.errors import Refused
 
 if TYPE_CHECKING:
     import numpy as np

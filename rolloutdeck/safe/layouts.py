@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rolloutdeck.safe import machine
 from rolloutdeck.safe.fields import Cells, of_consolidated, of_parts, of_tree
 from rolloutdeck.safe.plain import plain
-from rolloutdeck.safe.standins import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Buffer,
     Consolidated,
@@ -29,7 +30,6 @@ from rolloutdeck.safe.standins import (
     Tree,
     Unreadable,
 )
-from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip
 

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.selection import Plain, Ragged
-from rolloutdeck.safe.standins import STORAGES, Consolidated, Datum, Name, Stack, Tree
 from rolloutdeck.safe.write import BLOCK, WRITE, Writer
+from rolloutdeck.safe_pickle.load.placeholders import STORAGES, Consolidated, Datum, Name, Stack, Tree
 
 ROOT = "archive"
 ALIGNMENT = 64

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rolloutdeck.safe.fields import block, numbers
-from rolloutdeck.safe.standins import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Buffer,
     Consolidated,
@@ -30,7 +31,6 @@ from rolloutdeck.safe.standins import (
     Unreadable,
     cut,
 )
-from rolloutdeck.safe_pickle.errors import Refused
 
 MAX_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
 MAX_DEPTH = 64

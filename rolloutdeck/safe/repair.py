@@ -17,10 +17,10 @@ from typing import BinaryIO
 
 from rolloutdeck.safe.batch import Batch
 from rolloutdeck.safe.layouts import of_proto, proto
-from rolloutdeck.safe.standins import Proto
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import Proto
 from rolloutdeck.safe_pickle.stream.source import Source
 
 ALWAYS = ("uid",)

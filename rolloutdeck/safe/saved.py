@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rolloutdeck.safe import machine
 from rolloutdeck.safe.fields import block, numbers
 from rolloutdeck.safe.plain import MAX_VALUES, Walk
-from rolloutdeck.safe.standins import Tensor
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load.placeholders import Tensor
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from rolloutdeck.safe.fields import Block, Cells, block, jagged, of_consolidated
 from rolloutdeck.safe.layouts import OF_METADATA
-from rolloutdeck.safe.standins import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Consolidated,
     Data,
@@ -27,7 +28,6 @@ from rolloutdeck.safe.standins import (
     Tree,
     cut,
 )
-from rolloutdeck.safe_pickle.errors import Refused
 
 ALIGNED = 8  # bytes at which a field of a consolidated TensorDict begins
 

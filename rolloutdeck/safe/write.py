@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.selection import Joined
-from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
 
 BLOCK = 1 << 20
 MAX_DEPTH = 100

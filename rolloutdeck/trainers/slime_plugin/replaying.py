@@ -18,7 +18,7 @@ from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
 from rolloutdeck.safe.saved import Rows, open_saved
-from rolloutdeck.safe.standins import Unreadable
+from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of

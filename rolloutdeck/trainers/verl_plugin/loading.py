@@ -13,8 +13,8 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.protocol import DataProto
 
 from rolloutdeck.safe.layouts import Contents, contents
-from rolloutdeck.safe.standins import Datum, Stack, Unreadable
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import Datum, Stack, Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.trainers.verl_plugin import tensors
 from rolloutdeck.trainers.verl_plugin.native import Maker

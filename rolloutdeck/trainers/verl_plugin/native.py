@@ -14,8 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolloutdeck.safe.standins import Array, Dtype, Nested, Piece, Scalar, Size, Tensor, Unreadable, fill
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import (
+    Array,
+    Dtype,
+    Nested,
+    Piece,
+    Scalar,
+    Size,
+    Tensor,
+    Unreadable,
+    fill,
+)
 from rolloutdeck.trainers.verl_plugin import tensors
 
 MAX_DEPTH = 100

@@ -14,8 +14,8 @@ import torch
 
 from rolloutdeck.safe import fields
 from rolloutdeck.safe.fields import Block, Cells, Jagged, Separate
-from rolloutdeck.safe.standins import SIZES, Data, Nested, Tensor, count_of, fill
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import SIZES, Data, Nested, Tensor, count_of, fill
 
 Place = tuple[Data, int, int]  # where a row lies: in what, from which byte, how many values along its first dimension
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from rolloutdeck.safe.batch import open_batch
-from rolloutdeck.safe.standins import Unreadable
 from rolloutdeck.safe.tokens import tokens
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
 from tests.rolloutdeck.safe.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
 from tests.rolloutdeck.safe.summary import summary

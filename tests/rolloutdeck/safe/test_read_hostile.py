@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.safe import machine
 from rolloutdeck.safe.batch import open_batch
 from rolloutdeck.safe.plain import plain
-from rolloutdeck.safe.standins import Unreadable
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
 from tests.rolloutdeck.safe import assembler as asm
 from tests.rolloutdeck.safe import sparse

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe import standins
 from rolloutdeck.safe.batch import open_batch
 from rolloutdeck.safe.layouts import proto
 from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
-from rolloutdeck.safe.standins import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load import placeholders as standins
+from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import check
 from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled

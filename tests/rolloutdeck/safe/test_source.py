@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe.standins import Piece, fill
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import Piece, fill
 from rolloutdeck.safe_pickle.stream.opcodes import Span
 from rolloutdeck.safe_pickle.stream.source import Source
 

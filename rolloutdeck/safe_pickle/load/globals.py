@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rolloutdeck.safe.standins import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.placeholders import (
     CODE,
     Array,
     Buffer,
@@ -26,7 +27,6 @@ from rolloutdeck.safe.standins import (
     Unreadable,
     count_of,
 )
-from rolloutdeck.safe_pickle.errors import Refused
 
 NDARRAY = Name("numpy", "ndarray")
 TENSORDICT = Name("tensordict._td", "TensorDict")

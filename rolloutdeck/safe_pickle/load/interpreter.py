@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from rolloutdeck.safe.calls import call, key
-from rolloutdeck.safe.standins import SIZES, STORAGES, Name, Piece, Storage, Unreadable
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.load.globals import call, key
+from rolloutdeck.safe_pickle.load.placeholders import SIZES, STORAGES, Name, Piece, Storage, Unreadable
 from rolloutdeck.safe_pickle.stream.opcodes import Limits, Op, Span, scan
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rolloutdeck.safe.judge import Judge
-from rolloutdeck.safe.values import Box, Thing, Unfit, Value
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip
+from rolloutdeck.safe_pickle.verify.abstract_values import Box, Thing, Unfit, Value
+from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 
 @dataclass(frozen=True)

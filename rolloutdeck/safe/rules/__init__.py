@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from rolloutdeck.safe.rules import arrays, batches, plain, roll, tensors
 from rolloutdeck.safe.rules.tensors import storage
-from rolloutdeck.safe.values import Thing, Value
+from rolloutdeck.safe_pickle.verify.abstract_values import Thing, Value
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.judge import Judge
+    from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 __all__ = ["CALLS", "NAMES", "NEW", "STATES", "Rule", "State", "storage"]
 

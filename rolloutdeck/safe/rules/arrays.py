@@ -5,10 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.values import HARMLESS, SPECIAL, Box, Data, Global, Thing, Unfit, Value, counts, level_of, product
+from rolloutdeck.safe_pickle.verify.abstract_values import (
+    HARMLESS,
+    SPECIAL,
+    Box,
+    Data,
+    Global,
+    Thing,
+    Unfit,
+    Value,
+    counts,
+    level_of,
+    product,
+)
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.judge import Judge
+    from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 _DTYPE = re.compile(r"(?P<fixed>b1|[iu][1248]|f[248]|c8|c16)|(?P<text>[US])(?P<length>\d{1,8})|(?P<object>O8)")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rolloutdeck.safe.rules.tensors import SIZES
-from rolloutdeck.safe.values import (
+from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     SPECIAL,
     Box,
@@ -22,7 +22,7 @@ from rolloutdeck.safe.values import (
 )
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.judge import Judge
+    from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 STACK = "tensordict.tensorclass.NonTensorStack"
 VALUE = "tensordict.tensorclass.NonTensorData"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.values import HARMLESS, Box, Data, Text, Unfit, Value, is_key, level_of
+from rolloutdeck.safe_pickle.verify.abstract_values import HARMLESS, Box, Data, Text, Unfit, Value, is_key, level_of
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.judge import Judge
+    from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 
 def encode(judge: Judge, args: list[Value]) -> Value:

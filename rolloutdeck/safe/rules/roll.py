@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rolloutdeck.safe.rules import batches
-from rolloutdeck.safe.values import Box, Data, Thing, Unfit, Value, is_count
+from rolloutdeck.safe_pickle.verify.abstract_values import Box, Data, Thing, Unfit, Value, is_count
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.judge import Judge
+    from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 
 def buffer_state(judge: Judge, thing: Thing, state: Value) -> None:

@@ -7,7 +7,8 @@ import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.values import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     Box,
     Data,
@@ -20,10 +21,9 @@ from rolloutdeck.safe.values import (
     level_of,
     product,
 )
-from rolloutdeck.safe_pickle.errors import Refused
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.judge import Judge
+    from rolloutdeck.safe_pickle.verify.interpreter import Judge
 
 SIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from rolloutdeck.safe.values import SHORT, UNKNOWN, Box, Data, Text, Unfit, Value, is_key, level_of
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.stream.opcodes import Op, Span
+from rolloutdeck.safe_pickle.verify.abstract_values import (
+    SHORT,
+    UNKNOWN,
+    Box,
+    Data,
+    Text,
+    Unfit,
+    Value,
+    is_key,
+    level_of,
+)
 
 MAX_REASONS = 8
 

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rolloutdeck.safe import rules
-from rolloutdeck.safe.stack import Stack
-from rolloutdeck.safe.values import (
+from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.stream.opcodes import Op, scan
+from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
+from rolloutdeck.safe_pickle.verify.abstract_values import (
     UNKNOWN,
     Box,
     Data,
@@ -23,10 +26,7 @@ from rolloutdeck.safe.values import (
     level_of,
     unknown,
 )
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.opcodes import Op, scan
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive
+from rolloutdeck.safe_pickle.verify.stack import Stack
 
 MAX_NESTED = 2  # archives inside archives
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from rolloutdeck.safe import rules
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.stream.opcodes import Op, scan
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive
+from rolloutdeck.safe_pickle.verify import rules
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     UNKNOWN,
     Box,

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.rules import arrays, batches, plain, roll, tensors
-from rolloutdeck.safe.rules.tensors import storage
 from rolloutdeck.safe_pickle.verify.abstract_values import Thing, Value
+from rolloutdeck.safe_pickle.verify.rules import arrays, batches, roll, tensors
+from rolloutdeck.safe_pickle.verify.rules import stdlib as plain
+from rolloutdeck.safe_pickle.verify.rules.tensors import storage
 
 if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.verify.interpreter import Judge

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.rules import batches
 from rolloutdeck.safe_pickle.verify.abstract_values import Box, Data, Thing, Unfit, Value, is_count
+from rolloutdeck.safe_pickle.verify.rules import batches
 
 if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.verify.interpreter import Judge

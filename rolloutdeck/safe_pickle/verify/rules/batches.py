@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe.rules.tensors import SIZES
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     SPECIAL,
@@ -20,6 +19,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     level_of,
     product,
 )
+from rolloutdeck.safe_pickle.verify.rules.tensors import SIZES
 
 if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.verify.interpreter import Judge

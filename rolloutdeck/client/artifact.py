@@ -150,7 +150,7 @@ def prepare() -> None:
     import shlex  # noqa: F401
 
     from rolloutdeck import trainers
-    from rolloutdeck.safe import batch  # noqa: F401
+    from rolloutdeck.safe_pickle.batches import batch  # noqa: F401
 
     trainers.kinds()
     trainers.offering("spots")

@@ -179,8 +179,8 @@ def _judge_json(path: Path, name: str, most: int | None) -> None:
 def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
     """The columns that a batch has to lose before the trainer can load it; none for most. Raises BadInput."""
     try:
-        from rolloutdeck.safe.batch import open_batch
         from rolloutdeck.safe.repair import needed
+        from rolloutdeck.safe_pickle.batches.batch import open_batch
     except ImportError as error:
         raise BadInput(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
     try:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe.batch import Batch, open_batch
-from rolloutdeck.safe.layouts import proto, source_of
 from rolloutdeck.safe.pack import pack
 from rolloutdeck.safe.selection import Selection
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import write
+from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
+from rolloutdeck.safe_pickle.batches.layouts import proto, source_of
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import Consolidated, Data, Piece, Proto, Tree

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe.pack import Zip
-from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe.write import Writer
+from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
 
 

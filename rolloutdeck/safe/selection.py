@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rolloutdeck.safe.fields import Block, Cells, block, jagged, of_consolidated
-from rolloutdeck.safe.layouts import OF_METADATA
+from rolloutdeck.safe_pickle.batches.fields import Block, Cells, block, jagged, of_consolidated
+from rolloutdeck.safe_pickle.batches.layouts import OF_METADATA
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,

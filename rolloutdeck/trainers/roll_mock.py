@@ -19,7 +19,7 @@ from rolloutdeck.trainers import SkipFolder, Spot
 from rolloutdeck.trainers.pulled import is_pulled
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.batch import Batch
+    from rolloutdeck.safe_pickle.batches.batch import Batch
 
 FORMAT, ROLE, VALIDATION = "roll-mock", "rollout", "val"
 KNOWN = {"role": ROLE, "format": FORMAT, "serialisation": "torch", "parameter_sync_step": 1}
@@ -81,8 +81,8 @@ def described(spot: Spot) -> SkipFolder | str:
 
 def facts_of(path: Path) -> dict[str, Any] | str:
     """Facts of `compat.FACTS` that a batch tells; a sentence where it is none."""
-    from rolloutdeck.safe.batch import open_rollout
     from rolloutdeck.safe_pickle import Refused
+    from rolloutdeck.safe_pickle.batches.batch import open_rollout
 
     try:
         with open_rollout(path) as batch:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe.saved import open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainers import SkipFolder, Spot
 from rolloutdeck.trainers.pulled import is_pulled

@@ -153,7 +153,7 @@ def _is_async(batch: Path) -> bool:
 def _meta(path: Path) -> dict[str, Any]:
     """`meta_info` of a batch; {} where it can't be read."""
     try:
-        from rolloutdeck.safe.batch import open_batch
+        from rolloutdeck.safe_pickle.batches.batch import open_batch
 
         with open_batch(path) as batch:
             return dict(batch.meta)
@@ -177,7 +177,7 @@ def _counted(batches: Iterable[Path]) -> dict[str, Any]:
     uids: set[str] = set()
     kinds: set[tuple[str, str]] = set()
     try:
-        from rolloutdeck.safe.batch import open_batch
+        from rolloutdeck.safe_pickle.batches.batch import open_batch
 
         for path in batches:
             with open_batch(path) as batch:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.batch import Batch, open_rollout
+from rolloutdeck.safe_pickle.batches.batch import Batch, open_rollout
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.base import Told

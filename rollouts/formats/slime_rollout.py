@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.trainers.slime import START, begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.trainers.slime import begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native

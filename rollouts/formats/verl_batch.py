@@ -26,8 +26,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.batch import Batch, open_batch
-from rolloutdeck.safe.tokens import Tokens
+from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
+from rolloutdeck.safe_pickle.batches.token_ids import Tokens
 from rolloutdeck.safe_pickle.errors import Refused
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.batch import PADDING
+from rolloutdeck.safe_pickle.batches.batch import PADDING
 from rollouts.formats.base import Told
 from rollouts.formats.readers.jsonl import integer, number, number_in, prompt_of, response_of, rows, told_text
 from rollouts.samples.record import LeftOut, Problem, Record

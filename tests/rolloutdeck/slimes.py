@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 
 DATA = Path(__file__).parents[1] / "data/slime/rollout_data"
 Status = enum.Enum(

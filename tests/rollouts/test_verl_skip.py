@@ -188,7 +188,7 @@ def test_values_that_are_no_json_are_named_or_left_out(batch: Any) -> None:
 
 
 def test_rows_that_fill_up_a_batch_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rolloutdeck.safe.batch import Batch
+    from rolloutdeck.safe_pickle.batches.batch import Batch
 
     real = Batch.tags.func  # type: ignore[attr-defined]
     monkeypatch.setattr(Batch, "tags", property(lambda self: [{**real(self)[0], "is_padding": True}, *real(self)[1:]]))

@@ -17,7 +17,7 @@ from rolloutdeck.client.replay_plan import Entry, Plan, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
-from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.trainers import hooks, pinned
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of

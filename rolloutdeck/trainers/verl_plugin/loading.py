@@ -12,7 +12,7 @@ from typing import Any
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.protocol import DataProto
 
-from rolloutdeck.safe.layouts import Contents, contents
+from rolloutdeck.safe_pickle.batches.layouts import Contents, contents
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import Datum, Stack, Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from rolloutdeck.safe import fields
-from rolloutdeck.safe.fields import Block, Cells, Jagged, Separate
+from rolloutdeck.safe_pickle.batches import fields
+from rolloutdeck.safe_pickle.batches.fields import Block, Cells, Jagged, Separate
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import SIZES, Data, Nested, Tensor, count_of, fill
 

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.safe.batch import open_batch
+from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer as index
 from rollouts.models import Flag, Run, Sample
 from tests.rolloutdeck.pull.plans import TREE, Ask, dumped, found, pinned, plan

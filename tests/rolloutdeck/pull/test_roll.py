@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from dashboard.pages import usage
-from rolloutdeck.safe.batch import open_rollout
+from rolloutdeck.safe_pickle.batches.batch import open_rollout
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.serve import Site

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.safe.saved import Rows, open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check as verdicts

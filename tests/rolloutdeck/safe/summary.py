@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe.batch import Batch, open_batch
+from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
 
 
 def digest(data: bytes) -> str:

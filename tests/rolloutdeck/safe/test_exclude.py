@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from rolloutdeck.safe import pack as packing
-from rolloutdeck.safe.batch import Batch, open_batch
 from rolloutdeck.safe.exclude import LeftOut, exclude, rows_of
-from rolloutdeck.safe.layouts import Contents
-from rolloutdeck.safe.saved import open_saved
 from rolloutdeck.safe.selection import Joined, Part, Plain, Ragged
 from rolloutdeck.safe.write import write
+from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
+from rolloutdeck.safe_pickle.batches.layouts import Contents
+from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import placeholders as standins
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe.batch import open_batch
-from rolloutdeck.safe.tokens import tokens
+from rolloutdeck.safe_pickle.batches.batch import open_batch
+from rolloutdeck.safe_pickle.batches.token_ids import tokens
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
@@ -125,7 +125,7 @@ def test_without_numpy_all_but_arrays_can_be_had() -> None:
     code = f"""
 import sys
 sys.modules["numpy"] = None
-from rolloutdeck.safe.batch import open_batch
+from rolloutdeck.safe_pickle.batches.batch import open_batch
 with open_batch({str(MAIN)!r}) as batch:
     assert batch.rows == 32 and batch.tokens(3).logprobs and batch.meta and batch.column("score")
     assert [batch.column(name) for name in batch.columns]

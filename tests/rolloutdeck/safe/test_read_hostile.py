@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.safe.batch import open_batch
-from rolloutdeck.safe.plain import plain
+from rolloutdeck.safe_pickle.batches.batch import open_batch
+from rolloutdeck.safe_pickle.batches.plain_values import plain
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
@@ -242,7 +242,7 @@ def test_a_value_that_contains_another_ten_times_forty_levels_deep_is_refused_no
 def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
     file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.safe.batch.MAX_VALUES", 1000)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.batch.MAX_VALUES", 1000)
     rows = asm.objects(*[asm.listed(*[asm.NONE] * 100)] * 4)
     with open_batch(file(asm.proto(asm.NONE, asm.mapped(a=rows, b=rows, c=rows)))) as batch:
         assert [len(batch.column(name)) for name in ("a", "a", "a", "b", "a")] == [4] * 5

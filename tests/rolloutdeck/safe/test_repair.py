@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe.batch import open_batch
-from rolloutdeck.safe.layouts import proto
 from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
 from rolloutdeck.safe.write import write
+from rolloutdeck.safe_pickle.batches.batch import open_batch
+from rolloutdeck.safe_pickle.batches.layouts import proto
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import placeholders as standins
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span

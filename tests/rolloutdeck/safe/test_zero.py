@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe.batch import open_rollout
 from rolloutdeck.safe.zero import zero
 from rolloutdeck.safe_pickle import Refused, check
+from rolloutdeck.safe_pickle.batches.batch import open_rollout
 from tests.rolloutdeck.safe import assembler as made
 
 STEP = Path(__file__).parents[2] / "data/roll/mock/train/step_000001.pkl"

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from rolloutdeck.safe.fields import block, numbers
+from rolloutdeck.safe_pickle.batches.fields import block, numbers
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,

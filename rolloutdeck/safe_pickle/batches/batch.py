@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.safe import fields
-from rolloutdeck.safe.fields import Field
-from rolloutdeck.safe.layouts import Contents, contents, of_rollout
-from rolloutdeck.safe.plain import MAX_VALUES, Walk, column, plain
-from rolloutdeck.safe.tokens import Tokens, tokens
+from rolloutdeck.safe_pickle.batches import fields
+from rolloutdeck.safe_pickle.batches.fields import Field
+from rolloutdeck.safe_pickle.batches.layouts import Contents, contents, of_rollout
+from rolloutdeck.safe_pickle.batches.plain_values import MAX_VALUES, Walk, column, plain
+from rolloutdeck.safe_pickle.batches.token_ids import Tokens, tokens
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.stream.source import Source
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rolloutdeck.safe.fields import Cells, of_consolidated, of_parts, of_tree
-from rolloutdeck.safe.plain import plain
+from rolloutdeck.safe_pickle.batches.fields import Cells, of_consolidated, of_parts, of_tree
+from rolloutdeck.safe_pickle.batches.plain_values import plain
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import (

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rolloutdeck.safe.fields import block, numbers
-from rolloutdeck.safe.plain import MAX_VALUES, Walk
+from rolloutdeck.safe_pickle.batches.fields import block, numbers
+from rolloutdeck.safe_pickle.batches.plain_values import MAX_VALUES, Walk
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import Tensor

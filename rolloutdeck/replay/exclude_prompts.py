@@ -10,13 +10,13 @@ from rolloutdeck.replay.placement import Asking, Placement, shorter
 from rolloutdeck.replay.plan import File
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe.exclude import LeftOut
+    from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut
 
 
 def whole_prompts(asking: Asking, placement: Placement, file: File, source: Path, target: Path) -> str:
     """Writes `target`; what was left out of it. Raises Refused, ImportError (numpy), and Unfit where the trainer takes
     another number of rows."""
-    from rolloutdeck.safe.exclude import exclude
+    from rolloutdeck.safe_pickle.rewrite.exclude import exclude
 
     left_out = exclude(source, target, placement.without[file.name], placement.answers)
     rows = asking.facts.get("rows")

@@ -128,7 +128,7 @@ class Pull:
         return self._repaired(placement, file, blob, drop) if drop else (sha256, blob)
 
     def _repaired(self, placement: Placement, file: File, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
-        from rolloutdeck.safe.repair import repair
+        from rolloutdeck.safe_pickle.rewrite.repair import repair
 
         path = blob.with_name(f"{blob.name}.without-{'-'.join(drop)}")
         try:
@@ -179,8 +179,8 @@ def _judge_json(path: Path, name: str, most: int | None) -> None:
 def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
     """The columns that a batch has to lose before the trainer can load it; none for most. Raises BadInput."""
     try:
-        from rolloutdeck.safe.repair import needed
         from rolloutdeck.safe_pickle.batches.batch import open_batch
+        from rolloutdeck.safe_pickle.rewrite.repair import needed
     except ImportError as error:
         raise BadInput(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
     try:

@@ -63,7 +63,7 @@ class Asking:
 
     def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
         """Flagged rows stay, since ROLL takes exactly its batch; none of their tokens is trained on."""
-        from rolloutdeck.safe.zero import zero
+        from rolloutdeck.safe_pickle.rewrite.zero import zero
 
         flagged = placement.without[file.name]
         zero(source, target, "response_mask", flagged)

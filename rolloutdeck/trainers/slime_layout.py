@@ -74,7 +74,7 @@ class Asking:
 
     def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
         """The flagged samples are marked as removed. Raises Refused, ImportError (numpy)."""
-        from rolloutdeck.safe.mask import mask
+        from rolloutdeck.safe_pickle.rewrite.mask import mask
 
         places = placement.without[file.name]
         every = mask(source, target, places)

@@ -11,7 +11,7 @@ import pytest
 
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.safe.mask import save
+from rolloutdeck.safe_pickle.rewrite.mask import save
 from rolloutdeck.trainers import SkipFolder, Spot, described, slime, spots
 from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of as run_facts

@@ -16,7 +16,7 @@ from rolloutdeck.client import init as opening
 from rolloutdeck.client.replay_plan import Entry, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib import download as fetch
-from rolloutdeck.safe.mask import save
+from rolloutdeck.safe_pickle.rewrite.mask import save
 from rolloutdeck.trainers import hooks, slime
 from rolloutdeck.trainers.slime_plugin import replaying, session
 from rollouts.models import Project, Replay, Run, Sample

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.safe import mask
+from rolloutdeck.safe_pickle.rewrite import mask
 from rollouts.flags import flags
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check as verdicts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, repair
+from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, repair
 from tests.rolloutdeck.safe.dumps import ALL, WITHOUT_SCORES, name_of
 from tests.rolloutdeck.safe.summary import summary
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.safe.exclude import exclude, groups_of
 from rolloutdeck.safe_pickle.batches.batch import open_batch
+from rolloutdeck.safe_pickle.rewrite.exclude import exclude, groups_of
 from tests.product import Product
 from tests.rolloutdeck.receiver import until
 from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES

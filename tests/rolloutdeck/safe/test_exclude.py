@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe import pack as packing
-from rolloutdeck.safe.exclude import LeftOut, exclude, rows_of
-from rolloutdeck.safe.selection import Joined, Part, Plain, Ragged
-from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
 from rolloutdeck.safe_pickle.batches.layouts import Contents
 from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import placeholders as standins
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
+from rolloutdeck.safe_pickle.rewrite import archive_writer as packing
+from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut, exclude, rows_of
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
+from rolloutdeck.safe_pickle.rewrite.row_selection import Joined, Part, Plain, Ragged
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 from rolloutdeck.safe_pickle.verdict import check
@@ -103,7 +103,10 @@ def test_rows_that_fill_up_a_batch_are_not_counted_whether_key_or_tag_says_so() 
 
 
 def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
-    code = "import sys; from rolloutdeck.safe.exclude import exclude; exclude(sys.argv[1], sys.argv[2], [1])"
+    code = (
+        "import sys; from rolloutdeck.safe_pickle.rewrite.exclude import exclude; "
+        "exclude(sys.argv[1], sys.argv[2], [1])"
+    )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(QUEUE), str(tmp_path / seed)]
         subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.safe.mask import mask, save
-from rolloutdeck.safe.write import BLOCK
 from rolloutdeck.safe_pickle import check
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.rewrite.mask import mask, save
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import BLOCK
 
 torch = pytest.importorskip("torch")
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
-from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rolloutdeck.safe_pickle.batches.layouts import proto
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import placeholders as standins
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
+from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import check
 from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
@@ -78,7 +78,10 @@ def test_no_other_column_can_be_dropped(tmp_path: Path) -> None:
 
 
 def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
-    code = "import sys; from rolloutdeck.safe.repair import repair; repair(sys.argv[1], sys.argv[2], ['uid'])"
+    code = (
+        "import sys; from rolloutdeck.safe_pickle.rewrite.repair import repair; "
+        "repair(sys.argv[1], sys.argv[2], ['uid'])"
+    )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(WITHOUT_SCORES), str(tmp_path / seed)]
         subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})

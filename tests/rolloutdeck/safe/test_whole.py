@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.rewrite.atomic import whole
 from tests.rolloutdeck.safe.dumps import HOSTILE, MAIN
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe.zero import zero
 from rolloutdeck.safe_pickle import Refused, check
 from rolloutdeck.safe_pickle.batches.batch import open_rollout
+from rolloutdeck.safe_pickle.rewrite.zero import zero
 from tests.rolloutdeck.safe import assembler as made
 
 STEP = Path(__file__).parents[2] / "data/roll/mock/train/step_000001.pkl"
@@ -43,7 +43,7 @@ def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_pat
 def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.safe.zero.BLOCK", block)  # read at once
+    monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.BLOCK", block)  # read at once
     zero(STEP, tmp_path / "made.pkl", MASK, [1])
     before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
     with open_rollout(STEP) as batch:
@@ -105,7 +105,7 @@ def test_a_batch_that_could_not_be_written_to_its_end_leaves_the_older_one(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rolloutdeck.safe.zero.check", full)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.check", full)
     (tmp_path / "made.pkl").write_bytes(b"the one before")
     with pytest.raises(OSError, match="No space left"):
         zero(STEP, tmp_path / "made.pkl", MASK, [1])

@@ -11,9 +11,9 @@ import zlib
 from collections import OrderedDict
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.selection import Plain, Ragged
-from rolloutdeck.safe.write import BLOCK, WRITE, Writer
 from rolloutdeck.safe_pickle.load.placeholders import STORAGES, Consolidated, Datum, Name, Stack, Tree
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import BLOCK, WRITE, Writer
+from rolloutdeck.safe_pickle.rewrite.row_selection import Plain, Ragged
 
 ROOT = "archive"
 ALIGNMENT = 64

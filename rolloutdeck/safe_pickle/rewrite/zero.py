@@ -11,12 +11,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe.whole import whole
 from rolloutdeck.safe_pickle.batches.fields import Block
 from rolloutdeck.safe_pickle.batches.layouts import Contents, of_rollout, source_of
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import Buffer, Piece, Rollout
+from rolloutdeck.safe_pickle.rewrite.atomic import whole
 from rolloutdeck.safe_pickle.stream.opcodes import Span
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe.whole import whole
-from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.batches.batch import Batch
 from rolloutdeck.safe_pickle.batches.layouts import of_proto, proto
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import Proto
+from rolloutdeck.safe_pickle.rewrite.atomic import whole
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
 from rolloutdeck.safe_pickle.stream.source import Source
 
 ALWAYS = ("uid",)

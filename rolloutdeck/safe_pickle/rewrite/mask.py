@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.pack import Zip
-from rolloutdeck.safe.whole import whole
-from rolloutdeck.safe.write import Writer
 from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.rewrite.archive_writer import Zip
+from rolloutdeck.safe_pickle.rewrite.atomic import whole
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import Writer
 
 
 def mask(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:

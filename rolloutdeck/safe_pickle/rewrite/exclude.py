@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe.pack import pack
-from rolloutdeck.safe.selection import Selection
-from rolloutdeck.safe.whole import whole
-from rolloutdeck.safe.write import write
 from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
 from rolloutdeck.safe_pickle.batches.layouts import proto, source_of
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import Consolidated, Data, Piece, Proto, Tree
+from rolloutdeck.safe_pickle.rewrite.archive_writer import pack
+from rolloutdeck.safe_pickle.rewrite.atomic import whole
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
+from rolloutdeck.safe_pickle.rewrite.row_selection import Selection
 from rolloutdeck.safe_pickle.stream.opcodes import Span
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip

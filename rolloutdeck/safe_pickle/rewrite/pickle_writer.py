@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe.selection import Joined
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
+from rolloutdeck.safe_pickle.rewrite.row_selection import Joined
 
 BLOCK = 1 << 20
 MAX_DEPTH = 100

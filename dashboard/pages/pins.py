@@ -19,7 +19,7 @@ from dashboard import access
 from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
 from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rollouts.models import Artifact, Entry, Pin, Project, Revision, Run
 from rollouts.replay import exclusion, plans
 from rollouts.replay.plans import DEFAULT, Judged

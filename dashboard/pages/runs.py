@@ -22,7 +22,7 @@ from dashboard.pages.run_columns import CONFIG, LAST, Column, Line
 from dashboard.pages.runs_asked import COOKIE, RunsAsked, remembered, to_remember
 from dashboard.pages.sparks import sparks
 from dashboard.pages.text import num
-from rolloutdeck.trainers import TRAINERS
+from rolloutdeck.trainer_api import TRAINERS
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import series
 from rollouts.models import Membership, Run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rollouts.models import Project, Revision
 from rollouts.replay.plans import DEFAULT, of_ones_own, trainer_of
 

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.common import plural
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
+from rolloutdeck.trainer_api import Finding, Trainer
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers import Finding, Trainer
 
 
 def main(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from rolloutdeck.lib.environment import Settings, local_server, same_server
 from rolloutdeck.lib.http import Answer, NotReachable, Server
 from rolloutdeck.protocol.columns import PRESETS, told
 from rolloutdeck.protocol.wire import STEP_KINDS
-from rolloutdeck.trainers import kinds
+from rolloutdeck.trainer_api import kinds
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.scan import Choice
 

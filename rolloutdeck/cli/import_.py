@@ -20,7 +20,7 @@ from rolloutdeck.cli.watch import FILES
 from rolloutdeck.errors import BadInput
 from rolloutdeck.protocol.columns import listed
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.trainers import kinds, name_of
+from rolloutdeck.trainer_api import kinds, name_of
 from rolloutdeck.trainers.tables import names_of
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.file_endings import ENDS, digest, ends_whole, torn, whole_lines

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.common import asked, project_named, say, server_of, settings_of
 from rolloutdeck.cli.samples import printable, run_of
 from rolloutdeck.client.replay_plan import DEFAULT

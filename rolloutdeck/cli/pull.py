@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.common import asked, plural, project_named, say, sentence, server_of, settings_of
 from rolloutdeck.cli.samples import printable
 from rolloutdeck.errors import BadInput
@@ -22,8 +22,8 @@ from rolloutdeck.replay.folder import ReplayFolder
 from rolloutdeck.replay.placement import Asking, Placement, left_out_for
 from rolloutdeck.replay.plan import Plan
 from rolloutdeck.replay.pull import Pull
+from rolloutdeck.trainer_api import Trainer
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers import Trainer
 
 TELL_SECONDS = 2.0  # between two words on a long download
 

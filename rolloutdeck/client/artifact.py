@@ -16,7 +16,7 @@ from rolloutdeck.protocol import manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rolloutdeck.trainers import SkipFolder
+    from rolloutdeck.trainer_api import SkipFolder
 
 CHUNK = 1 << 20
 MOST_REMEMBERED = 20_000  # hashes in memory, 200 bytes each
@@ -134,7 +134,7 @@ def of_tokenizer(path: Path) -> Artifact:
 
 def facts_of(path: Path, names: Collection[str]) -> dict[str, Any]:
     """What the layout and the batch of a trainer's own step tell, which are these files; {} for anything else."""
-    from rolloutdeck import trainers
+    from rolloutdeck import trainer_api as trainers
 
     for spot in trainers.spots(path):
         if not set(spot.files) <= set(names):
@@ -149,7 +149,7 @@ def prepare() -> None:
     """Loads what the sender's thread will need: a fork while a thread imports spoils the module for the child."""
     import shlex  # noqa: F401
 
-    from rolloutdeck import trainers
+    from rolloutdeck import trainer_api as trainers
     from rolloutdeck.safe_pickle.batches import batch  # noqa: F401
 
     trainers.kinds()

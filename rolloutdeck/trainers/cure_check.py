@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.trainers import Finding
+from rolloutdeck.trainer_api import Finding
 
 Settings = Mapping[str, Any]
 

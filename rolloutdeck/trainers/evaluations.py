@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 from rolloutdeck.trainers.tables import step_named
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 
 _FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 

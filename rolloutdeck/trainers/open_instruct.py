@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 
 
 def _is_shard(name: str, head: Head) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 from rolloutdeck.trainers.elsewhere import elsewhere
 
 __getattr__ = elsewhere(

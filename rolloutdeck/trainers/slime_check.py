@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from rolloutdeck.trainers import Finding
+from rolloutdeck.trainer_api import Finding
 
 Settings = Mapping[str, Any]
 

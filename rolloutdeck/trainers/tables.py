@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.protocol.columns import USUAL, holding, logged_names, looks, objects
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")

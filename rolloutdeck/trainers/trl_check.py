@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rolloutdeck.trainers import Finding
+from rolloutdeck.trainer_api import Finding
 
 Settings = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 

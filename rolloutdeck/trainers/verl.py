@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainers import FileKind, Head
+from rolloutdeck.trainer_api import FileKind, Head
 from rolloutdeck.trainers.elsewhere import elsewhere
 
 INSIDE = "verl_plugin"

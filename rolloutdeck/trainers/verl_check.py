@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainers import Finding
+from rolloutdeck.trainer_api import Finding
 
 Settings = Mapping[str, Any]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.client import artifact
 from rolloutdeck.client.artifact import Artifact, Stamp, Unsteady
 from rolloutdeck.client.artifact_uploads import Shelf, given_up, register, wanted
 from rolloutdeck.lib.http import Answer
 from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.trainers import SkipFolder, Spot
+from rolloutdeck.trainer_api import SkipFolder, Spot
 from rolloutdeck.watch.upload import NotNow, Refused, Target, trusted
 
 LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.trainers import FileKind
+from rolloutdeck.trainer_api import FileKind
 from rolloutdeck.watch import compression as packing
 from rolloutdeck.watch.file_endings import continues, digest, ends, ends_whole, torn, whole_lines
 from rolloutdeck.watch.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of

@@ -13,9 +13,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainers import FileKind, Head, SkipFolder
+from rolloutdeck.trainer_api import FileKind, Head, SkipFolder
 from rolloutdeck.watch import compression as packing
 from rolloutdeck.watch import scan_warnings as doubts
 

@@ -12,7 +12,7 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.protocol import wire
 from rollouts.errors import Conflict, NotThere
 from rollouts.ingest.ingest import FILES_KEY

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.protocol import compatibility as compat
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing.merge import ARTIFACT

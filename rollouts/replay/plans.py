@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput as NotUnderstood
 from rolloutdeck.protocol import compatibility as compat
 from rolloutdeck.protocol import schedule as resolution

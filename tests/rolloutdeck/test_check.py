@@ -12,8 +12,8 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import BadInput
+from rolloutdeck.trainer_api import load
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers import load
 
 verl = load("verl")
 GOOD = {

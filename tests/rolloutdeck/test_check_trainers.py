@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
+from rolloutdeck.trainer_api import Finding
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers import Finding, cure_check, roll_check, slime_check, trl_check
+from rolloutdeck.trainers import cure_check, roll_check, slime_check, trl_check
 
 Settings = dict[str, Any]
 Case = tuple[Any, Settings, str]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainers import SkipFolder, Spot, cure, cure_step
+from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainers import cure, cure_step
 from rolloutdeck.trainers.cure_layout import Asking
 from rolloutdeck.trainers.cure_leave import leave
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.entry import arranged, main, parser
 from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Sample

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
 from rolloutdeck.watch.artifact_collector import Keeping

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.trainers import spots
+from rolloutdeck.trainer_api import spots
 from rolloutdeck.watch import artifact_collector as gather
 from rolloutdeck.watch.follower import Follower, Root
 from rolloutdeck.watch.scan import Choice

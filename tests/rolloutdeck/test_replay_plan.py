@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import replay_plan as replay
 from rolloutdeck.client.run import Run as TrainersRun

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import trainers
+from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainers import SkipFolder, roll
+from rolloutdeck.trainer_api import SkipFolder
+from rolloutdeck.trainers import roll
 from rolloutdeck.trainers.roll_layout import Asking
 
 STEP = Path(__file__).parents[1] / "data/roll/mock/train/step_000001.pkl"

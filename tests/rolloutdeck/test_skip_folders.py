@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import trainers
-from rolloutdeck.trainers import SkipFolder
+from rolloutdeck import trainer_api as trainers
+from rolloutdeck.trainer_api import SkipFolder
 from rolloutdeck.trainers.verl_skip import (
     FROM_PULL,
     NO_STEP,

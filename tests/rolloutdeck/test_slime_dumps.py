@@ -12,7 +12,8 @@ import pytest
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe_pickle.rewrite.mask import save
-from rolloutdeck.trainers import SkipFolder, Spot, described, slime, spots
+from rolloutdeck.trainer_api import SkipFolder, Spot, described, spots
+from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of as run_facts
 from rolloutdeck.watch.scan import Choice, survey

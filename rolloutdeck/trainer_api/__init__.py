@@ -177,7 +177,7 @@ class Trainer(Files, Protocol):
 
 
 def load(name: str) -> Trainer:
-    return cast(Trainer, importlib.import_module(f"{__name__}.{name}"))
+    return cast(Trainer, importlib.import_module(f"rolloutdeck.trainers.{name}"))
 
 
 def offering(what: str) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def only_trained(format: str) -> bool:
 
 
 def files_of(name: str) -> Files:
-    return cast(Files, importlib.import_module(f"{__name__}.{name}"))
+    return cast(Files, importlib.import_module(f"rolloutdeck.trainers.{name}"))
 
 
 def owner_of(format: str) -> Files:

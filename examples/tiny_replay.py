@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.pinned import brought, check, leave
+from rolloutdeck.trainers.common.pinned_step import brought, check, leave
 
 FORMAT, FILE = "tiny-grpo", "responses.json"
 

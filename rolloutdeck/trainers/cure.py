@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rolloutdeck.trainer_api import FileKind, Head
-from rolloutdeck.trainers.elsewhere import elsewhere
+from rolloutdeck.trainers.common.lazy import elsewhere
 
 __getattr__ = elsewhere(
     __name__,

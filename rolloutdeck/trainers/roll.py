@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.trainer_api import FileKind, Head
-from rolloutdeck.trainers.elsewhere import elsewhere
+from rolloutdeck.trainers.common.lazy import elsewhere
 
 __getattr__ = elsewhere(
     __name__,

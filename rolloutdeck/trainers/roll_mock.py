@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.trainer_api import SkipFolder, Spot
-from rolloutdeck.trainers.pulled import is_pulled
+from rolloutdeck.trainers.common.pulled import is_pulled
 
 if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.batches.batch import Batch

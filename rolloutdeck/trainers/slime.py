@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.trainer_api import FileKind, Head
-from rolloutdeck.trainers.elsewhere import elsewhere
+from rolloutdeck.trainers.common.lazy import elsewhere
 
 INSIDE = "slime_plugin"
 __getattr__ = elsewhere(

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rolloutdeck.trainer_api import FileKind, Head
-from rolloutdeck.trainers.elsewhere import elsewhere
+from rolloutdeck.trainers.common.lazy import elsewhere
 
 INSIDE = "verl_plugin"
 __getattr__ = elsewhere(

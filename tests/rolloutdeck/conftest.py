@@ -16,7 +16,8 @@ from rolloutdeck.client import init as opening
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.protocol import wire
-from rolloutdeck.trainers import hooks, session
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import session
 from rolloutdeck.watch import artifact_collector as gather
 from rolloutdeck.watch import follower as watch
 from rollouts.models import Project

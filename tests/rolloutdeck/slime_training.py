@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.lib import download as fetch
-from rolloutdeck.trainers import session as shared
 from rolloutdeck.trainers import slime
+from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime_plugin import recording, replaying, session
 from tests.rolloutdeck import slimes
 

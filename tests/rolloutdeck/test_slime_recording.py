@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rolloutdeck.client import init as opening
-from rolloutdeck.trainers import hooks, slime
-from rolloutdeck.trainers import session as shared
+from rolloutdeck.trainers import slime
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime_plugin import recording, session
 from tests.rolloutdeck.receiver import Receiver
 from tests.rolloutdeck.slimes import Sample, arguments, held

@@ -17,7 +17,8 @@ from rolloutdeck.client.replay_plan import Entry, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.safe_pickle.rewrite.mask import save
-from rolloutdeck.trainers import hooks, slime
+from rolloutdeck.trainers import slime
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.slime_plugin import replaying, session
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.serve import Site

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.client import init as opening
-from rolloutdeck.trainers import hooks, session
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import session
 from tests.rolloutdeck.receiver import Receiver
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
     program = (
         "import time\n"
         "from rolloutdeck.client import init as opening\n"
-        "from rolloutdeck.trainers.session import Session\n"
+        "from rolloutdeck.trainers.common.session import Session\n"
         "Session.thread = Session.who = Session.late = 'test'\n"
         "held = Session(opening.init(project='math', name='ends'))\n"
         "def job():\n"

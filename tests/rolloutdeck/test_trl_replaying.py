@@ -14,7 +14,7 @@ import pytest
 from rolloutdeck.client import replay_plan as replay
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from tests.rolloutdeck.planning import Planning
 from tests.rolloutdeck.receiver import Receiver
 

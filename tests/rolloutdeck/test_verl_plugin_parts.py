@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers import hooks
-from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common.token_selection import Selection
 from rolloutdeck.trainers.verl_plugin import evictions, rows
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
@@ -53,7 +53,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A library with a class, and a patcher of it that wraps one method and looks for one that is not there."""
     (tmp_path / "theirs.py").write_text("class Trainer:\n    def step(self):\n        return 1\n")
     (tmp_path / "patcher.py").write_text(
-        "from rolloutdeck.trainers import hooks\n"
+        "from rolloutdeck.trainers.common import patching as hooks\n"
         "def patch(module):\n"
         "    hooks.wrap(module.Trainer, 'step', lambda original: lambda self: original(self) + 1)\n"
         "    hooks.wrap(module.Trainer, 'gone', lambda original: original)\n"

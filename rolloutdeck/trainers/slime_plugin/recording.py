@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.slime_plugin.rows import Row, flat, frozen, put_tokens, rows_of
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of

@@ -19,7 +19,8 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
-from rolloutdeck.trainers import hooks, pinned
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import pinned_step as pinned
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
 from rolloutdeck.trainers.slime_plugin.shape import facts_of
 

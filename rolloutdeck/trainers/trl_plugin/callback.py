@@ -13,8 +13,8 @@ from transformers import TrainerCallback
 from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
 from rolloutdeck.protocol.tokenizer import fingerprint
-from rolloutdeck.trainers import hooks
-from rolloutdeck.trainers.session import EXIT_SECONDS
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common.session import EXIT_SECONDS
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.rows import Held
 from rolloutdeck.trainers.trl_plugin.session import Session, opened

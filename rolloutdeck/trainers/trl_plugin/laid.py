@@ -13,7 +13,7 @@ from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.download import hash_of
 from rolloutdeck.lib.log import log
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.replaying import leads, run_of, said_once
 

@@ -13,7 +13,8 @@ from typing import Any
 from rolloutdeck.client.replay_plan import Entry, Plan
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.log import log
-from rolloutdeck.trainers import hooks, pinned
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import pinned_step as pinned
 from rolloutdeck.trainers.trl_plugin import kept
 from rolloutdeck.trainers.trl_plugin.callback import facts_of
 from rolloutdeck.trainers.trl_plugin.laid import Laid

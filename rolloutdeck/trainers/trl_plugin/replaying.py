@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.trl_plugin import kept, tools
 from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback
 from rolloutdeck.trainers.trl_plugin.rows import Tools

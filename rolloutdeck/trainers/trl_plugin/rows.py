@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.common.token_selection import Selection
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rolloutdeck.client.init import init
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers.session import Session as Shared
+from rolloutdeck.trainers.common.session import Session as Shared
 
 
 class Session(Shared):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rolloutdeck.lib.log import log
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
 PATCHES = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 
 COUNTS, REASON = "_rolloutdeck_left_out", "_rolloutdeck_reasons"
 REASONS = ("stale", "filtered", "failed")  # the order of `_terminal_eviction_reasons`

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.verl_plugin import counts
 from rolloutdeck.trainers.verl_plugin.padded import Padded
 from rolloutdeck.trainers.verl_plugin.rows import Row

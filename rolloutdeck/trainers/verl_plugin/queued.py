@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers import hooks
-from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common.token_selection import Selection
 from rolloutdeck.trainers.verl_plugin import counts, evictions
 from rolloutdeck.trainers.verl_plugin.jagged import Jagged
 from rolloutdeck.trainers.verl_plugin.legacy import fit

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.verl_plugin import legacy
 from rolloutdeck.trainers.verl_plugin.session import is_fully_async
 

@@ -12,8 +12,8 @@ from typing import Any
 from rolloutdeck.client.init import init
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers.session import EXIT_SECONDS
-from rolloutdeck.trainers.session import Session as Shared
+from rolloutdeck.trainers.common.session import EXIT_SECONDS
+from rolloutdeck.trainers.common.session import Session as Shared
 from rolloutdeck.trainers.verl_plugin import vocabulary
 
 NAME = "rolloutdeck"  # in `trainer.logger`

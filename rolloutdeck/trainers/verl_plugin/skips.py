@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.verl_layout import GEN
 from rolloutdeck.trainers.verl_plugin import reading
 from rolloutdeck.trainers.verl_plugin.replay import Replay, opened

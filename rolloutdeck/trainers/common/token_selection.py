@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 
 DEFAULT = 8
 

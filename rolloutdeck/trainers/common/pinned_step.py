@@ -16,7 +16,7 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
 from rolloutdeck.replay.plan import sentence_of
-from rolloutdeck.trainers import hooks
+from rolloutdeck.trainers.common import patching as hooks
 
 
 def check(plan: Plan, entry: Entry, whole: str = "") -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers import hooks
-from rolloutdeck.trainers.selection import Selection
+from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common.token_selection import Selection
 
 MOST_WAITING = 3  # steps whose rows wait to be made; each holds its batch in memory
 MOST_ROWS = 4096  # rows that wait in batches of less than a step, as an evaluation's

@@ -13,9 +13,10 @@ import pytest
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.trainer_api import SkipFolder, Spot
-from rolloutdeck.trainers import cure, cure_step
-from rolloutdeck.trainers.cure_layout import Asking
-from rolloutdeck.trainers.cure_leave import leave
+from rolloutdeck.trainers import cure
+from rolloutdeck.trainers.cure import step_files as cure_step
+from rolloutdeck.trainers.cure.exclude import leave
+from rolloutdeck.trainers.cure.layout import Asking
 
 DATA = Path(__file__).parents[1] / "data/cure"
 BASE = "outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"

@@ -18,9 +18,9 @@ from rolloutdeck.trainers.common.lazy import elsewhere
 __getattr__ = elsewhere(
     __name__,
     {
-        "cure_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-        "cure_layout": ("asking", "likely"),
-        "cure_step": ("described", "spots"),
+        "cure.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+        "cure.layout": ("asking", "likely"),
+        "cure.step_files": ("described", "spots"),
     },
 )
 

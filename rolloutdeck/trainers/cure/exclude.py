@@ -14,7 +14,7 @@ from typing import Any
 
 from rolloutdeck.errors import Unfit
 from rolloutdeck.trainers.cure import OUTPUTS
-from rolloutdeck.trainers.cure_step import objects
+from rolloutdeck.trainers.cure.step_files import objects
 
 PROGRAMS = ("full_code_generation", "code_response_length", "generated_code")
 TESTS = ("full_case_generation", "case_response_length", "case_input", "case_output", "case_text")

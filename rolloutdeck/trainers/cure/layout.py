@@ -17,7 +17,7 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
 from rolloutdeck.trainers.cure import ASKED, OUTPUTS
-from rolloutdeck.trainers.cure_step import APART, KNOWN, ROLE, TOGETHER
+from rolloutdeck.trainers.cure.step_files import APART, KNOWN, ROLE, TOGETHER
 
 MODEL, TRAINED, STEPS, SEPARATE = "pretrained_model", "optimized_model_name", "total_steps", "separate_training"
 DATA = "optimization/temp_data"
@@ -71,7 +71,7 @@ class Asking:
         return step
 
     def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
-        from rolloutdeck.trainers.cure_leave import leave
+        from rolloutdeck.trainers.cure.exclude import leave
 
         return f"{file.name} of {placement.entry} {leave(file.name, source, target, placement.without[file.name])}"
 

@@ -12,7 +12,7 @@ from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.trainer_api import SkipFolder
 from rolloutdeck.trainers import roll
-from rolloutdeck.trainers.roll_layout import Asking
+from rolloutdeck.trainers.roll.layout import Asking
 
 STEP = Path(__file__).parents[1] / "data/roll/mock/train/step_000001.pkl"
 CONFIG = {

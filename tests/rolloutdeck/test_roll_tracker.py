@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.trainers.roll_tracker import Tracker
+from rolloutdeck.trainers.roll.tracker import Tracker
 from rolloutdeck.watch.scan import Choice, survey
 
 VALUES = {
@@ -49,7 +49,7 @@ def test_where_nothing_can_be_written_the_training_goes_on(folder: str | None) -
 
 FILLED = """
 import resource, sys
-from rolloutdeck.trainers.roll_tracker import Tracker
+from rolloutdeck.trainers.roll.tracker import Tracker
 tracker = Tracker(sys.argv[1])
 tracker.log({"a": 1}, step=0)
 limit = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -13,10 +13,10 @@ from rolloutdeck.trainers.common.lazy import elsewhere
 __getattr__ = elsewhere(
     __name__,
     {
-        "roll_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-        "roll_layout": ("asking", "likely"),
-        "roll_mock": ("described", "spots"),
-        "roll_tracker": ("track",),
+        "roll.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
+        "roll.layout": ("asking", "likely"),
+        "roll.step_files": ("described", "spots"),
+        "roll.tracker": ("track",),
     },
 )
 

@@ -17,7 +17,7 @@ from typing import Any
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
-from rolloutdeck.trainers.roll_mock import FORMAT, KNOWN, ROLE
+from rolloutdeck.trainers.roll.step_files import FORMAT, KNOWN, ROLE
 
 PROMPTS, ANSWERS = "rollout_batch_size", "num_return_sequences_in_group"
 PROMPT, RESPONSE, SEQUENCE = "prompt_length", "response_length", "sequence_length"

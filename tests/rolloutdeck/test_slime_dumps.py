@@ -14,8 +14,8 @@ from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe_pickle.rewrite.mask import save
 from rolloutdeck.trainer_api import SkipFolder, Spot, described, spots
 from rolloutdeck.trainers import slime
-from rolloutdeck.trainers.slime_dumps import FROM_PULL, UNNAMED, UNREAD, facts_of
-from rolloutdeck.trainers.slime_plugin.shape import facts_of as run_facts
+from rolloutdeck.trainers.slime.facts import facts_of as run_facts
+from rolloutdeck.trainers.slime.step_files import FROM_PULL, UNNAMED, UNREAD, facts_of
 from rolloutdeck.watch.scan import Choice, survey
 
 DATA = Path(__file__).parents[1] / "data/slime"

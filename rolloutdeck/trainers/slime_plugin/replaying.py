@@ -21,8 +21,8 @@ from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import pinned_step as pinned
+from rolloutdeck.trainers.slime.facts import facts_of
 from rolloutdeck.trainers.slime_plugin.session import Session, session_of
-from rolloutdeck.trainers.slime_plugin.shape import facts_of
 
 KIND = "rollout_id"
 DEFAULT = "slime.rollout.sglang_rollout.generate_rollout"

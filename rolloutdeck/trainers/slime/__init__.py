@@ -21,9 +21,9 @@ __getattr__ = elsewhere(
     {
         "slime_plugin.recording": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
         "slime_plugin.replaying": ("generate_rollout",),
-        "slime_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
-        "slime_dumps": ("described", "spots"),
-        "slime_layout": ("WAYS", "asking", "likely"),
+        "slime.settings_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
+        "slime.step_files": ("described", "spots"),
+        "slime.layout": ("WAYS", "asking", "likely"),
     },
 )
 

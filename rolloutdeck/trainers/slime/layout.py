@@ -22,7 +22,7 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
-from rolloutdeck.trainers.slime_plugin.shape import facts_of, number
+from rolloutdeck.trainers.slime.facts import facts_of, number
 
 FOLDER = PurePosixPath("rollout_data")
 FORGE = "slime.rollout.forge_load.generate_rollout"

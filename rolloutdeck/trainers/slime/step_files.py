@@ -19,7 +19,7 @@ from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainer_api import SkipFolder, Spot
 from rolloutdeck.trainers.common.pulled import is_pulled
 from rolloutdeck.trainers.slime import START, begins
-from rolloutdeck.trainers.slime_plugin.shape import FORMAT
+from rolloutdeck.trainers.slime.facts import FORMAT
 
 KIND = "rollout_id"
 FROM_PULL = "rollouts of slime that `rolloutdeck pull` put there"

@@ -11,7 +11,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from rolloutdeck.trainers.slime_plugin import recording, session
+from rolloutdeck.trainers.slime.plugin import record as recording
+from rolloutdeck.trainers.slime.plugin import session
 
 ROWS, TOKENS, PROMPT, ANSWERS = 1024, 1000, 200, 8
 

@@ -16,7 +16,9 @@ from typing import Any
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import session as shared
-from rolloutdeck.trainers.slime_plugin import recording, replaying, session
+from rolloutdeck.trainers.slime.plugin import record as recording
+from rolloutdeck.trainers.slime.plugin import replay as replaying
+from rolloutdeck.trainers.slime.plugin import session
 from tests.rolloutdeck import slimes
 
 FOLDER, WRONG = Path(sys.argv[1]), sys.argv[2]

@@ -81,6 +81,6 @@ def test_a_disk_that_is_full(deck: Planning, alone: dict[str, Any], tmp_path: Pa
 
 def test_a_mistake_of_ours_in_each_hook(deck: Planning, alone: dict[str, Any], tmp_path: Path) -> None:
     found, said = training(tmp_path, "raise", deck)
-    for hook in ("recording._live", "recording._every", "recording._rollout", "recording._eval", "replaying._replayed"):
+    for hook in ("record._live", "record._every", "record._rollout", "record._eval", "replay._replayed"):
         assert f"Rolloutdeck lost something in {hook}: RuntimeError: a mistake of ours" in said
     assert found == alone

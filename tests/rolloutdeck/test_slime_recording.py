@@ -15,7 +15,8 @@ from rolloutdeck.client import init as opening
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import session as shared
-from rolloutdeck.trainers.slime_plugin import recording, session
+from rolloutdeck.trainers.slime.plugin import record as recording
+from rolloutdeck.trainers.slime.plugin import session
 from tests.rolloutdeck.receiver import Receiver
 from tests.rolloutdeck.slimes import Sample, arguments, held
 
@@ -74,7 +75,7 @@ def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mist
             raise AttributeError(name)
 
     assert slime.log_rollout(0, Sealed(), held("0.pt")[:4], None, 1.0) is False
-    assert "lost something in recording._mark" in caplog.text
+    assert "lost something in record._mark" in caplog.text
     caplog.clear()
     slime.sample_hook(arguments(), held("0.pt")[0], rollout_id=None)
     assert "lost something" not in caplog.text and recording.waiting.live == {}

@@ -19,7 +19,8 @@ from rolloutdeck.lib import download as fetch
 from rolloutdeck.safe_pickle.rewrite.mask import save
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.slime_plugin import replaying, session
+from rolloutdeck.trainers.slime.plugin import replay as replaying
+from rolloutdeck.trainers.slime.plugin import session
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.serve import Site
 from tests.rolloutdeck import slimes
@@ -152,7 +153,7 @@ def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
 ) -> None:
     plan(owner, (pin(0, owner), 0))
     monkeypatch.delattr(Prompts, "get_samples")
-    assert roll(0) == dumped("0.pt") and "lost something in replaying.passed_over" in caplog.text
+    assert roll(0) == dumped("0.pt") and "lost something in replay.passed_over" in caplog.text
 
 
 def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:

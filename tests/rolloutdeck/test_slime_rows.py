@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers.common.token_selection import Selection
-from rolloutdeck.trainers.slime_plugin import rows
+from rolloutdeck.trainers.slime.plugin import rows
 from rollouts.formats import native, slime_rollout
 from rollouts.formats.base import Told
 from rollouts.formats.slime_rollout import keep_versions

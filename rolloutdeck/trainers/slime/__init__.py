@@ -3,7 +3,7 @@
 
 A template without `{rollout_id}` gives a name without the step; the file itself says it.
 
-`rolloutdeck.trainers.slime.log_rollout` and its like are the paths that slime's arguments take, see `slime_plugin`.
+`rolloutdeck.trainers.slime.log_rollout` and its like are the paths that slime's arguments take, see `slime.plugin`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import PurePath
 from rolloutdeck.trainer_api import FileKind, Head
 from rolloutdeck.trainers.common.lazy import elsewhere
 
-INSIDE = "slime_plugin"
+INSIDE = "plugin"
 __getattr__ = elsewhere(
     __name__,
     {
-        "slime_plugin.recording": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
-        "slime_plugin.replaying": ("generate_rollout",),
+        "slime.plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
+        "slime.plugin.replay": ("generate_rollout",),
         "slime.settings_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
         "slime.step_files": ("described", "spots"),
         "slime.layout": ("WAYS", "asking", "likely"),

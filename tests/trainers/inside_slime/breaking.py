@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.slime_plugin import replaying
+from rolloutdeck.trainers.slime.plugin import replay as replaying
 
 FOLDER = Path(sys.argv[1])
 brought = replaying.brought

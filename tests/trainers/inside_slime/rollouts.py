@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def broken() -> None:
-    from rolloutdeck.trainers.slime_plugin import recording
+    from rolloutdeck.trainers.slime.plugin import record as recording
 
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a mistake of ours")

@@ -22,7 +22,7 @@ from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import pinned_step as pinned
 from rolloutdeck.trainers.slime.facts import facts_of
-from rolloutdeck.trainers.slime_plugin.session import Session, session_of
+from rolloutdeck.trainers.slime.plugin.session import Session, session_of
 
 KIND = "rollout_id"
 DEFAULT = "slime.rollout.sglang_rollout.generate_rollout"

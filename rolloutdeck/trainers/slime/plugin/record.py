@@ -16,8 +16,8 @@ from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.slime.facts import facts_of
-from rolloutdeck.trainers.slime_plugin.rows import Row, flat, frozen, put_tokens, rows_of
-from rolloutdeck.trainers.slime_plugin.session import Session, session_of
+from rolloutdeck.trainers.slime.plugin.rows import Row, flat, frozen, put_tokens, rows_of
+from rolloutdeck.trainers.slime.plugin.session import Session, session_of
 
 KIND = "rollout_id"
 SEND = "rolloutdeck_send_dumps"  # in the YAML of `--custom-config-path`: dumps go to the server before they are pinned

@@ -12,10 +12,10 @@ import pytest
 from rolloutdeck.cli.entry import main
 from rolloutdeck.trainer_api import Finding
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers import trl_check
 from rolloutdeck.trainers.cure import settings_check as cure_check
 from rolloutdeck.trainers.roll import settings_check as roll_check
 from rolloutdeck.trainers.slime import settings_check as slime_check
+from rolloutdeck.trainers.trl import settings_check as trl_check
 
 Settings = dict[str, Any]
 Case = tuple[Any, Settings, str]

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from rolloutdeck.protocol.compatibility import differences
-from rolloutdeck.trainers import trl_layout
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.trl import layout as trl_layout
 from rolloutdeck.trainers.trl_plugin import kept, taking
 from rolloutdeck.trainers.trl_plugin.rows import Held
 from rolloutdeck.trainers.trl_plugin.taking import Taking

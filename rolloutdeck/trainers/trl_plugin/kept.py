@@ -19,7 +19,7 @@ from typing import Any
 
 from rolloutdeck.client import serialize as tables
 from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.trl_layout import FORMAT, asking
+from rolloutdeck.trainers.trl.layout import FORMAT, asking
 from rolloutdeck.trainers.trl_plugin.rows import Held, Tools
 
 OF_TOOLS = ("names", "calls", "failures")

@@ -17,8 +17,8 @@ __getattr__ = elsewhere(
     {
         "trl_plugin.callback": ("RolloutdeckCallback",),
         "trl_plugin.replay": ("replay_rollout_func",),
-        "trl_check": ("TREE", "WHERE", "check", "keeping", "recommended", "replaying"),
-        "trl_layout": ("asking", "likely"),
+        "trl.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended", "replaying"),
+        "trl.layout": ("asking", "likely"),
     },
 )
 

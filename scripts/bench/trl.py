@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rolloutdeck.trainers.trl_plugin.session import Session
-from rolloutdeck.trainers.trl_plugin.taking import Taking
+from rolloutdeck.trainers.trl.plugin.capture import Taking
+from rolloutdeck.trainers.trl.plugin.session import Session
 
 ROWS, TOKENS, ANSWERS = 1024, 1000, 8
 

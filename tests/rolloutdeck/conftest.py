@@ -95,7 +95,9 @@ def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     opening._runs.clear()
 
 
-NEEDS = tuple(f"rolloutdeck.trainers.trl_plugin.{name}" for name in ("callback", "replaying", "laid", "replay"))
+NEEDS = tuple(
+    f"rolloutdeck.trainers.trl.plugin.{name}" for name in ("callback", "replay", "replay_folder", "replay_func")
+)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.trl_plugin import taking
+from rolloutdeck.trainers.trl.plugin import capture as taking
 from tests.rolloutdeck.receiver import Receiver, until
 
 pytest.importorskip("torch")
@@ -146,7 +146,7 @@ def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
     callback = joined(trl, trainer)
     monkeypatch.setattr(taking, "ends", None)
     trainer.step(at=0)
-    assert "lost something in taking._take" in caplog.text
+    assert "lost something in capture._take" in caplog.text
     assert callback.run is None and not at_receiver.dumps
 
 

@@ -40,7 +40,7 @@ def test_a_mistake_in_a_replay_costs_a_generation(
     joined(trl, trainer)
     monkeypatch.setattr(function, "calls", None)
     assert not replayed(trainer, 2)
-    assert "lost something in replaying._replayed" in caplog.text
+    assert "lost something in replay._replayed" in caplog.text
 
 
 def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:

@@ -14,9 +14,10 @@ from rolloutdeck.protocol.compatibility import differences
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common.token_selection import Selection
 from rolloutdeck.trainers.trl import layout as trl_layout
-from rolloutdeck.trainers.trl_plugin import kept, taking
-from rolloutdeck.trainers.trl_plugin.rows import Held
-from rolloutdeck.trainers.trl_plugin.taking import Taking
+from rolloutdeck.trainers.trl.plugin import capture as taking
+from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl.plugin.capture import Taking
+from rolloutdeck.trainers.trl.plugin.rows import Held
 
 torch = pytest.importorskip("torch")
 

@@ -11,12 +11,12 @@ from pathlib import PurePath
 from rolloutdeck.trainer_api import FileKind, Head
 from rolloutdeck.trainers.common.lazy import elsewhere
 
-INSIDE = "trl_plugin"
+INSIDE = "plugin"
 __getattr__ = elsewhere(
     __name__,
     {
-        "trl_plugin.callback": ("RolloutdeckCallback",),
-        "trl_plugin.replay": ("replay_rollout_func",),
+        "trl.plugin.callback": ("RolloutdeckCallback",),
+        "trl.plugin.replay_func": ("replay_rollout_func",),
         "trl.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended", "replaying"),
         "trl.layout": ("asking", "likely"),
     },

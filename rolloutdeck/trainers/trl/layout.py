@@ -1,7 +1,7 @@
 """Where `replay_rollout_func(folder=…)` finds the steps of a plan, and the line that makes a trainer of TRL use them.
 
-TRL reads no files of generations; ours does, in the layout in which the callback keeps them (`trl_plugin/kept.py`):
-`step_{step:06d}/rollout-{call}.json`, one file for each time that the step generates.
+TRL reads no files of generations; ours does, in the layout in which the callback keeps them
+(`trl/plugin/step_files.py`): `step_{step:06d}/rollout-{call}.json`, one file for each time that the step generates.
 
 Names of settings are those of TRL 1.16.0, `trainer/grpo_config.py`, as `args.to_dict()` gives them.
 """

@@ -35,7 +35,7 @@ FACTS = {
 
 
 def kept(step: int) -> dict[str, bytes]:
-    """The two generations of a step, as `trl_plugin.kept` writes them."""
+    """The two generations of a step, as `trl.plugin.step_files` writes them."""
     row = {"prompt": f"What is {step}?", "prompt_ids": [1, step], "completion_ids": [7, 8]}
     told = {"format": "trl-rollout", "step": step, "rows": [row, row]}
     return {f"rollout-{call}.json": json.dumps({**told, "call": call}).encode() for call in (0, 1)}

@@ -160,7 +160,9 @@ def main() -> None:
 
         more["callbacks"] = [RolloutdeckCallback(keep=folder / "kept" if "keep" in words else "")]
         if "raise" in words:
-            from rolloutdeck.trainers.trl_plugin import replay, rows, taking
+            from rolloutdeck.trainers.trl.plugin import capture as taking
+            from rolloutdeck.trainers.trl.plugin import replay_func as replay
+            from rolloutdeck.trainers.trl.plugin import rows
 
             del taking.TENSORS, rows.TRUTHS, replay.said_once
     if "turns" in words:

@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeVar
 from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.trl_plugin import kept, tools
-from rolloutdeck.trainers.trl_plugin.callback import RolloutdeckCallback
-from rolloutdeck.trainers.trl_plugin.rows import Tools
+from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl.plugin import tools
+from rolloutdeck.trainers.trl.plugin.callback import RolloutdeckCallback
+from rolloutdeck.trainers.trl.plugin.rows import Tools
 
 T = TypeVar("T")
 Batch = dict[str, Any]

@@ -15,10 +15,10 @@ from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.log import log
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import pinned_step as pinned
-from rolloutdeck.trainers.trl_plugin import kept
-from rolloutdeck.trainers.trl_plugin.callback import facts_of
-from rolloutdeck.trainers.trl_plugin.laid import Laid
-from rolloutdeck.trainers.trl_plugin.replaying import Replaying, Rollout, generated, run_of, said_once
+from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl.plugin.callback import facts_of
+from rolloutdeck.trainers.trl.plugin.replay import Replaying, Rollout, generated, run_of, said_once
+from rolloutdeck.trainers.trl.plugin.replay_folder import Laid
 
 
 def replay_rollout_func(

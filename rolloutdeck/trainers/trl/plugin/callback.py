@@ -15,10 +15,10 @@ from rolloutdeck.errors import Unfit
 from rolloutdeck.protocol.tokenizer import fingerprint
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common.session import EXIT_SECONDS
-from rolloutdeck.trainers.trl_plugin import kept
-from rolloutdeck.trainers.trl_plugin.rows import Held
-from rolloutdeck.trainers.trl_plugin.session import Session, opened
-from rolloutdeck.trainers.trl_plugin.taking import Taking
+from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl.plugin.capture import Taking
+from rolloutdeck.trainers.trl.plugin.rows import Held
+from rolloutdeck.trainers.trl.plugin.session import Session, opened
 
 MOST_FRAMES = 20
 SECONDS = "timing_s/gen"  # of a train step's generations, which TRL's log does not tell

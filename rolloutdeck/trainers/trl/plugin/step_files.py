@@ -20,7 +20,7 @@ from typing import Any
 from rolloutdeck.client import serialize as tables
 from rolloutdeck.errors import Unfit
 from rolloutdeck.trainers.trl.layout import FORMAT, asking
-from rolloutdeck.trainers.trl_plugin.rows import Held, Tools
+from rolloutdeck.trainers.trl.plugin.rows import Held, Tools
 
 OF_TOOLS = ("names", "calls", "failures")
 OF_ROW = {"logprobs": "sampling_per_token_logps", "env_mask": "tool_mask"}

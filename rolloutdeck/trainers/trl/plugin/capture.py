@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.trl_plugin import tools
-from rolloutdeck.trainers.trl_plugin.rows import Held
+from rolloutdeck.trainers.trl.plugin import tools
+from rolloutdeck.trainers.trl.plugin.rows import Held
 
 GENERATE, REWARD, ROLLOUT = "_generate_and_score_completions", "_calculate_rewards", "rollout_func"
 MAKE = "_generate"  # what the trainer, or its `rollout_func`, takes to make the completions of its prompts

@@ -14,8 +14,8 @@ from rolloutdeck.lib.download import hash_of
 from rolloutdeck.lib.log import log
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.trl_plugin import kept
-from rolloutdeck.trainers.trl_plugin.replaying import leads, run_of, said_once
+from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl.plugin.replay import leads, run_of, said_once
 
 
 class Laid:

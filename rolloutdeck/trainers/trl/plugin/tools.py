@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.trl_plugin.kept import Generation
-from rolloutdeck.trainers.trl_plugin.rows import Row, Tools
+from rolloutdeck.trainers.trl.plugin.rows import Row, Tools
+from rolloutdeck.trainers.trl.plugin.step_files import Generation
 
 LOOP = "_tool_call_loop"
 PER_ROW, IN_VAIN = "tools/call_frequency", "tools/failure_frequency"

@@ -9,7 +9,7 @@ import pytest
 from rolloutdeck.errors import BadInput
 from rolloutdeck.replay.placement import Placement, placements, steps_of
 from rolloutdeck.replay.plan import Plan, plan_of, warnings_of
-from rolloutdeck.trainers.verl_layout import Asking, asking
+from rolloutdeck.trainers.verl.layout import Asking, asking
 
 NAMED = {
     "trainer.experiment_name": "e",

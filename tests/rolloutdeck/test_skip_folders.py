@@ -13,7 +13,7 @@ import pytest
 
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.trainer_api import SkipFolder
-from rolloutdeck.trainers.verl_skip import (
+from rolloutdeck.trainers.verl.step_files import (
     FROM_PULL,
     NO_STEP,
     NOT_WHOLE,

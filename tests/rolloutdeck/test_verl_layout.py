@@ -9,8 +9,8 @@ import pytest
 
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers.verl_layout import Asking, asking
-from rolloutdeck.trainers.verl_shape import likely
+from rolloutdeck.trainers.verl.facts import likely
+from rolloutdeck.trainers.verl.layout import Asking, asking
 
 NAMED = {
     "trainer.experiment_name": "grpo-2",

@@ -12,7 +12,7 @@ import pytest
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay import plan as planned
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_layout import asking
+from rolloutdeck.trainers.verl.layout import asking
 from rolloutdeck.trainers.verl_plugin import reading
 from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainer_config import load as configuration
-from rolloutdeck.trainers.verl_layout import asking, quoted
+from rolloutdeck.trainers.verl.layout import asking, quoted
 from tests.product import Product
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]

@@ -32,7 +32,7 @@ from rolloutdeck.replay.pull import Pull
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainer_config.load import flat
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_layout import GEN, Asking, asking
+from rolloutdeck.trainers.verl.layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl_plugin.session import Session, plain
 
 FLAGGED = "an answer to this prompt is flagged, and the plan leaves out what is flagged"

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_layout import GEN
+from rolloutdeck.trainers.verl.layout import GEN
 from rolloutdeck.trainers.verl_plugin import reading
 from rolloutdeck.trainers.verl_plugin.replay import Replay, opened
 from rolloutdeck.trainers.verl_plugin.session import Session, session_of

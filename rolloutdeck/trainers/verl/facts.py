@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainers.verl_check import RAY_ENV, SKIP_ROLE, trainer_of
+from rolloutdeck.trainers.verl.settings_check import RAY_ENV, SKIP_ROLE, trainer_of
 
 Settings = Mapping[str, Any]
 

@@ -21,10 +21,10 @@ INSIDE = "verl_plugin"
 __getattr__ = elsewhere(
     __name__,
     {
-        "verl_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
-        "verl_layout": ("asking",),
-        "verl_shape": ("likely",),
-        "verl_skip": ("described", "spots"),
+        "verl.settings_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
+        "verl.layout": ("asking",),
+        "verl.facts": ("likely",),
+        "verl.step_files": ("described", "spots"),
     },
 )
 

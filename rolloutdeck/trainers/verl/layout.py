@@ -19,8 +19,7 @@ from rolloutdeck.replay.exclude_prompts import whole_prompts
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
 from rolloutdeck.trainer_config.load import scalar
-from rolloutdeck.trainers.verl_check import SKIP_ROLE, line, trainer_of
-from rolloutdeck.trainers.verl_shape import (
+from rolloutdeck.trainers.verl.facts import (
     BATCH,
     EXPERIMENT,
     GEN_BATCH,
@@ -36,6 +35,7 @@ from rolloutdeck.trainers.verl_shape import (
     optional,
     shape_of,
 )
+from rolloutdeck.trainers.verl.settings_check import SKIP_ROLE, line, trainer_of
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
 # A new_batch is what was asked: verl leaves no tensors in it, older trainers may.

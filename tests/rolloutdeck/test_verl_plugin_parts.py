@@ -15,7 +15,7 @@ import pytest
 
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common.token_selection import Selection
-from rolloutdeck.trainers.verl_plugin import evictions, rows
+from rolloutdeck.trainers.verl.plugin import evictions, rows
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 

@@ -13,8 +13,8 @@ from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay import plan as planned
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.verl.layout import asking
-from rolloutdeck.trainers.verl_plugin import reading
-from rolloutdeck.trainers.verl_plugin.replay import FLAGGED, Replay, text_of
+from rolloutdeck.trainers.verl.plugin import replay_reader as reading
+from rolloutdeck.trainers.verl.plugin.replay import FLAGGED, Replay, text_of
 
 SETTINGS = {
     "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.verl_plugin import skips
-from rolloutdeck.trainers.verl_plugin.skips import LOADS_OTHERWISE
+from rolloutdeck.trainers.verl.plugin import rollout_skip as skips
+from rolloutdeck.trainers.verl.plugin.rollout_skip import LOADS_OTHERWISE
 
 
 class Asked:

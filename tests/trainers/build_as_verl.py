@@ -18,7 +18,7 @@ from equality import compare
 from verl.protocol import DataProto
 
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.trainers.verl_plugin import loading
+from rolloutdeck.trainers.verl.plugin import load_batch as loading
 
 METHOD = "VERL_DATAPROTO_SERIALIZATION_METHOD"
 

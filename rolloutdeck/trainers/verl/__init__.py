@@ -17,7 +17,7 @@ from typing import Any
 from rolloutdeck.trainer_api import FileKind, Head
 from rolloutdeck.trainers.common.lazy import elsewhere
 
-INSIDE = "verl_plugin"
+INSIDE = "plugin"
 __getattr__ = elsewhere(
     __name__,
     {
@@ -88,6 +88,6 @@ def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
 
 
 if "verl" in sys.modules:  # verl imports us as its plug-in; the command line does not know verl
-    from rolloutdeck.trainers import verl_plugin
+    from rolloutdeck.trainers.verl import plugin as verl_plugin
 
     verl_plugin.install()

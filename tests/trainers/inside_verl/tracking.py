@@ -6,14 +6,14 @@ import time
 
 import verl  # noqa: F401 - loads the plug-ins
 
-loaded = "rolloutdeck.trainers.verl_plugin" in sys.modules
+loaded = "rolloutdeck.trainers.verl.plugin" in sys.modules
 from verl.utils.import_utils import import_external_libs  # noqa: E402
 from verl.utils.tracking import Tracking  # noqa: E402
 
 if "late" in sys.argv:  # as HFModelConfig does for actor_rollout_ref.model.external_lib
     import_external_libs("rolloutdeck.trainers.verl")
 
-import rolloutdeck.trainers.verl_plugin as plugin  # noqa: E402
+import rolloutdeck.trainers.verl.plugin as plugin  # noqa: E402
 
 plugin.install()  # again, as external_lib and the entry point together do
 start = time.perf_counter()

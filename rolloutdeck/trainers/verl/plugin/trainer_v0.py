@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_plugin import counts
-from rolloutdeck.trainers.verl_plugin.padded import Padded
-from rolloutdeck.trainers.verl_plugin.rows import Row
-from rolloutdeck.trainers.verl_plugin.session import Blocked, Session, session_of
+from rolloutdeck.trainers.verl.plugin import counts
+from rolloutdeck.trainers.verl.plugin.rows import Row
+from rolloutdeck.trainers.verl.plugin.rows_padded import Padded
+from rolloutdeck.trainers.verl.plugin.session import Blocked, Session, session_of
 
 
 class Validation:

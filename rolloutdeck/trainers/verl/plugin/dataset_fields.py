@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_plugin.session import session_of
+from rolloutdeck.trainers.verl.plugin.session import session_of
 
 OF_DATASET = ("data_source", "reward_model", "extra_info")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutdeck.trainers.verl_plugin import rows
-from rolloutdeck.trainers.verl_plugin.rows import Row
+from rolloutdeck.trainers.verl.plugin import rows
+from rolloutdeck.trainers.verl.plugin.rows import Row
 
 
 class Padded:

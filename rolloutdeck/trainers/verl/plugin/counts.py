@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.trainers.verl_plugin.session import Session
+from rolloutdeck.trainers.verl.plugin.session import Session
 
 
 def log(session: Session, trainer: Any, generated: int, left_out: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_plugin.session import NAME, Session, loggers, session_named
+from rolloutdeck.trainers.verl.plugin.session import NAME, Session, loggers, session_named
 
 
 class Backend:

@@ -16,11 +16,11 @@ from rolloutdeck.trainers.common import patching as hooks
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
 PATCHES = {
     "verl.utils.tracking": "metrics",
-    "verl.utils.skip.skip_manager": "skips",
-    "verl.trainer.ppo.ray_trainer": "legacy",
-    "verl.experimental.separation.ray_trainer": "separate",
-    "verl.experimental.fully_async_policy.fully_async_rollouter": "feeding",
-    "verl.trainer.ppo.v1.trainer_base": "queued",
+    "verl.utils.skip.skip_manager": "rollout_skip",
+    "verl.trainer.ppo.ray_trainer": "trainer_v0",
+    "verl.experimental.separation.ray_trainer": "trainer_async",
+    "verl.experimental.fully_async_policy.fully_async_rollouter": "dataset_fields",
+    "verl.trainer.ppo.v1.trainer_base": "trainer_v1",
     "verl.trainer.ppo.v1.replay_buffer": "evictions",
 }
 

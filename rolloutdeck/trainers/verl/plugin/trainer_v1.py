@@ -14,10 +14,10 @@ from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common.token_selection import Selection
-from rolloutdeck.trainers.verl_plugin import counts, evictions
-from rolloutdeck.trainers.verl_plugin.jagged import Jagged
-from rolloutdeck.trainers.verl_plugin.legacy import fit
-from rolloutdeck.trainers.verl_plugin.session import Blocked, Session, session_of
+from rolloutdeck.trainers.verl.plugin import counts, evictions
+from rolloutdeck.trainers.verl.plugin.rows_jagged import Jagged
+from rolloutdeck.trainers.verl.plugin.session import Blocked, Session, session_of
+from rolloutdeck.trainers.verl.plugin.trainer_v0 import fit
 
 
 def patch(module: ModuleType) -> None:

@@ -14,7 +14,7 @@ from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers.common.session import EXIT_SECONDS
 from rolloutdeck.trainers.common.session import Session as Shared
-from rolloutdeck.trainers.verl_plugin import vocabulary
+from rolloutdeck.trainers.verl.plugin import tokenizer as vocabulary
 
 NAME = "rolloutdeck"  # in `trainer.logger`
 

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl_plugin import legacy
-from rolloutdeck.trainers.verl_plugin.session import is_fully_async
+from rolloutdeck.trainers.verl.plugin import trainer_v0 as legacy
+from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
 
 def patch(module: ModuleType) -> None:

@@ -33,7 +33,7 @@ from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainer_config.load import flat
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.verl.layout import GEN, Asking, asking
-from rolloutdeck.trainers.verl_plugin.session import Session, plain
+from rolloutdeck.trainers.verl.plugin.session import Session, plain
 
 FLAGGED = "an answer to this prompt is flagged, and the plan leaves out what is flagged"
 OF_ARTIFACT = ("role", "step", "files", "facts", "flagged", "whole")
@@ -137,7 +137,7 @@ class Replay:
         pull.run([placement], {"plan": str(self.plan)})
         for text in pull.repaired:
             log.warning("%s", text)
-        from rolloutdeck.trainers.verl_plugin.loading import load  # and torch, which only a hit needs
+        from rolloutdeck.trainers.verl.plugin.load_batch import load  # and torch, which only a hit needs
 
         folder = self.root / placement.folder
         files = [folder / file.name for file in placement.files if PurePosixPath(file.name).name in self.asking.formats]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainers.verl_plugin import rows
-from rolloutdeck.trainers.verl_plugin.rows import Row
+from rolloutdeck.trainers.verl.plugin import rows
+from rolloutdeck.trainers.verl.plugin.rows import Row
 
 FIELDS = (
     "prompts", "responses", "rm_scores", "num_turns", "reward_model", "data_source", "extra_info", "extra_fields",

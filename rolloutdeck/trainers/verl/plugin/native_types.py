@@ -26,7 +26,7 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Unreadable,
     fill,
 )
-from rolloutdeck.trainers.verl_plugin import tensors
+from rolloutdeck.trainers.verl.plugin import tensors
 
 MAX_DEPTH = 100
 ITSELF = {type(None), bool, int, float, str, bytes}

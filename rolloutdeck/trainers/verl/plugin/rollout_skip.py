@@ -15,9 +15,9 @@ from typing import Any
 
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.verl.layout import GEN
-from rolloutdeck.trainers.verl_plugin import reading
-from rolloutdeck.trainers.verl_plugin.replay import Replay, opened
-from rolloutdeck.trainers.verl_plugin.session import Session, session_of
+from rolloutdeck.trainers.verl.plugin import replay_reader as reading
+from rolloutdeck.trainers.verl.plugin.replay import Replay, opened
+from rolloutdeck.trainers.verl.plugin.session import Session, session_of
 
 ROLES = ("rollout", "rollout_tq", "async_rollout")
 MARK = "_rolloutdeck_role"

@@ -16,8 +16,8 @@ from rolloutdeck.safe_pickle.batches.layouts import Contents, contents
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import Datum, Stack, Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.trainers.verl_plugin import tensors
-from rolloutdeck.trainers.verl_plugin.native import Maker
+from rolloutdeck.trainers.verl.plugin import tensors
+from rolloutdeck.trainers.verl.plugin.native_types import Maker
 
 
 def load(path: str | os.PathLike[str]) -> Any:

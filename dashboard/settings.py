@@ -99,7 +99,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.context.frame",
+                "dashboard.context_processors.frame",
             ],
         },
     }
@@ -158,10 +158,10 @@ CELERY_BEAT_SCHEDULE = {
 # --- API ------------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "dashboard.access.TokenAuthentication",
+        "dashboard.permissions.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["dashboard.access.HasScope"],
+    "DEFAULT_PERMISSION_CLASSES": ["dashboard.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["dashboard.api.rendering.Json"],
     "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsing.LenientJSON"],
     "DEFAULT_PAGINATION_CLASS": "dashboard.api.paging.Pages",

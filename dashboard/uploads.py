@@ -21,7 +21,7 @@ import orjson
 from django.db import close_old_connections
 from rest_framework import exceptions
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.api.errors import describe, error
 from dashboard.arrival import Arrival, Parts, Writing, check_hash, fresh, hash_of
 from dashboard.middleware import OURS

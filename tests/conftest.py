@@ -132,7 +132,7 @@ def stranger(db: None) -> User:
 @pytest.fixture
 def site(transactional_db: None) -> Iterator[Site]:
     """The app over real HTTP, as uploads reach it."""
-    from dashboard.door import Door  # loads the settings' apps
+    from dashboard.origin_check import Door  # loads the settings' apps
 
     django = get_asgi_application()
     with served(Door(django, django)) as running:

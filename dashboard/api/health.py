@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from rest_framework.exceptions import AuthenticationFailed
 
-from dashboard import access
+from dashboard import permissions as access
 from rollouts.models import Dump, Flag, Run, Sample, Step
 from rollouts.storage import files as storage
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.api import shown_reuse
 from dashboard.api.parsing import asked, told
 from dashboard.api.pins import MAY_PIN

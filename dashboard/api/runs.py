@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.api import shown
 from dashboard.api.paging import Pages
 from dashboard.api.parsing import asked, told

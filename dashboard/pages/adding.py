@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import findings as pages
 from dashboard.pages import opened, panels, said, strip
 from dashboard.pages.ask import Ask

@@ -14,7 +14,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import compared, opened, paired, panels
 from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from dashboard import access
+from dashboard import permissions as access
 from rolloutdeck.protocol import wire
 from rollouts.models import Run
 

@@ -12,7 +12,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened, panels, said, shown_finding
 from dashboard.pages.markdown import rendered
 from rollouts.errors import BadInput, NotThere, RolloutError

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import asking, opened, panels, reading, said
 from dashboard.pages.ask import Ask
 from dashboard.pages.back import back, seen_other

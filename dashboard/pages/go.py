@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import fuzzy, strip
 from dashboard.pages.ask import clean, whole
 from dashboard.pages.text import num

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import asking, listing, opened, panels, reading, strip, tested
 from dashboard.pages import step as step_page
 from dashboard.pages.ask import Ask, clean

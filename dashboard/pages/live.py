@@ -10,7 +10,7 @@ from django.db.models import Count, Max, QuerySet, Sum
 from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import listing, panels
 from dashboard.pages.ask import clean, whole
 from dashboard.pages.figures import REWARDS

@@ -15,7 +15,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened
 from dashboard.pages import projects as pages
 from dashboard.pages.signin import link_for

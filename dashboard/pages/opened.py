@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import strip
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number

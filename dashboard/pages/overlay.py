@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from django.http import HttpRequest
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages.ask import clean
 from rolloutdeck.protocol import wire
 from rollouts.models import Run

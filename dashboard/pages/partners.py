@@ -9,7 +9,7 @@ from django.db.models import F
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages.text import num
 from rollouts.models import Sample
 

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened, panels, pinned, replayed
 from dashboard.pages.back import back, seen_other
 from rollouts.errors import BadInput, RolloutError

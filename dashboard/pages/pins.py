@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
 from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row

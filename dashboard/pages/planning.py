@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened
 from dashboard.pages.back import back, seen_other
 from dashboard.pages.pins import Page

@@ -16,7 +16,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import asking, opened, panels
 from dashboard.pages.ask import clean
 from rolloutdeck.protocol import wire

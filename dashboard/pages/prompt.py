@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import listing, opened, panels, strip
 from dashboard.pages.ask import Address, Ask, clean, step_number
 from dashboard.pages.prompt_lines import drawn

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages.text import HALF
 from rollouts.errors import NotThere
 from rollouts.models import Sample

@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedi
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import asking, opened, panels, queued, reading, strip
 from dashboard.pages.ask import Address, Ask, step_number, whole
 from rollouts.errors import BadInput

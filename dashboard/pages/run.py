@@ -19,7 +19,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
 from dashboard.pages.ask import Ask, clean, step_number
 from rollouts.lib.weighted_lru import Kept

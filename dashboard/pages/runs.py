@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened, panels, run_columns
 from dashboard.pages.run_columns import CONFIG, LAST, Column, Line
 from dashboard.pages.runs_asked import COOKIE, RunsAsked, remembered, to_remember

@@ -8,7 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import late, panels, pinning, reading, strip
 from dashboard.pages.ask import Ask
 from rollouts.models import Sample

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import flags, opened, said
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking

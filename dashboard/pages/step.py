@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import asking, listing, opened, panels, pinning, reading, sorting, strip
 from dashboard.pages.ask import Ask, step_number
 from rollouts.models import Attempt, Run, Step

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened, overlay
 from dashboard.pages.ask import clean
 from dashboard.pages.back import back

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.pages import opened
 from dashboard.pages import projects as pages
 from rollouts.errors import RolloutError

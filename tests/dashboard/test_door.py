@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.asgi import get_asgi_application
 
-from dashboard.door import Door, below_prefix, origin_is_ours
+from dashboard.origin_check import Door, below_prefix, origin_is_ours
 from tests.dashboard.serve import Site, served
 
 pytestmark = pytest.mark.django_db(transaction=True)

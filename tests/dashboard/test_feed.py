@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
 
-from dashboard.feed import Feed, listening
+from dashboard.consumers import Feed, listening
 from rollouts.live import notifications as live
 from rollouts.models import Run
 from tests import make

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 from django.conf import settings
 
-from dashboard import access
+from dashboard import permissions as access
 from dashboard.api.errors import error
 from dashboard.middleware import OURS
 from dashboard.uploads import concerns, uploads

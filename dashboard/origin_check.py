@@ -13,7 +13,7 @@ from django.conf import settings
 from dashboard import permissions as access
 from dashboard.api.errors import error
 from dashboard.middleware import OURS
-from dashboard.uploads import concerns, uploads
+from dashboard.uploads.app import concerns, uploads
 from rolloutdeck.protocol import wire
 
 Scope = dict[str, Any]

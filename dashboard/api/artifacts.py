@@ -106,7 +106,7 @@ class NoSuchRange(APIException):
 
 
 class OneFile(APIView):
-    """A file of an artifact; PUT and HEAD are in `dashboard/uploads.py`."""
+    """A file of an artifact; PUT and HEAD are in `dashboard/uploads/app.py`."""
 
     def get(self, request: Request, uid: str, key: str, sha256: str) -> HttpResponseBase:
         """The very bytes that were dumped, whole or a `Range` of them. 409 unless a trainer may safely have them."""

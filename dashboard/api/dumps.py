@@ -1,4 +1,4 @@
-"""Dumps of a run: what arrived, and reading it anew. PUT is in `dashboard/uploads.py`."""
+"""Dumps of a run: what arrived, and reading it anew. PUT is in `dashboard/uploads/app.py`."""
 
 from __future__ import annotations
 

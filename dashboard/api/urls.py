@@ -1,4 +1,4 @@
-"""Addresses below /api/. PUT of dumps and files is answered before Django, see `dashboard/uploads.py`."""
+"""Addresses below /api/. PUT of dumps and files is answered before Django, see `dashboard/uploads/app.py`."""
 
 from __future__ import annotations
 

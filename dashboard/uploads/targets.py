@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from django.http import Http404
 
-from dashboard.arrival import Parts
+from dashboard.uploads.body import Parts
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest

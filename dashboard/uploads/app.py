@@ -23,9 +23,9 @@ from rest_framework import exceptions
 
 from dashboard import permissions as access
 from dashboard.api.errors import describe, error
-from dashboard.arrival import Arrival, Parts, Writing, check_hash, fresh, hash_of
 from dashboard.middleware import OURS
-from dashboard.targets import Answer, DumpTarget, FileTarget, Target
+from dashboard.uploads.body import Arrival, Parts, Writing, check_hash, fresh, hash_of
+from dashboard.uploads.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
 from rollouts.ingest.ingest import DumpHeader

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.sparks import Spark
 from dashboard.pages.text import num, plain
-from dashboard.templatetags.deck import ago, percent
+from dashboard.templatetags.ui import ago, percent
 from rollouts.models import Run
 from rollouts.runs.listing import flat, written
 

@@ -23,9 +23,9 @@ class First(TypedDict):
 
 
 def prepare(places: Places, env: dict[str, str]) -> First:
-    """Run the server's own `first_start` command. Broken, with its log, when it fails."""
+    """Run the server's own `bootstrap` command. Broken, with its log, when it fails."""
     log = places.logs / "first_start.log"
-    argv = [sys.executable, str(places.server / "manage.py"), "first_start"]
+    argv = [sys.executable, str(places.server / "manage.py"), "bootstrap"]
     with log.open("wb") as errors:
         done = subprocess.run(
             argv, cwd=places.server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors

@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
-from dashboard.api.errors import full_disk
+from dashboard.api.exceptions import full_disk
 from dashboard.pages import errors
 from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable

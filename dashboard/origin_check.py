@@ -11,7 +11,7 @@ import orjson
 from django.conf import settings
 
 from dashboard import permissions as access
-from dashboard.api.errors import error
+from dashboard.api.exceptions import error
 from dashboard.middleware import OURS
 from dashboard.uploads.app import concerns, uploads
 from rolloutdeck.protocol import wire

@@ -162,11 +162,11 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["dashboard.permissions.HasScope"],
-    "DEFAULT_RENDERER_CLASSES": ["dashboard.api.rendering.Json"],
-    "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsing.LenientJSON"],
-    "DEFAULT_PAGINATION_CLASS": "dashboard.api.paging.Pages",
+    "DEFAULT_RENDERER_CLASSES": ["dashboard.api.renderers.Json"],
+    "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsers.LenientJSON"],
+    "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "dashboard.api.schema.Described",
-    "EXCEPTION_HANDLER": "dashboard.api.errors.as_json",
+    "EXCEPTION_HANDLER": "dashboard.api.exceptions.as_json",
     "PAGE_SIZE": 50,
 }
 SPECTACULAR_SETTINGS = {

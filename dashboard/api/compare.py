@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions as access
-from dashboard.api.paging import Pages
-from dashboard.api.parsing import asked
+from dashboard.api.pagination import Pages
+from dashboard.api.parsers import asked
 from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare

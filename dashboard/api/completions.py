@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard.api.parsing import asked
+from dashboard.api.parsers import asked
 from dashboard.api.samples import WHERE, place
 from dashboard.api.schema import Takes
 from rollouts.lib.validation import number

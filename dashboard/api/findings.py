@@ -11,10 +11,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions as access
-from dashboard.api.paging import Pages
-from dashboard.api.parsing import asked, told
+from dashboard.api.pagination import Pages
+from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
-from dashboard.api.shown import address
+from dashboard.api.serializers import address
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.findings import exhibits, findings

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions as access
-from dashboard.api.parsing import asked, told
+from dashboard.api.parsers import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire

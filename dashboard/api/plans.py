@@ -11,8 +11,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions as access
-from dashboard.api import shown_reuse
-from dashboard.api.parsing import asked, told
+from dashboard.api import serializers_replay as shown_reuse
+from dashboard.api.parsers import asked, told
 from dashboard.api.pins import MAY_PIN
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes

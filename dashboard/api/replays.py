@@ -9,9 +9,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions as access
-from dashboard.api import shown, shown_reuse
-from dashboard.api.paging import Pages
-from dashboard.api.parsing import asked, told
+from dashboard.api import serializers as shown
+from dashboard.api import serializers_replay as shown_reuse
+from dashboard.api.pagination import Pages
+from dashboard.api.parsers import asked, told
 from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire

@@ -13,9 +13,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions as access
-from dashboard.api import shown
-from dashboard.api.paging import Pages
-from dashboard.api.parsing import asked, told
+from dashboard.api import serializers as shown
+from dashboard.api.pagination import Pages
+from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput

@@ -10,7 +10,6 @@ from dashboard.api import (
     completions,
     docs,
     dumps,
-    errors,
     findings,
     flags,
     metrics,
@@ -23,6 +22,7 @@ from dashboard.api import (
     steps,
     tokens,
 )
+from dashboard.api import exceptions as errors
 
 urlpatterns = [
     path("v1/runs/", runs.Runs.as_view()),

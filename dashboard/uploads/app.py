@@ -22,7 +22,7 @@ from django.db import close_old_connections
 from rest_framework import exceptions
 
 from dashboard import permissions as access
-from dashboard.api.errors import describe, error
+from dashboard.api.exceptions import describe, error
 from dashboard.middleware import OURS
 from dashboard.uploads.body import Arrival, Parts, Writing, check_hash, fresh, hash_of
 from dashboard.uploads.targets import Answer, DumpTarget, FileTarget, Target

@@ -11,7 +11,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from dashboard.api import health
-from dashboard.api.rendering import Json
+from dashboard.api.renderers import Json
 from dashboard.api.runs import STATUSES
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dashboard.api.shown import address, source
+from dashboard.api.serializers import address, source
 from rolloutdeck.protocol.compatibility import Difference
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import artifacts, pins

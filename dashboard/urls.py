@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from dashboard.api import health
+from dashboard.api.views import health
 
 urlpatterns = [
     path("healthz", health.healthz),

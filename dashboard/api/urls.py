@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from dashboard.api import (
+from dashboard.api import docs
+from dashboard.api import exceptions as errors
+from dashboard.api.views import (
     artifacts,
     compare,
     completions,
-    docs,
     dumps,
     findings,
     flags,
@@ -22,7 +23,6 @@ from dashboard.api import (
     steps,
     tokens,
 )
-from dashboard.api import exceptions as errors
 
 urlpatterns = [
     path("v1/runs/", runs.Runs.as_view()),

@@ -10,9 +10,9 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.utils import timezone
 
-from dashboard.api import health
 from dashboard.api.renderers import Json
-from dashboard.api.runs import STATUSES
+from dashboard.api.views import health
+from dashboard.api.views.runs import STATUSES
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
 from tests import make

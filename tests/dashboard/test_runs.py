@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.api.runs import change
+from dashboard.api.views.runs import change
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.projects import projects

@@ -19,8 +19,8 @@ from dashboard import permissions as access
 from dashboard.api import serializers_replay as shown_reuse
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
-from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
+from dashboard.api.views.runs import arriving
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, Conflict
 from rollouts.lib.validation import number, one_of, text

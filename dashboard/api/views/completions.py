@@ -10,8 +10,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard.api.parsers import asked
-from dashboard.api.samples import WHERE, place
 from dashboard.api.schema import Takes
+from dashboard.api.views.samples import WHERE, place
 from rollouts.lib.validation import number
 from rollouts.query import completion
 

@@ -10,8 +10,8 @@ from rest_framework.views import APIView
 
 from dashboard import permissions as access
 from dashboard.api.parsers import asked, told
-from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
+from dashboard.api.views.runs import arriving
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest

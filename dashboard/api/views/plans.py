@@ -13,9 +13,9 @@ from rest_framework.views import APIView
 from dashboard import permissions as access
 from dashboard.api import serializers_replay as shown_reuse
 from dashboard.api.parsers import asked, told
-from dashboard.api.pins import MAY_PIN
-from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
+from dashboard.api.views.pins import MAY_PIN
+from dashboard.api.views.runs import arriving
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.validation import number, text, yes
 from rollouts.models import Binding, Pin, Project, Revision, Run

@@ -13,8 +13,8 @@ from dashboard.api import serializers as shown
 from dashboard.api import serializers_replay as shown_reuse
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
-from dashboard.api.runs import arriving
 from dashboard.api.schema import Takes
+from dashboard.api.views.runs import arriving
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from dashboard.pages import keys
+from dashboard.pages.common import keyboard as keys
 
 THEMES = ("light", "dark")
 

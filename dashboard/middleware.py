@@ -22,7 +22,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
 from dashboard.api.exceptions import full_disk
-from dashboard.pages import errors
+from dashboard.pages.common import error_pages as errors
 from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 

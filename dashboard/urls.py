@@ -13,7 +13,7 @@ urlpatterns = [
     path("", include("dashboard.pages.urls")),
 ]
 
-handler400 = "dashboard.pages.errors.bad"
-handler403 = "dashboard.pages.errors.refused"
-handler404 = "dashboard.pages.errors.not_found"
-handler500 = "dashboard.pages.errors.broken"
+handler400 = "dashboard.pages.common.error_pages.bad"
+handler403 = "dashboard.pages.common.error_pages.refused"
+handler404 = "dashboard.pages.common.error_pages.not_found"
+handler500 = "dashboard.pages.common.error_pages.broken"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.pages import strip
+from dashboard.pages.common import step_strip as strip
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from scripts.bench import seed

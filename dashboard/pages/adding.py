@@ -18,8 +18,10 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions as access
 from dashboard.pages import findings as pages
-from dashboard.pages import opened, panels, said, strip
-from dashboard.pages.ask import Ask
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels, said
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.url_state import Ask
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.findings import exhibits, findings

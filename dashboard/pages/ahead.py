@@ -11,9 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import around, late, panels, reading
+from dashboard.pages import around, reading
 from dashboard.pages.around import Around
-from dashboard.pages.ask import Ask, clean
+from dashboard.pages.common import panels
+from dashboard.pages.common import streaming as late
+from dashboard.pages.common.url_state import Ask, clean
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Project, Sample
 

@@ -8,8 +8,10 @@ from functools import cached_property, lru_cache
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.pages import chips, figures, listing, scatter, strip
-from dashboard.pages.ask import Ask, whole
+from dashboard.pages import chips, figures, scatter
+from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.url_state import Ask, whole
 from dashboard.pages.figures import Figures, Frame
 from rollouts.errors import BadInput
 from rollouts.models import Run, Sample, Step

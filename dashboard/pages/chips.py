@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.ask import Ask
+from dashboard.pages.common.url_state import Ask
 from rollouts.models import Step
 from rollouts.samples.text_properties import CATALOG
 

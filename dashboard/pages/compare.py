@@ -15,9 +15,11 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import compared, opened, paired, panels
-from dashboard.pages.ask import clean
+from dashboard.pages import compared, paired
 from dashboard.pages.asking import start_of
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
+from dashboard.pages.common.url_state import clean
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing
 from rollouts.compare.targets import LETTERS, Cell

@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from dashboard.pages.text import num, plain
+from dashboard.pages.common.formatting import num, plain
 from rollouts.compare.compare import NONE_RIGHT, Comparison, Figure, Row
 from rollouts.compare.pairing import Prompt
 from rollouts.compare.targets import LETTERS, Cell

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.ask import Ask
+from dashboard.pages.common.url_state import Ask
 from rollouts.models import Run
 from rollouts.runs import timeline as events
 from rollouts.runs.timeline import Event, Told

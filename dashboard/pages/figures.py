@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Avg, Count, Max, Min, Q, QuerySet
 
-from dashboard.pages.text import grade
+from dashboard.pages.common.formatting import grade
 from rollouts.models import Sample
 from rollouts.query import logged_keys as keys
 from rollouts.query.search import Found

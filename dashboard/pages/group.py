@@ -11,10 +11,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import asking, listing, opened, panels, reading, strip, tested
+from dashboard.pages import asking, reading, tested
 from dashboard.pages import step as step_page
-from dashboard.pages.ask import Ask, clean
-from dashboard.pages.boards import APART, Boards
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
+from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.group_links import APART, Boards
+from dashboard.pages.common.url_state import Ask, clean
 from rollouts.models import Run
 from rollouts.prompts import groups
 from rollouts.prompts.groups import Board, Response

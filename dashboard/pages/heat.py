@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import strip
-from dashboard.pages.ask import clean
 from dashboard.pages.asking import start_of
-from dashboard.pages.text import num
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.formatting import num
+from dashboard.pages.common.url_state import clean
 from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Run, Sample

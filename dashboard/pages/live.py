@@ -11,8 +11,9 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import listing, panels
-from dashboard.pages.ask import clean, whole
+from dashboard.pages.common import panels
+from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common.url_state import clean, whole
 from dashboard.pages.figures import REWARDS
 from rolloutdeck.protocol import wire
 from rollouts.live import feed as arrivals

@@ -10,8 +10,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from dashboard.pages import cells
-from dashboard.pages.cells import Cell, Track
+from dashboard.pages.common import status_strip as cells
+from dashboard.pages.common.status_strip import Cell, Track
 from dashboard.pages.drafts import Draft
 from rolloutdeck.protocol import compatibility as compat
 from rolloutdeck.protocol import schedule as resolution

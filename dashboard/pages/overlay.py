@@ -9,7 +9,7 @@ from urllib.parse import quote
 from django.http import HttpRequest
 
 from dashboard import permissions as access
-from dashboard.pages.ask import clean
+from dashboard.pages.common.url_state import clean
 from rolloutdeck.protocol import wire
 from rollouts.models import Run
 

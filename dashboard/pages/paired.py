@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dashboard.pages import listing
+from dashboard.pages.common import sample_rows as listing
 from rollouts.compare.compare import Row
 from rollouts.compare.pairing import Prompt
 from rollouts.compare.targets import Cell

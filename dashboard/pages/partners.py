@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from dashboard import permissions as access
-from dashboard.pages.text import num
+from dashboard.pages.common.formatting import num
 from rollouts.models import Sample
 
 MOST_RUNS = 8

@@ -13,8 +13,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages import strip
-from dashboard.pages.text import num
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.formatting import num
 from rollouts.models import Run, Sample
 
 MOST_STEPS = 60

@@ -12,8 +12,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import opened, panels, pinned, replayed
-from dashboard.pages.back import back, seen_other
+from dashboard.pages import pinned, replayed
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
+from dashboard.pages.common.back import back, seen_other
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step
 from rollouts.pins import pins

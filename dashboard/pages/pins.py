@@ -16,7 +16,9 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import drafts, opened, outcome, panels, pinned, usage
+from dashboard.pages import drafts, outcome, pinned, usage
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
 from dashboard.pages.drafts import Draft
 from dashboard.pages.pinned import Row
 from rolloutdeck import trainer_api as trainers

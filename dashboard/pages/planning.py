@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import opened
-from dashboard.pages.back import back, seen_other
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common.back import back, seen_other
 from dashboard.pages.pins import Page
 from rollouts.errors import Outdated, RolloutError
 from rollouts.models import Pin

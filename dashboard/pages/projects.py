@@ -17,8 +17,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import asking, opened, panels
-from dashboard.pages.ask import clean
+from dashboard.pages import asking
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
+from dashboard.pages.common.url_state import clean
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness as judging

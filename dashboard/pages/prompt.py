@@ -12,8 +12,11 @@ from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import listing, opened, panels, strip
-from dashboard.pages.ask import Address, Ask, clean, step_number
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
+from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.url_state import Address, Ask, clean, step_number
 from dashboard.pages.prompt_lines import drawn
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from dashboard.pages import text
+from dashboard.pages.common import formatting as text
 from rollouts.prompts.prompts import At, Line
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from itertools import islice
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages import folding, landmarks, text
+from dashboard.pages import folding, landmarks
+from dashboard.pages.common import formatting as text
+from dashboard.pages.common.streaming import LONG, Late
 from dashboard.pages.landmarks import Landmark
-from dashboard.pages.late import LONG, Late
 
 MOST_MARKS = 1000
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from dashboard.pages import listing
+from dashboard.pages.common import sample_rows as listing
 from rollouts.flags import flags
 from rollouts.models import Flag, Run
 from rollouts.review.queues import Asked, Batch

@@ -7,11 +7,12 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages import around, asking, opened, prose, recorded, views
+from dashboard.pages import around, asking, prose, recorded, views
 from dashboard.pages.around import Around
-from dashboard.pages.ask import Ask
-from dashboard.pages.boards import Boards
-from dashboard.pages.listing import Row
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common.group_links import Boards
+from dashboard.pages.common.sample_rows import Row
+from dashboard.pages.common.url_state import Ask
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query.parser import parse

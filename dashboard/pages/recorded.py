@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages.text import HALF
+from dashboard.pages.common.formatting import HALF
 from rollouts.errors import NotThere
 from rollouts.models import Sample
 from rollouts.samples import bodies

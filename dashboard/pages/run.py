@@ -20,8 +20,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import events, heat, opened, overlay, panels, reuse, strip
-from dashboard.pages.ask import Ask, clean, step_number
+from dashboard.pages import events, heat, overlay, reuse
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import panels
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.url_state import Ask, clean, step_number
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import chart_layout as charting
 from rollouts.metrics import series

@@ -10,9 +10,9 @@ from math import ceil, floor, log10
 from django.db.models import Avg, Case, Count, F, IntegerField, QuerySet, Value, When
 from django.db.models.functions import Cast, Greatest, Least
 
-from dashboard.pages.ask import Ask
+from dashboard.pages.common.formatting import grade
+from dashboard.pages.common.url_state import Ask
 from dashboard.pages.figures import Bin, Frame, bins_of
-from dashboard.pages.text import grade
 from rollouts.models import Sample
 from rollouts.query import term_editing as terms
 from rollouts.query.ast import Range

@@ -8,7 +8,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import flags, opened, said
+from dashboard.pages import flags
+from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import said
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking
 from rollouts.review import viewed as seen

@@ -17,8 +17,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import text
-from dashboard.pages.ask import whole
+from dashboard.pages.common import formatting as text
+from dashboard.pages.common.url_state import whole
 from rollouts.indexing import detokenize as decoding
 from rollouts.models import Run
 

@@ -10,7 +10,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages import partners, prose, recorded, tokenview, turns
-from dashboard.pages.markdown import rendered
+from dashboard.pages.common.markdown import rendered
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing import detokenize as decoding
 from rollouts.models import Sample

@@ -5,7 +5,8 @@ from __future__ import annotations
 from django import template
 from django.utils.translation import gettext as _
 
-from dashboard.pages import charted, shown_finding, text
+from dashboard.pages import charted, shown_finding
+from dashboard.pages.common import formatting as text
 from rollouts.models import Sample
 
 register = template.Library()

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 from django.utils.translation import gettext as _
 
-from dashboard.pages.ask import Ask
+from dashboard.pages.common.url_state import Ask
 from rollouts.review.queues import Batch
 
 register = template.Library()

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 
-from dashboard.pages.ask import Ask
+from dashboard.pages.common.url_state import Ask
 from rollouts.query import term_editing as terms
 
 register = template.Library()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.pages import listing, text
+from dashboard.pages.common import formatting as text
+from dashboard.pages.common import sample_rows as listing
 from rollouts.models import Sample
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages.boards import ODD
+from dashboard.pages.common.group_links import ODD
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
 from rollouts.samples.identity import prompt_key as key_of

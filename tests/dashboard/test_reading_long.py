@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from dashboard.pages import folding, landmarks, prose, text
+from dashboard.pages import folding, landmarks, prose
+from dashboard.pages.common import formatting as text
 
 LOOP = "Let me see.\n" + "Wait, let me check again.\n" * 43 + "So it is 5, and that follows from what was said.\n" * 6
 

@@ -12,7 +12,7 @@ import pytest
 from django.utils import translation
 from django.utils.safestring import SafeData, SafeString
 
-from dashboard.pages import keys
+from dashboard.pages.common import keyboard as keys
 
 OPEN, CLOSE = "⟦", "⟧"
 SHOWN = ("title", "aria-label", "aria-description", "placeholder", "alt", "label", "data-does")

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from dashboard.pages.back import back, seen_other
+from dashboard.pages.common.back import back, seen_other
 from rollouts.errors import RolloutError
 
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from django.urls import reverse
 
-from dashboard.pages import strip
-from dashboard.pages.ask import Ask
+from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common.url_state import Ask
 from rollouts.models import Run, Sample, Step
 
 # What a browser, a proxy or a pattern of addresses would not leave as it is: empty parts, `.`, `..`, line ends.

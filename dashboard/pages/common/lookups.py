@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
 from dashboard import permissions as access
-from dashboard.pages import strip
+from dashboard.pages.common import step_strip as strip
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number
 from rollouts.models import Attempt, Run, Step

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
 
-from dashboard.pages.text import HALF, shielded
+from dashboard.pages.common.formatting import HALF, shielded
 
 MOST_RENDERED = 200_000
 

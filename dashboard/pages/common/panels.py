@@ -12,7 +12,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import get_language
 
 from dashboard import assets
-from dashboard.pages import late
+from dashboard.pages.common import streaming as late
 
 Context = Callable[[], dict[str, Any]]
 Answer = TypeVar("Answer", bound=HttpResponseBase)

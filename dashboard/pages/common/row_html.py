@@ -9,11 +9,11 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages import text
-from dashboard.pages.ask import Ask
-from dashboard.pages.boards import Boards
-from dashboard.pages.listing import Row
-from dashboard.pages.strip import Bar, Strip
+from dashboard.pages.common import formatting as text
+from dashboard.pages.common.group_links import Boards
+from dashboard.pages.common.sample_rows import Row
+from dashboard.pages.common.step_strip import Bar, Strip
+from dashboard.pages.common.url_state import Ask
 
 TALL = 30  # pixels of the strip's highest bar
 

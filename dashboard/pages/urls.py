@@ -23,15 +23,15 @@ from dashboard.pages import (
     recorded,
     review,
     run,
-    runs,
     sample,
     seeing,
     signin,
     step,
     theme,
-    tidy,
     tokens,
 )
+from dashboard.pages.runs import bulk_actions as tidy
+from dashboard.pages.runs import views as runs
 
 urlpatterns = [
     path("", runs.runs, name="runs"),

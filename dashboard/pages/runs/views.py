@@ -17,13 +17,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import run_columns
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common.formatting import num
 from dashboard.pages.common.sparklines import sparks
-from dashboard.pages.run_columns import CONFIG, LAST, Column, Line
-from dashboard.pages.runs_asked import COOKIE, RunsAsked, remembered, to_remember
+from dashboard.pages.runs import columns as run_columns
+from dashboard.pages.runs.columns import CONFIG, LAST, Column, Line
+from dashboard.pages.runs.url_state import COOKIE, RunsAsked, remembered, to_remember
 from rolloutdeck.trainer_api import TRAINERS
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import series

@@ -22,7 +22,6 @@ from dashboard.pages import (
     prompt,
     recorded,
     review,
-    run,
     sample,
     seeing,
     signin,
@@ -30,6 +29,7 @@ from dashboard.pages import (
     theme,
     tokens,
 )
+from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy
 from dashboard.pages.runs import views as runs
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages import events as row
+from dashboard.pages.run import timeline as row
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.runs import timeline as events

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.pages import run as run_page
+from dashboard.pages.run import views as run_page
 from rolloutdeck.protocol import wire
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import chart_layout as charts

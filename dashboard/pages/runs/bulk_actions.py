@@ -19,10 +19,10 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import overlay
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common.back import back
 from dashboard.pages.common.url_state import clean
+from dashboard.pages.run import overlays as overlay
 from rollouts.compare.targets import LETTERS
 from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run

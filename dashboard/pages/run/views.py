@@ -20,11 +20,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import events, heat, overlay, reuse
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Ask, clean, step_number
+from dashboard.pages.run import overlays as overlay
+from dashboard.pages.run import prompt_heatmap as heat
+from dashboard.pages.run import replay_summary as reuse
+from dashboard.pages.run import timeline as events
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import chart_layout as charting
 from rollouts.metrics import series

@@ -16,10 +16,10 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
 from dashboard.pages import compared, paired
-from dashboard.pages.asking import start_of
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common.url_state import clean
+from dashboard.pages.step.query_result import start_of
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing
 from rollouts.compare.targets import LETTERS, Cell

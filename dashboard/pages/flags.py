@@ -12,11 +12,12 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import asking, reading
+from dashboard.pages import reading
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels, said
 from dashboard.pages.common.back import back, seen_other
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.step import query_result as asking
 from rolloutdeck.protocol import wire
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking

@@ -14,7 +14,7 @@ from dashboard import permissions as access
 from dashboard.pages.common import panels
 from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common.url_state import clean, whole
-from dashboard.pages.figures import REWARDS
+from dashboard.pages.step.histograms import REWARDS
 from rolloutdeck.protocol import wire
 from rollouts.live import feed as arrivals
 from rollouts.live.feed import Arrival

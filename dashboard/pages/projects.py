@@ -17,10 +17,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import asking
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common.url_state import clean
+from dashboard.pages.step import query_result as asking
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness as judging

@@ -7,12 +7,13 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages import around, asking, prose, recorded, views
+from dashboard.pages import around, prose, recorded, views
 from dashboard.pages.around import Around
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.sample_rows import Row
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.step import query_result as asking
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query.parser import parse

@@ -25,13 +25,13 @@ from dashboard.pages import (
     sample,
     seeing,
     signin,
-    step,
     theme,
     tokens,
 )
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy
 from dashboard.pages.runs import views as runs
+from dashboard.pages.step import views as step
 
 urlpatterns = [
     path("", runs.runs, name="runs"),

@@ -10,12 +10,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import asking, pinning, reading, sorting
+from dashboard.pages import pinning, reading
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Ask, step_number
+from dashboard.pages.step import query_result as asking
+from dashboard.pages.step import sort_menu as sorting
 from rollouts.models import Attempt, Run, Step
 from rollouts.review import viewed as seen
 from rollouts.review.viewed import Reader

@@ -8,11 +8,13 @@ from functools import cached_property, lru_cache
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.pages import chips, figures, scatter
 from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Ask, whole
-from dashboard.pages.figures import Figures, Frame
+from dashboard.pages.step import filter_chips as chips
+from dashboard.pages.step import histograms as figures
+from dashboard.pages.step import scatter
+from dashboard.pages.step.histograms import Figures, Frame
 from rollouts.errors import BadInput
 from rollouts.models import Run, Sample, Step
 from rollouts.query import search

@@ -12,7 +12,7 @@ from django.db.models.functions import Cast, Greatest, Least
 
 from dashboard.pages.common.formatting import grade
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.figures import Bin, Frame, bins_of
+from dashboard.pages.step.histograms import Bin, Frame, bins_of
 from rollouts.models import Sample
 from rollouts.query import term_editing as terms
 from rollouts.query.ast import Range

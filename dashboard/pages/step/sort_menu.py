@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import asking
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.step import query_result as asking
 from rollouts.models import Step
 
 # Name in the address, what it is called, what comes first, what comes first when turned round.

@@ -12,11 +12,11 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import reading
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels, said
 from dashboard.pages.common.back import back, seen_other
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from rolloutdeck.protocol import wire
 from rollouts.errors import RolloutError

@@ -6,7 +6,6 @@ from django.urls import path
 
 from dashboard.pages import (
     adding,
-    ahead,
     compare,
     findings,
     flags,
@@ -20,9 +19,7 @@ from dashboard.pages import (
     planning,
     projects,
     prompt,
-    recorded,
     review,
-    sample,
     seeing,
     signin,
     theme,
@@ -31,6 +28,9 @@ from dashboard.pages import (
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy
 from dashboard.pages.runs import views as runs
+from dashboard.pages.sample import fields_view as recorded
+from dashboard.pages.sample import prefetch as ahead
+from dashboard.pages.sample import views as sample
 from dashboard.pages.step import views as step
 
 urlpatterns = [

@@ -11,13 +11,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard import assets
-from dashboard.pages import past, recorded
 from dashboard.pages.common import formatting as text
 from dashboard.pages.common import keyboard as keys
 from dashboard.pages.common import row_html as drawing
 from dashboard.pages.common import status_strip as cells
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.sample import fields_view as recorded
+from dashboard.pages.sample import prompt_history as past
 
 register = template.Library()
 

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages import folding
 from dashboard.pages.common import streaming as late
+from dashboard.pages.sample import repetition as folding
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from tests.dashboard.serve import Site

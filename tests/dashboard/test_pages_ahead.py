@@ -9,7 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages import ahead, past
+from dashboard.pages.sample import prefetch as ahead
+from dashboard.pages.sample import prompt_history as past
 from rollouts.models import Project, Run, Sample
 from rollouts.storage import files as storage
 from tests import make

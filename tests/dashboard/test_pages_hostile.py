@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages import views
 from dashboard.pages.common import formatting as text
+from dashboard.pages.sample import view_modes as views
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines

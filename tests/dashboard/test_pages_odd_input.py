@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from dashboard.pages import landmarks
+from dashboard.pages.sample import outline as landmarks
 from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
 from tests import make

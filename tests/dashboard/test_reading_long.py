@@ -7,8 +7,10 @@ import re
 
 import pytest
 
-from dashboard.pages import folding, landmarks, prose
 from dashboard.pages.common import formatting as text
+from dashboard.pages.sample import outline as landmarks
+from dashboard.pages.sample import repetition as folding
+from dashboard.pages.sample import text_view as prose
 
 LOOP = "Let me see.\n" + "Wait, let me check again.\n" * 43 + "So it is 5, and that follows from what was said.\n" * 6
 

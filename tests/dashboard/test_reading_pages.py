@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages import tokenview
+from dashboard.pages.sample import token_view as tokenview
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.rollouts.pushing import indexed, lines

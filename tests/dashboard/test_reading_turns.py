@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.pages import roles, turns
+from dashboard.pages.sample import chat_roles as roles
+from dashboard.pages.sample import turns_view as turns
 from rollouts.samples.record import Record
 
 PROMPT = "system\nBe brief.\nuser\nWhat is the root of 16?\nassistant\n"

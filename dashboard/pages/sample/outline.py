@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import roles
 from dashboard.pages.common import formatting as text
+from dashboard.pages.sample import chat_roles as roles
 
 MOST = 40
 MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)(?!\w)[^`\n]*$", re.MULTILINE)

@@ -11,10 +11,11 @@ from itertools import islice
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages import folding, landmarks
 from dashboard.pages.common import formatting as text
 from dashboard.pages.common.streaming import LONG, Late
-from dashboard.pages.landmarks import Landmark
+from dashboard.pages.sample import outline as landmarks
+from dashboard.pages.sample import repetition as folding
+from dashboard.pages.sample.outline import Landmark
 
 MOST_MARKS = 1000
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.pages import roles
+from dashboard.pages.sample import chat_roles as roles
 
 THOUGHT = re.compile(r"<(?P<tag>think|thinking)>(?P<inside>.*?)(?:</(?P=tag)>|\Z)", re.DOTALL)
 CALL = re.compile(r"<tool_call>(?P<inside>.*?)(?:</tool_call>|\Z)", re.DOTALL)

@@ -7,12 +7,15 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages import around, prose, recorded, views
-from dashboard.pages.around import Around
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.sample_rows import Row
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.sample import fields_view as recorded
+from dashboard.pages.sample import related as around
+from dashboard.pages.sample import text_view as prose
+from dashboard.pages.sample import view_modes as views
+from dashboard.pages.sample.related import Around
 from dashboard.pages.step import query_result as asking
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample

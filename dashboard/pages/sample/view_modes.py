@@ -9,8 +9,12 @@ from django.http import HttpRequest
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import partners, prose, recorded, tokenview, turns
 from dashboard.pages.common.markdown import rendered
+from dashboard.pages.sample import diff_partners as partners
+from dashboard.pages.sample import fields_view as recorded
+from dashboard.pages.sample import text_view as prose
+from dashboard.pages.sample import token_view as tokenview
+from dashboard.pages.sample import turns_view as turns
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing import detokenize as decoding
 from rollouts.models import Sample

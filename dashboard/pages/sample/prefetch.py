@@ -11,11 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import around, reading
-from dashboard.pages.around import Around
 from dashboard.pages.common import panels
 from dashboard.pages.common import streaming as late
 from dashboard.pages.common.url_state import Ask, clean
+from dashboard.pages.sample import pane as reading
+from dashboard.pages.sample import related as around
+from dashboard.pages.sample.related import Around
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Project, Sample
 

@@ -12,8 +12,8 @@ from operator import or_
 from django.db.models import Q
 
 from dashboard.pages import replayed
-from dashboard.pages.past import Past, history, passed, place_of
 from dashboard.pages.replayed import Replayed
+from dashboard.pages.sample.prompt_history import Past, history, passed, place_of
 from rollouts.models import Flag, Sample
 from rollouts.samples import bodies
 from rollouts.samples.bodies import Body

@@ -10,7 +10,6 @@ from dashboard.pages import (
     findings,
     flags,
     go,
-    group,
     language,
     live,
     members,
@@ -25,6 +24,7 @@ from dashboard.pages import (
     theme,
     tokens,
 )
+from dashboard.pages.group import views as group
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy
 from dashboard.pages.runs import views as runs

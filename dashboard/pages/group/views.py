@@ -11,13 +11,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import tested
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.group_links import APART, Boards
 from dashboard.pages.common.url_state import Ask, clean
+from dashboard.pages.group import test_matrix as tested
 from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from dashboard.pages.step import views as step_page

@@ -17,7 +17,6 @@ from dashboard.pages import (
     pins,
     planning,
     projects,
-    prompt,
     review,
     seeing,
     signin,
@@ -25,6 +24,7 @@ from dashboard.pages import (
     tokens,
 )
 from dashboard.pages.group import views as group
+from dashboard.pages.prompt import views as prompt
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy
 from dashboard.pages.runs import views as runs

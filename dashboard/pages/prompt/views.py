@@ -17,7 +17,7 @@ from dashboard.pages.common import panels
 from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Address, Ask, clean, step_number
-from dashboard.pages.prompt_lines import drawn
+from dashboard.pages.prompt.history_chart import drawn
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 from rollouts.prompts import prompts

@@ -13,7 +13,7 @@ from dashboard.pages.common import formatting as text
 from rollouts.prompts.prompts import At, Line
 
 if TYPE_CHECKING:
-    from dashboard.pages.prompt import Look
+    from dashboard.pages.prompt.views import Look
 
 SLOTS = 160
 

@@ -6,7 +6,6 @@ from django.urls import path
 
 from dashboard.pages import (
     adding,
-    compare,
     findings,
     flags,
     go,
@@ -23,6 +22,7 @@ from dashboard.pages import (
     theme,
     tokens,
 )
+from dashboard.pages.compare import views as compare
 from dashboard.pages.group import views as group
 from dashboard.pages.prompt import views as prompt
 from dashboard.pages.run import views as run

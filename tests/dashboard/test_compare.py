@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages import compared
+from dashboard.pages.compare import table as compared
 from rollouts.compare.compare import Figure
 from rollouts.models import Membership, Project, Run
 from tests import make

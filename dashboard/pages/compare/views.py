@@ -15,10 +15,11 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import compared, paired
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common.url_state import clean
+from dashboard.pages.compare import prompt_detail as paired
+from dashboard.pages.compare import table as compared
 from dashboard.pages.step.query_result import start_of
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing

@@ -10,7 +10,6 @@ from dashboard.pages import (
     flags,
     go,
     language,
-    live,
     members,
     pinning,
     pins,
@@ -24,6 +23,7 @@ from dashboard.pages import (
 )
 from dashboard.pages.compare import views as compare
 from dashboard.pages.group import views as group
+from dashboard.pages.live import views as live
 from dashboard.pages.prompt import views as prompt
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages.live import MOST
+from dashboard.pages.live.views import MOST
 from rollouts.models import Project, Run
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines

@@ -8,9 +8,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import flags
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import said
+from dashboard.pages.flags import views as flags
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk as marking
 from rollouts.review import viewed as seen

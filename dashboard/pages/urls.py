@@ -7,7 +7,6 @@ from django.urls import path
 from dashboard.pages import (
     adding,
     findings,
-    flags,
     go,
     language,
     members,
@@ -22,6 +21,7 @@ from dashboard.pages import (
     tokens,
 )
 from dashboard.pages.compare import views as compare
+from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live
 from dashboard.pages.prompt import views as prompt

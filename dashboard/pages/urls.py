@@ -14,8 +14,6 @@ from dashboard.pages import (
     pins,
     planning,
     projects,
-    review,
-    seeing,
     signin,
     theme,
     tokens,
@@ -25,6 +23,8 @@ from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live
 from dashboard.pages.prompt import views as prompt
+from dashboard.pages.review import decisions as seeing
+from dashboard.pages.review import views as review
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions as tidy
 from dashboard.pages.runs import views as runs

@@ -13,11 +13,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import queued
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Address, Ask, step_number, whole
+from dashboard.pages.review import queue_list as queued
 from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from rollouts.errors import BadInput

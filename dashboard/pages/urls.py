@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.pages import (
-    adding,
-    findings,
-    go,
-    language,
-    members,
-    pinning,
-    pins,
-    planning,
-    projects,
-    signin,
-    theme,
-    tokens,
-)
+from dashboard.pages import go, language, members, pinning, pins, planning, projects, signin, theme, tokens
 from dashboard.pages.compare import views as compare
+from dashboard.pages.findings import add_form as adding
+from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live

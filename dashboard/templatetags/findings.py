@@ -5,8 +5,9 @@ from __future__ import annotations
 from django import template
 from django.utils.translation import gettext as _
 
-from dashboard.pages import charted, shown_finding
 from dashboard.pages.common import formatting as text
+from dashboard.pages.findings import presenter as shown_finding
+from dashboard.pages.findings import svg_chart as charted
 from rollouts.models import Sample
 
 register = template.Library()

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages import charted
+from dashboard.pages.findings import svg_chart as charted
 from dashboard.pages.run import overlays as overlay
 from rollouts.findings import exhibits
 from rollouts.metrics import series

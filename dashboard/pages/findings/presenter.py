@@ -12,10 +12,10 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import charted
 from dashboard.pages.common import formatting as text
 from dashboard.pages.common.markdown import rendered
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.findings import svg_chart as charted
 from rollouts.models import Exhibit, Finding, Run
 
 MOST_MARKED = 200

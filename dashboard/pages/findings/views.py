@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import shown_finding
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels, said
 from dashboard.pages.common.markdown import rendered
+from dashboard.pages.findings import presenter as shown_finding
 from rollouts.errors import BadInput, NotThere, RolloutError
 from rollouts.findings import findings
 from rollouts.lib.validation import number

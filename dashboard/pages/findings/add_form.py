@@ -17,11 +17,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions as access
-from dashboard.pages import findings as pages
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels, said
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.findings import views as pages
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.findings import exhibits, findings

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.pages import go, language, members, pinning, pins, planning, projects, signin, theme, tokens
+from dashboard.pages import go, language, members, projects, signin, theme, tokens
 from dashboard.pages.compare import views as compare
 from dashboard.pages.findings import add_form as adding
 from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live
+from dashboard.pages.pins import pin_box as pinning
+from dashboard.pages.pins import plan_actions as planning
+from dashboard.pages.pins import views as pins
 from dashboard.pages.prompt import views as prompt
 from dashboard.pages.review import decisions as seeing
 from dashboard.pages.review import views as review

@@ -11,9 +11,9 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages import pinned
 from dashboard.pages.common import status_strip as cells
 from dashboard.pages.common.sparklines import polyline
+from dashboard.pages.pins import pin_list as pinned
 from rollouts.metrics import series
 from rollouts.models import Binding, Run
 from rollouts.replay import outcomes as replays

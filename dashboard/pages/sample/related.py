@@ -11,8 +11,8 @@ from operator import or_
 
 from django.db.models import Q
 
-from dashboard.pages import replayed
-from dashboard.pages.replayed import Replayed
+from dashboard.pages.pins import replay_labels as replayed
+from dashboard.pages.pins.replay_labels import Replayed
 from dashboard.pages.sample.prompt_history import Past, history, passed, place_of
 from rollouts.models import Flag, Sample
 from rollouts.samples import bodies

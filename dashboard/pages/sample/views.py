@@ -9,11 +9,11 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import pinning
 from dashboard.pages.common import panels
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common import streaming as late
 from dashboard.pages.common.url_state import Ask
+from dashboard.pages.pins import pin_box as pinning
 from dashboard.pages.sample import pane as reading
 from rollouts.models import Sample
 

@@ -10,12 +10,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import pinning
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.url_state import Ask, step_number
+from dashboard.pages.pins import pin_box as pinning
 from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from dashboard.pages.step import sort_menu as sorting

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from dashboard.pages import usage
+from dashboard.pages.pins import run_commands as usage
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.serve import Site

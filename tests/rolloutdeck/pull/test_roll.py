@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from dashboard.pages import usage
+from dashboard.pages.pins import run_commands as usage
 from rolloutdeck.safe_pickle.batches.batch import open_rollout
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from dashboard import permissions as access
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common.back import back, seen_other
-from dashboard.pages.pins import Page
+from dashboard.pages.pins.views import Page
 from rollouts.errors import Outdated, RolloutError
 from rollouts.models import Pin
 from rollouts.replay import overrides as loosening

@@ -10,7 +10,7 @@ from operator import or_
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from dashboard.pages import pinned
+from dashboard.pages.pins import pin_list as pinned
 from rollouts.models import Replay, Step
 
 

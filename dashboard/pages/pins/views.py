@@ -16,11 +16,14 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import drafts, outcome, pinned, usage
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
-from dashboard.pages.drafts import Draft
-from dashboard.pages.pinned import Row
+from dashboard.pages.pins import pin_list as pinned
+from dashboard.pages.pins import plan_draft as drafts
+from dashboard.pages.pins import plan_preview as outcome
+from dashboard.pages.pins import run_commands as usage
+from dashboard.pages.pins.pin_list import Row
+from dashboard.pages.pins.plan_draft import Draft
 from rolloutdeck import trainer_api as trainers
 from rollouts.models import Artifact, Entry, Pin, Project, Revision, Run
 from rollouts.replay import exclusion, plans

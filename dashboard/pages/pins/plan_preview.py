@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 
 from dashboard.pages.common import status_strip as cells
 from dashboard.pages.common.status_strip import Cell, Track
-from dashboard.pages.drafts import Draft
+from dashboard.pages.pins.plan_draft import Draft
 from rolloutdeck.protocol import compatibility as compat
 from rolloutdeck.protocol import schedule as resolution
 from rolloutdeck.protocol.compatibility import Difference

@@ -12,10 +12,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import pinned, replayed
 from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import panels
 from dashboard.pages.common.back import back, seen_other
+from dashboard.pages.pins import pin_list as pinned
+from dashboard.pages.pins import replay_labels as replayed
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step
 from rollouts.pins import pins

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.pages import go, language, members, projects, signin, theme, tokens
+from dashboard.pages import go
 from dashboard.pages.compare import views as compare
 from dashboard.pages.findings import add_form as adding
 from dashboard.pages.findings import views as findings
@@ -23,6 +23,9 @@ from dashboard.pages.runs import views as runs
 from dashboard.pages.sample import fields_view as recorded
 from dashboard.pages.sample import prefetch as ahead
 from dashboard.pages.sample import views as sample
+from dashboard.pages.settings import language, members, projects, tokens
+from dashboard.pages.settings import preferences as theme
+from dashboard.pages.settings import sign_in as signin
 from dashboard.pages.step import views as step
 
 urlpatterns = [

@@ -1,5 +1,5 @@
 // Texts in the reader's language. English is what stands in the scripts; for others the page loads a catalogue first:
-// each text's translation, or one for each form, and the form that a count takes (dashboard/pages/language.py).
+// each text's translation, or one for each form, and the form that a count takes (dashboard/pages/settings/language.py).
 const { texts = {}, form = (n) => n !== 1 } = globalThis.catalogue ?? {};
 
 export const gettext = (text) => [texts[text] ?? text].flat()[0];

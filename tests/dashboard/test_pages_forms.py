@@ -15,8 +15,8 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.pages import throttle
-from dashboard.pages.signin import link_for
+from dashboard.pages.settings import login_throttle as throttle
+from dashboard.pages.settings.sign_in import link_for
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
 from tests import make
 from tests.rollouts.pushing import generation, indexed, lines

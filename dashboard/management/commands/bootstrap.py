@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from dashboard.pages.signin import link_for
+from dashboard.pages.settings.sign_in import link_for
 from rolloutdeck.protocol.wire import SCOPES
 from rollouts.models import Token
 

@@ -16,9 +16,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import projects as pages
 from dashboard.pages.common import lookups as opened
-from dashboard.pages.signin import link_for
+from dashboard.pages.settings import projects as pages
+from dashboard.pages.settings.sign_in import link_for
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Project
 from rollouts.projects import audit, projects

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.pages import throttle
+from dashboard.pages.settings import login_throttle as throttle
 
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60

@@ -11,8 +11,8 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions as access
-from dashboard.pages import projects as pages
 from dashboard.pages.common import lookups as opened
+from dashboard.pages.settings import projects as pages
 from rollouts.errors import RolloutError
 from rollouts.projects import projects
 

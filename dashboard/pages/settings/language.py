@@ -14,7 +14,7 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.i18n import JavaScriptCatalog
 
-from dashboard.pages.theme import YEAR, kept
+from dashboard.pages.settings.preferences import YEAR, kept
 
 NAMES = dict(settings.LANGUAGES)
 
@@ -26,7 +26,7 @@ def language(request: HttpRequest) -> HttpResponse:
 
 
 class Catalogue(JavaScriptCatalog):
-    """Our scripts' texts alone, for `static/js/i18n.js`: Django's own script brings formats of dates and more."""
+    """Our scripts' texts alone, for `i18n.js`: Django's own script brings formats of dates and more."""
 
     packages = ["dashboard"]
 

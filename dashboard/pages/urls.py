@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.pages import go
 from dashboard.pages.compare import views as compare
 from dashboard.pages.findings import add_form as adding
 from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live
+from dashboard.pages.palette import views as go
 from dashboard.pages.pins import pin_box as pinning
 from dashboard.pages.pins import plan_actions as planning
 from dashboard.pages.pins import views as pins

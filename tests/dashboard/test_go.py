@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages import fuzzy
 from dashboard.pages.common import keyboard as keys
+from dashboard.pages.palette import fuzzy
 from rollouts.models import Project, Run, Sample
 from tests import make
 from tests.dashboard.ask import filled

@@ -13,10 +13,10 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions as access
-from dashboard.pages import fuzzy
 from dashboard.pages.common import step_strip as strip
 from dashboard.pages.common.formatting import num
 from dashboard.pages.common.url_state import clean, whole
+from dashboard.pages.palette import fuzzy
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 STATIC = Path(settings.BASE_DIR) / "static"
-IMPORTED = re.compile(r'^import (?:[^"\n]* from )?"\./(\w+\.js)";', re.MULTILINE)
+IMPORTED = re.compile(r'^import (?:[^"\n]* from )?"(\.[\w./]+\.js)";', re.MULTILINE)
 
 
 @cache
@@ -36,7 +37,9 @@ def imports(*scripts: str) -> frozenset[str]:
     found: set[str] = set()
     waiting = list(scripts)
     while waiting:
-        new = set(IMPORTED.findall((STATIC / f"js/{waiting.pop()}").read_text())) - found
+        name = waiting.pop()
+        addresses = IMPORTED.findall((STATIC / "js" / name).read_text())
+        new = {posixpath.normpath(posixpath.join(posixpath.dirname(name), address)) for address in addresses} - found
         found |= new
         waiting += new
     return frozenset(found)

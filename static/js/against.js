@@ -1,6 +1,6 @@
 // Columns of responses as word diffs against one of them.
-import { say } from "./frame.js";
-import { gettext } from "./i18n.js";
+import { say } from "./common/ui.js";
+import { gettext } from "./common/i18n.js";
 
 const textOf = (column) => column?.querySelector("pre");
 

@@ -1,8 +1,8 @@
 // The group board: what a link changes, comes in place. A response is shown whole, or only its end, without closing
 // what else is open; as a diff, every response shows what it says differently than the best.
-import { say } from "./frame.js";
-import { gettext } from "./i18n.js";
-import { address, ask, place, plain } from "./panel.js";
+import { say } from "./common/ui.js";
+import { gettext } from "./common/i18n.js";
+import { address, ask, place, plain } from "./common/panel.js";
 
 const board = document.getElementById("board");
 const chosen = () => (new URLSearchParams(location.search).get("whole") ?? "").split(",").filter(Boolean);

@@ -1,8 +1,8 @@
 // The overview: every metric as a small chart. What is chosen stands in the address: m, smooth, log, x, closed, runs.
 import { runsOf, short } from "./charts_data.js";
 import { Drawing } from "./charts_draw.js";
-import { fill, gettext, ngettext } from "./i18n.js";
-import { address, rested } from "./panel.js";
+import { fill, gettext, ngettext } from "./common/i18n.js";
+import { address, rested } from "./common/panel.js";
 
 const root = document.querySelector("[data-charts]");
 const filter = document.getElementById("metrics");

@@ -1,8 +1,8 @@
 // Comparing: one prompt's answers open below its row, by keys; d shows what each says differently than the first.
-import { say } from "./frame.js";
-import { gettext } from "./i18n.js";
-import { onEscape } from "./keys.js";
-import { ask, place, plain } from "./panel.js";
+import { say } from "./common/ui.js";
+import { gettext } from "./common/i18n.js";
+import { onEscape } from "./common/shortcuts.js";
+import { ask, place, plain } from "./common/panel.js";
 
 const panel = document.getElementById("compare");
 let wanted = 0;

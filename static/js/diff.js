@@ -1,5 +1,5 @@
 // The diff view: the two texts that the server sent, as one text with what differs.
-import { fill, gettext } from "./i18n.js";
+import { fill, gettext } from "./common/i18n.js";
 import { differences, draw } from "./words.js";
 
 let asked = 0;

@@ -1,9 +1,9 @@
 // Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes. With rows
 // selected, f flags them all. u undoes.
 import { forget } from "./ahead.js";
-import { say } from "./frame.js";
-import { onEscape } from "./keys.js";
-import { post } from "./post.js";
+import { say } from "./common/ui.js";
+import { onEscape } from "./common/shortcuts.js";
+import { post } from "./common/post.js";
 import { move, show } from "./reader.js";
 
 const EDGE = 18; // px at a row's left that select it

@@ -1,7 +1,7 @@
 // One prompt over steps: another step or answer comes without losing the place, and two answers are compared word by word.
-import { say } from "./frame.js";
-import { gettext } from "./i18n.js";
-import { ask, place } from "./panel.js";
+import { say } from "./common/ui.js";
+import { gettext } from "./common/i18n.js";
+import { ask, place } from "./common/panel.js";
 import { differences, draw } from "./words.js";
 
 const page = document.getElementById("history");

@@ -1,9 +1,9 @@
 // Review: a verdict saves and opens the next sample that nothing was said of; the list and its count follow.
 import { forget } from "./ahead.js";
-import { say } from "./frame.js";
-import { gettext } from "./i18n.js";
-import { ask, place } from "./panel.js";
-import { post } from "./post.js";
+import { say } from "./common/ui.js";
+import { gettext } from "./common/i18n.js";
+import { ask, place } from "./common/panel.js";
+import { post } from "./common/post.js";
 import { show } from "./reader.js";
 
 const form = document.querySelector("[data-verdict]");

@@ -1,6 +1,6 @@
 // A word diff of two texts, and how it is drawn. Model text only ever becomes text nodes.
 import { compute, words } from "./difference.js";
-import { fill, gettext } from "./i18n.js";
+import { fill, gettext } from "./common/i18n.js";
 
 const ACTING = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
 const SEEN_AROUND = 3; // lines of what both say that stay in sight beside a change

@@ -333,7 +333,7 @@ def test_a_name_that_no_account_can_have_is_refused_in_a_sentence(
 def test_a_token_is_shown_once(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     page = client.post("/settings/math/tokens/", {"name": "cluster", "scopes": ["ingest", "read"]}).content.decode()
-    secret = re.search(r"rd_[\w-]+", page)
+    secret = re.search(r"\brd_[\w-]+", page)
     assert secret
     assert Token.find(secret[0])
     assert secret[0] not in client.get("/settings/math/").content.decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import posixpath
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from django.test import Client
 
 from dashboard import assets
 
+IMPORT = re.compile(r'^import .*"(\..+)";$', re.MULTILINE)
 STATIC = Path(__file__).parents[2] / "static"
 VENDORED = "vendor/htmx.org@2.0.11/htmx.min.js"
 
@@ -19,7 +21,7 @@ def body(answer: object) -> bytes:
     return getattr(answer, "getvalue")()  # noqa: B009 - a streaming answer or a plain one
 
 
-@pytest.mark.parametrize("name", ["css/app.css", "js/panel.js", VENDORED])
+@pytest.mark.parametrize("name", ["css/app.css", "js/common/panel.js", VENDORED])
 def test_scripts_and_styles_come_compressed(client: Client, name: str) -> None:
     answer = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip, br"})
     assert answer.headers["Content-Encoding"] == "gzip"
@@ -37,19 +39,19 @@ def test_whoever_cannot_unpack_gets_the_file(client: Client) -> None:
 
 def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:
     ask = {"Accept-Encoding": "gzip"}
-    mark = client.get("/static/js/panel.js", headers=ask).headers["Last-Modified"]
-    assert client.get("/static/js/panel.js", headers=ask | {"If-Modified-Since": mark}).status_code == 304
+    mark = client.get("/static/js/common/panel.js", headers=ask).headers["Last-Modified"]
+    assert client.get("/static/js/common/panel.js", headers=ask | {"If-Modified-Since": mark}).status_code == 304
 
 
 def test_only_an_address_with_a_version_is_kept_for_good(client: Client) -> None:
     assert "immutable" in client.get(f"/static/{VENDORED}").headers["Cache-Control"]
-    assert "immutable" in client.get(assets.url("js/panel.js")).headers["Cache-Control"]
-    assert "immutable" not in client.get("/static/js/panel.js").headers["Cache-Control"]
+    assert "immutable" in client.get(assets.url("js/common/panel.js")).headers["Cache-Control"]
+    assert "immutable" not in client.get("/static/js/common/panel.js").headers["Cache-Control"]
 
 
 def test_an_open_page_of_another_release_gets_todays_file_and_does_not_keep_it(client: Client) -> None:
-    answer = client.get("/static/0123456789/js/panel.js")
-    assert body(answer) == (STATIC / "js/panel.js").read_bytes()
+    answer = client.get("/static/0123456789/js/common/panel.js")
+    assert body(answer) == (STATIC / "js/common/panel.js").read_bytes()
     assert "immutable" not in answer.headers["Cache-Control"]
 
 
@@ -60,9 +62,9 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
     tags = assets.module("read.js", "seen.js")
-    asked = set(re.findall(r'modulepreload" href="[^"]*/js/(\w+\.js)"', tags))
-    assert {"reader.js", "ahead.js", "panel.js", "seen.js"} <= asked
+    asked = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
+    assert {"reader.js", "ahead.js", "common/panel.js", "seen.js"} <= asked
     assert tags.endswith(f'<script src="{assets.url("js/read.js")}" type="module"></script>')
     for name in asked:
         text = (STATIC / "js" / name).read_text()
-        assert set(re.findall(r'^import .*"\./(.+)";$', text, re.MULTILINE)) <= asked, name
+        assert {posixpath.normpath(f"{posixpath.dirname(name)}/{one}") for one in IMPORT.findall(text)} <= asked, name

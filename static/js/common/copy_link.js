@@ -1,5 +1,5 @@
 // Links to what is on the screen: y to exactly this, Y to whatever is latest.
-import { copy, say } from "./frame.js";
+import { copy, say } from "./ui.js";
 import { gettext } from "./i18n.js";
 import { address } from "./panel.js";
 

@@ -1,5 +1,5 @@
 // A key presses the element with the same data-key. Which keys there are stands in one table on the server.
-import { asleep, keyOf } from "./layout.js";
+import { asleep, keyOf } from "./keyboard_layout.js";
 
 const TYPING = "input:not([type=range], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea, select, [contenteditable]";
 const GO = "o";

@@ -1,5 +1,5 @@
 // KaTeX, fetched when somebody wants to read math.
-const KATEX = new URL("../vendor/katex@0.19.1/", import.meta.url);
+const KATEX = new URL("../../vendor/katex@0.19.1/", import.meta.url);
 const DELIMITERS = [
   { left: "$$", right: "$$", display: true },
   { left: "\\[", right: "\\]", display: true },

@@ -1,0 +1,29 @@
+// Every page's script. Pages work without it; it adds keys, live panels, and reading without reloading.
+import "./ui.js";
+import "./shortcuts.js";
+import "./live_updates.js";
+import "../findings.js";
+import "../pins.js";
+import "../go.js";
+
+document.documentElement.classList.add("js");
+if (document.getElementById("compare")) import("../compare.js");
+if (document.querySelector("[data-charts]")) import("../charts.js");
+if (document.getElementById("q-choices")) import("../query.js");
+if (document.querySelector("[data-history]")) import("../history.js");
+if (document.querySelector("[data-feed-cards]")) import("../feed.js");
+if (document.getElementById("board")) import("../board.js");
+if (document.getElementById("flag-here")) import("../flag_here.js");
+if (document.getElementById("sample")) import("../seen.js");
+if (document.querySelector("[data-grid]")) import("../grid.js");
+if (document.querySelector("[data-verdict]")) import("../review.js");
+
+// Seldom used: fetched when it is.
+document.addEventListener("click", ({ target }) => {
+  const kind = target.closest("[data-link]")?.dataset.link;
+  if (kind) import("./copy_link.js").then((links) => links.link(kind));
+});
+document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  import("./theme.js").then((colours) => colours.turn(event.target.querySelector("button")));
+});

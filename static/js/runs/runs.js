@@ -1,6 +1,6 @@
 // The list of runs: j and k walk it, x and a click with shift select, and what is selected outlives every refresh.
-import { fill, gettext } from "./common/i18n.js";
-import "./common/popover.js";
+import { fill, gettext } from "../common/i18n.js";
+import "../common/popover.js";
 
 const list = document.getElementById("runs");
 const bar = document.getElementById("tidy");

@@ -8,14 +8,14 @@ import "../go.js";
 
 document.documentElement.classList.add("js");
 if (document.getElementById("compare")) import("../compare.js");
-if (document.querySelector("[data-charts]")) import("../charts.js");
+if (document.querySelector("[data-charts]")) import("../run/charts.js");
 if (document.getElementById("q-choices")) import("../query.js");
 if (document.querySelector("[data-history]")) import("../history.js");
 if (document.querySelector("[data-feed-cards]")) import("../feed.js");
 if (document.getElementById("board")) import("../board.js");
 if (document.getElementById("flag-here")) import("../flag_here.js");
 if (document.getElementById("sample")) import("../seen.js");
-if (document.querySelector("[data-grid]")) import("../grid.js");
+if (document.querySelector("[data-grid]")) import("../run/heatmap_keys.js");
 if (document.querySelector("[data-verdict]")) import("../review.js");
 
 // Seldom used: fetched when it is.

@@ -1,5 +1,5 @@
 // At the foot of each chart: ticks where the row of events has a mark.
-import { nearest } from "./charts_data.js";
+import { nearest } from "./chart_data.js";
 
 let told = "", found = [];
 

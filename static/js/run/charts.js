@@ -1,8 +1,8 @@
 // The overview: every metric as a small chart. What is chosen stands in the address: m, smooth, log, x, closed, runs.
-import { runsOf, short } from "./charts_data.js";
-import { Drawing } from "./charts_draw.js";
-import { fill, gettext, ngettext } from "./common/i18n.js";
-import { address, rested } from "./common/panel.js";
+import { runsOf, short } from "./chart_data.js";
+import { Drawing } from "./chart.js";
+import { fill, gettext, ngettext } from "../common/i18n.js";
+import { address, rested } from "../common/panel.js";
 
 const root = document.querySelector("[data-charts]");
 const filter = document.getElementById("metrics");
@@ -121,7 +121,7 @@ async function draw(fresh) {
 }
 
 async function table() {
-  const { tableOf } = await import("./charts_table.js");
+  const { tableOf } = await import("./chart_table.js");
   page.runs[0].name = document.querySelector(".run-chip b").textContent;
   root.replaceChildren(charts().length ? tableOf(charts(), page.runs) : nothing(), ...constants());
   narrow();

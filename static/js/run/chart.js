@@ -1,7 +1,7 @@
 // One chart: a uPlot of some lines, its crosshair shared with all others, a point of it a link to its step.
-import { joined, linesOf, moment, nearest, short, ticked } from "./charts_data.js";
-import { ticks } from "./charts_events.js";
-import { fill, gettext } from "./common/i18n.js";
+import { joined, linesOf, moment, nearest, short, ticked } from "./chart_data.js";
+import { ticks } from "./chart_events.js";
+import { fill, gettext } from "../common/i18n.js";
 
 const HEIGHT = 104;
 const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];

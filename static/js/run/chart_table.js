@@ -1,6 +1,6 @@
 // The charts as a table: every metric of every shown run with its last value and its range.
-import { short } from "./charts_data.js";
-import { gettext } from "./common/i18n.js";
+import { short } from "./chart_data.js";
+import { gettext } from "../common/i18n.js";
 
 const cell = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
 

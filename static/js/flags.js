@@ -9,7 +9,7 @@ import { move, show } from "./reader.js";
 const EDGE = 18; // px at a row's left that select it
 const many = () => document.querySelector("#picked:not([hidden]) #picked-flags");
 const box = () => many() ?? document.getElementById("flag-box");
-const picks = () => import("./picks.js");
+const picks = () => import("./step/row_selection.js");
 let goOn = false;
 
 function open() {

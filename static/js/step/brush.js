@@ -1,5 +1,5 @@
 // Charts write the query: a drag over the scatter or the score bars becomes its terms.
-import { write } from "./query.js";
+import { write } from "./query_box.js";
 
 const LEAST = 4; // pixels; less is a click
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,8 +1,8 @@
 // Several rows at once: x or the row's left edge selects one, shift-click or X a run of them, f then flags them all.
-import { say } from "./common/ui.js";
-import { fill, gettext } from "./common/i18n.js";
-import { onEscape } from "./common/shortcuts.js";
-import { post } from "./common/post.js";
+import { say } from "../common/ui.js";
+import { fill, gettext } from "../common/i18n.js";
+import { onEscape } from "../common/shortcuts.js";
+import { post } from "../common/post.js";
 
 const picked = new Set();
 let anchor, every = false, bar, opening;

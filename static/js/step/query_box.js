@@ -1,7 +1,7 @@
 // The query box: completion as a combobox, links of charts and chips that ask without leaving the page, menus, brushes.
-import { gettext } from "./common/i18n.js";
-import { onEscape } from "./common/shortcuts.js";
-import { address } from "./common/panel.js";
+import { gettext } from "../common/i18n.js";
+import { onEscape } from "../common/shortcuts.js";
+import { address } from "../common/panel.js";
 
 const form = document.getElementById("query");
 const box = document.getElementById("q");

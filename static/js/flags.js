@@ -1,10 +1,10 @@
 // Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes. With rows
 // selected, f flags them all. u undoes.
-import { forget } from "./ahead.js";
+import { forget } from "./sample/prefetch.js";
 import { say } from "./common/ui.js";
 import { onEscape } from "./common/shortcuts.js";
 import { post } from "./common/post.js";
-import { move, show } from "./reader.js";
+import { move, show } from "./sample/reader.js";
 
 const EDGE = 18; // px at a row's left that select it
 const many = () => document.querySelector("#picked:not([hidden]) #picked-flags");

@@ -2,7 +2,7 @@
 import { say } from "./common/ui.js";
 import { gettext } from "./common/i18n.js";
 import { ask, place } from "./common/panel.js";
-import { differences, draw } from "./words.js";
+import { differences, draw } from "./sample/diff_render.js";
 
 const page = document.getElementById("history");
 let loading;

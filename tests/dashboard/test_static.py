@@ -61,10 +61,10 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
-    tags = assets.module("read.js", "seen.js")
+    tags = assets.module("sample/index.js", "seen.js")
     asked = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
-    assert {"reader.js", "ahead.js", "common/panel.js", "seen.js"} <= asked
-    assert tags.endswith(f'<script src="{assets.url("js/read.js")}" type="module"></script>')
+    assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "seen.js"} <= asked
+    assert tags.endswith(f'<script src="{assets.url("js/sample/index.js")}" type="module"></script>')
     for name in asked:
         text = (STATIC / "js" / name).read_text()
         assert {posixpath.normpath(f"{posixpath.dirname(name)}/{one}") for one in IMPORT.findall(text)} <= asked, name

@@ -1,6 +1,6 @@
 // A word diff of two texts, and how it is drawn. Model text only ever becomes text nodes.
-import { compute, words } from "./difference.js";
-import { fill, gettext } from "./common/i18n.js";
+import { compute, words } from "./word_diff.js";
+import { fill, gettext } from "../common/i18n.js";
 
 const ACTING = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
 const SEEN_AROUND = 3; // lines of what both say that stay in sight beside a change
@@ -15,7 +15,7 @@ export function differences(there, here) {
   worker = null;
   if (words(there) <= AT_ONCE && words(here) <= AT_ONCE) return compute(there, here);
   return new Promise((done, failed) => {
-    worker = new Worker(new URL("./difference_worker.js", import.meta.url), { type: "module" });
+    worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }) => done(data);
     worker.onerror = (event) => failed(new Error(event.message));
     worker.postMessage({ there, here });

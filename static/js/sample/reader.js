@@ -1,9 +1,9 @@
 // The sample beside the table: choosing rows by mouse and keys, ways to read, the drawer, the width.
-import { forget, look, paneOf } from "./ahead.js";
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
-import { onEscape } from "./common/shortcuts.js";
-import { address, ask, plain, rested } from "./common/panel.js";
+import { forget, look, paneOf } from "./prefetch.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
+import { onEscape } from "../common/shortcuts.js";
+import { address, ask, plain, rested } from "../common/panel.js";
 
 const page = document.getElementById("step-page");
 const pane = document.getElementById("sample");

@@ -1,4 +1,4 @@
 // Compares long texts beside the page, which stays answerable.
-import { compute } from "./difference.js";
+import { compute } from "./word_diff.js";
 
 self.onmessage = async ({ data }) => self.postMessage(await compute(data.there, data.here));

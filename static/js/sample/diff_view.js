@@ -1,6 +1,6 @@
 // The diff view: the two texts that the server sent, as one text with what differs.
-import { fill, gettext } from "./common/i18n.js";
-import { differences, draw } from "./words.js";
+import { fill, gettext } from "../common/i18n.js";
+import { differences, draw } from "./diff_render.js";
 
 let asked = 0;
 

@@ -1,7 +1,7 @@
 // Find in the sample: hits are counted, coloured as CSS highlights (no element changes) and drawn into a map.
-import { fill, gettext } from "./common/i18n.js";
-import { address } from "./common/panel.js";
-import { onEscape } from "./common/shortcuts.js";
+import { fill, gettext } from "../common/i18n.js";
+import { address } from "../common/panel.js";
+import { onEscape } from "../common/shortcuts.js";
 import { reveal } from "./sample.js";
 
 const MOST_COLOURED = 5000;

@@ -1,13 +1,13 @@
 // What a sample's pane needs besides its text: what is rare is fetched when it is there. Copying exact text, landmarks.
-import { copy, say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
+import { copy, say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
 
 const pane = document.getElementById("sample");
 
 function dress() {
-  if (pane.querySelector("[data-math]")) import("./common/math.js").then((math) => math.render(pane));
-  if (pane.querySelector("[data-diff]")) import("./diff.js").then((diff) => diff.compare(pane));
-  if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token.js").then((token) => token.dress(pane));
+  if (pane.querySelector("[data-math]")) import("../common/math.js").then((math) => math.render(pane));
+  if (pane.querySelector("[data-diff]")) import("./diff_view.js").then((diff) => diff.compare(pane));
+  if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token_view.js").then((token) => token.dress(pane));
   if (new URLSearchParams(location.search).has("find")) find((bar) => bar.again(pane));
 }
 

@@ -1,6 +1,6 @@
 // The token view: what was recorded of the token under the pointer, the next unlikely one, and the chart as a way there.
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
 import { show } from "./reader.js";
 import { next, reveal } from "./sample.js";
 

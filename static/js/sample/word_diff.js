@@ -18,7 +18,7 @@ const pieces = (text) => text.match(PIECES) ?? [];
 
 let vendored;
 const library = async () => {
-  await (vendored ??= import("../vendor/diff@9.0.0/diff.min.js"));
+  await (vendored ??= import("../../vendor/diff@9.0.0/diff.min.js"));
   return globalThis.Diff;
 };
 

@@ -34,7 +34,7 @@ async function compared() {
   const pair = document.getElementById("pair");
   if (!pair?.hasAttribute("data-diff")) return;
   const [first, ...others] = [...pair.querySelectorAll(".board-column")].filter((column) => column.querySelector("pre"));
-  const { drawAgainst } = await import("./against.js");
+  const { drawAgainst } = await import("./group/diff_against.js");
   await drawAgainst(first, others, pair);
 }
 

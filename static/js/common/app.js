@@ -12,7 +12,7 @@ if (document.querySelector("[data-charts]")) import("../run/charts.js");
 if (document.getElementById("q-choices")) import("../step/query_box.js");
 if (document.querySelector("[data-history]")) import("../history.js");
 if (document.querySelector("[data-feed-cards]")) import("../feed.js");
-if (document.getElementById("board")) import("../board.js");
+if (document.getElementById("board")) import("../group/group.js");
 if (document.getElementById("flag-here")) import("../flag_here.js");
 if (document.getElementById("sample")) import("../seen.js");
 if (document.querySelector("[data-grid]")) import("../run/heatmap_keys.js");

@@ -1,8 +1,8 @@
 // The group board: what a link changes, comes in place. A response is shown whole, or only its end, without closing
 // what else is open; as a diff, every response shows what it says differently than the best.
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
-import { address, ask, place, plain } from "./common/panel.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
+import { address, ask, place, plain } from "../common/panel.js";
 
 const board = document.getElementById("board");
 const chosen = () => (new URLSearchParams(location.search).get("whole") ?? "").split(",").filter(Boolean);
@@ -29,7 +29,7 @@ async function compared() {
   if (!best) return;
   const folds = [...board.querySelectorAll(":scope > .fold")];
   if (folds.length && !folds.some((fold) => fold.open)) return void ((folds.find((fold) => !fold.contains(best)) ?? folds[0]).open = true);
-  const { drawAgainst } = await import("./against.js");
+  const { drawAgainst } = await import("./diff_against.js");
   for (const columns of board.querySelectorAll(":is(.fold[open] > *, #board > *)[data-diff]")) {
     const others = [...columns.querySelectorAll(".board-column:not(:has(pre.cut))")].filter((column) => column !== best);
     await drawAgainst(best, others, columns);

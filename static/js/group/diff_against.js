@@ -1,6 +1,6 @@
 // Columns of responses as word diffs against one of them.
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
 
 const textOf = (column) => column?.querySelector("pre");
 
@@ -9,7 +9,7 @@ export async function drawAgainst(base, columns, root) {
   const first = textOf(base)?.textContent;
   if (first === undefined || root.dataset.drawn) return;
   root.dataset.drawn = "1";
-  const { differences, draw } = await import("./sample/diff_render.js");
+  const { differences, draw } = await import("../sample/diff_render.js");
   try {
     for (const text of columns.map(textOf).filter(Boolean)) { // one after the other: they share a worker
       const parts = await differences(first, text.textContent);

@@ -1,8 +1,8 @@
 // One prompt over steps: another step or answer comes without losing the place, and two answers are compared word by word.
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
-import { ask, place } from "./common/panel.js";
-import { differences, draw } from "./sample/diff_render.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
+import { ask, place } from "../common/panel.js";
+import { differences, draw } from "../sample/diff_render.js";
 
 const page = document.getElementById("history");
 let loading;

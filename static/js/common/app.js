@@ -7,7 +7,7 @@ import "../pins.js";
 import "../go.js";
 
 document.documentElement.classList.add("js");
-if (document.getElementById("compare")) import("../compare.js");
+if (document.getElementById("compare")) import("../compare/compare.js");
 if (document.querySelector("[data-charts]")) import("../run/charts.js");
 if (document.getElementById("q-choices")) import("../step/query_box.js");
 if (document.querySelector("[data-history]")) import("../prompt/prompt.js");

@@ -1,8 +1,8 @@
 // Comparing: one prompt's answers open below its row, by keys; d shows what each says differently than the first.
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
-import { onEscape } from "./common/shortcuts.js";
-import { ask, place, plain } from "./common/panel.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
+import { onEscape } from "../common/shortcuts.js";
+import { ask, place, plain } from "../common/panel.js";
 
 const panel = document.getElementById("compare");
 let wanted = 0;
@@ -34,7 +34,7 @@ async function compared() {
   const pair = document.getElementById("pair");
   if (!pair?.hasAttribute("data-diff")) return;
   const [first, ...others] = [...pair.querySelectorAll(".board-column")].filter((column) => column.querySelector("pre"));
-  const { drawAgainst } = await import("./group/diff_against.js");
+  const { drawAgainst } = await import("../group/diff_against.js");
   await drawAgainst(first, others, pair);
 }
 

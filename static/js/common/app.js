@@ -11,7 +11,7 @@ if (document.getElementById("compare")) import("../compare/compare.js");
 if (document.querySelector("[data-charts]")) import("../run/charts.js");
 if (document.getElementById("q-choices")) import("../step/query_box.js");
 if (document.querySelector("[data-history]")) import("../prompt/prompt.js");
-if (document.querySelector("[data-feed-cards]")) import("../feed.js");
+if (document.querySelector("[data-feed-cards]")) import("../live/feed.js");
 if (document.getElementById("board")) import("../group/group.js");
 if (document.getElementById("flag-here")) import("../flag_here.js");
 if (document.getElementById("sample")) import("../seen.js");

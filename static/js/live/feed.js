@@ -1,7 +1,7 @@
 // The live feed: cards come by themselves while nobody reads them, else they wait behind a bar.
-import { fill, gettext } from "./common/i18n.js";
-import { onEscape } from "./common/shortcuts.js";
-import { address, ask, place, settled } from "./common/panel.js";
+import { fill, gettext } from "../common/i18n.js";
+import { onEscape } from "../common/shortcuts.js";
+import { address, ask, place, settled } from "../common/panel.js";
 
 const feed = document.querySelector("[data-feed-cards]");
 const bar = document.querySelector("[data-feed-new]");

@@ -13,7 +13,7 @@ if (document.getElementById("q-choices")) import("../step/query_box.js");
 if (document.querySelector("[data-history]")) import("../prompt/prompt.js");
 if (document.querySelector("[data-feed-cards]")) import("../live/feed.js");
 if (document.getElementById("board")) import("../group/group.js");
-if (document.getElementById("flag-here")) import("../flag_here.js");
+if (document.getElementById("flag-here")) import("../flags/inline_flag.js");
 if (document.getElementById("sample")) import("../seen.js");
 if (document.querySelector("[data-grid]")) import("../run/heatmap_keys.js");
 if (document.querySelector("[data-verdict]")) import("../review.js");

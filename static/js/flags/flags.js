@@ -1,15 +1,15 @@
 // Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes. With rows
 // selected, f flags them all. u undoes.
-import { forget } from "./sample/prefetch.js";
-import { say } from "./common/ui.js";
-import { onEscape } from "./common/shortcuts.js";
-import { post } from "./common/post.js";
-import { move, show } from "./sample/reader.js";
+import { forget } from "../sample/prefetch.js";
+import { say } from "../common/ui.js";
+import { onEscape } from "../common/shortcuts.js";
+import { post } from "../common/post.js";
+import { move, show } from "../sample/reader.js";
 
 const EDGE = 18; // px at a row's left that select it
 const many = () => document.querySelector("#picked:not([hidden]) #picked-flags");
 const box = () => many() ?? document.getElementById("flag-box");
-const picks = () => import("./step/row_selection.js");
+const picks = () => import("../step/row_selection.js");
 let goOn = false;
 
 function open() {

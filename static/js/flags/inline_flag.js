@@ -1,7 +1,7 @@
 // Flagging a response where it stands: a digit gives the reason, Enter goes to the text, Esc leaves. And undoing it.
-import { say } from "./common/ui.js";
-import { plain } from "./common/panel.js";
-import { post } from "./common/post.js";
+import { say } from "../common/ui.js";
+import { plain } from "../common/panel.js";
+import { post } from "../common/post.js";
 
 const box = document.getElementById("flag-here");
 const form = box.querySelector("form");

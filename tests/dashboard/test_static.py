@@ -61,9 +61,9 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
-    tags = assets.module("sample/index.js", "seen.js")
+    tags = assets.module("sample/index.js", "review/viewed.js")
     asked = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
-    assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "seen.js"} <= asked
+    assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= asked
     assert tags.endswith(f'<script src="{assets.url("js/sample/index.js")}" type="module"></script>')
     for name in asked:
         text = (STATIC / "js" / name).read_text()

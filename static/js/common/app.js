@@ -14,9 +14,9 @@ if (document.querySelector("[data-history]")) import("../prompt/prompt.js");
 if (document.querySelector("[data-feed-cards]")) import("../live/feed.js");
 if (document.getElementById("board")) import("../group/group.js");
 if (document.getElementById("flag-here")) import("../flags/inline_flag.js");
-if (document.getElementById("sample")) import("../seen.js");
+if (document.getElementById("sample")) import("../review/viewed.js");
 if (document.querySelector("[data-grid]")) import("../run/heatmap_keys.js");
-if (document.querySelector("[data-verdict]")) import("../review.js");
+if (document.querySelector("[data-verdict]")) import("../review/review.js");
 
 // Seldom used: fetched when it is.
 document.addEventListener("click", ({ target }) => {

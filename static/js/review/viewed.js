@@ -1,5 +1,5 @@
 // A sample that was open for a second has been looked at. Told in batches, so that reading costs no request each.
-import { gettext } from "./common/i18n.js";
+import { gettext } from "../common/i18n.js";
 
 const DWELL = 1000, GATHER = 3000; // ms
 const MOST = 500; // the server takes at once

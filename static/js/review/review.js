@@ -1,10 +1,10 @@
 // Review: a verdict saves and opens the next sample that nothing was said of; the list and its count follow.
-import { forget } from "./sample/prefetch.js";
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
-import { ask, place } from "./common/panel.js";
-import { post } from "./common/post.js";
-import { show } from "./sample/reader.js";
+import { forget } from "../sample/prefetch.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
+import { ask, place } from "../common/panel.js";
+import { post } from "../common/post.js";
+import { show } from "../sample/reader.js";
 
 const form = document.querySelector("[data-verdict]");
 const list = document.getElementById("queue");

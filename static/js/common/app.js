@@ -2,7 +2,7 @@
 import "./ui.js";
 import "./shortcuts.js";
 import "./live_updates.js";
-import "../findings.js";
+import "../findings/findings.js";
 import "../pins.js";
 import "../go.js";
 

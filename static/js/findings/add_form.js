@@ -1,8 +1,8 @@
 // The box that adds what is on the screen to a finding. Its form is the server's; the quote is what was selected.
-import { say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
-import { ask } from "./common/panel.js";
-import { post } from "./common/post.js";
+import { say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
+import { ask } from "../common/panel.js";
+import { post } from "../common/post.js";
 
 const box = Object.assign(document.createElement("dialog"), { id: "adding", className: "adding", ariaLabel: gettext("Add to a finding") });
 document.body.append(box);

@@ -35,7 +35,7 @@ document.addEventListener("click", (event) => {
   if (!chat && !block && (!add || event.ctrlKey || event.metaKey)) return;
   if (!chat && !block) event.preventDefault();
   const now = passage(chat ?? add ?? block);
-  import("./quoting.js").then((quoting) => {
+  import("./quote.js").then((quoting) => {
     if (chat) quoting.copied(chat, now);
     else if (block) quoting.shown(block);
     else quoting.added(add, now);

@@ -1,6 +1,6 @@
 // A quote as text, as a block for a chat, or in the box that adds it to a finding.
-import { copy, say } from "./common/ui.js";
-import { gettext } from "./common/i18n.js";
+import { copy, say } from "../common/ui.js";
+import { gettext } from "../common/i18n.js";
 
 const NONE = { text: "", near: 0 };
 const TAIL = 200; // characters
@@ -43,5 +43,5 @@ export async function shown(button) {
 }
 
 export async function added(link, passage) {
-  (await import("./adding.js")).open(link.href, quoted(passage));
+  (await import("./add_form.js")).open(link.href, quoted(passage));
 }

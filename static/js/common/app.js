@@ -3,7 +3,7 @@ import "./ui.js";
 import "./shortcuts.js";
 import "./live_updates.js";
 import "../findings/findings.js";
-import "../pins.js";
+import "../pins/pins.js";
 import "../go.js";
 
 document.documentElement.classList.add("js");

@@ -1,5 +1,5 @@
 // The pin box: p opens it at its note, Enter pins, Esc closes.
-import { onEscape } from "./common/shortcuts.js";
+import { onEscape } from "../common/shortcuts.js";
 
 const box = () => document.getElementById("pin-box");
 

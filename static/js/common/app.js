@@ -4,7 +4,7 @@ import "./shortcuts.js";
 import "./live_updates.js";
 import "../findings/findings.js";
 import "../pins/pins.js";
-import "../go.js";
+import "../palette/open.js";
 
 document.documentElement.classList.add("js");
 if (document.getElementById("compare")) import("../compare/compare.js");

@@ -1,5 +1,5 @@
 // Ctrl+K, or ⌘K, opens the palette; what it can do is loaded then.
-import { asleep } from "./common/keyboard_layout.js";
+import { asleep } from "../common/keyboard_layout.js";
 
 const dialog = document.getElementById("palette");
 const button = document.querySelector("[data-palette]");

@@ -1,6 +1,6 @@
 // The palette: what this page can do, its pages, and what the server finds. Everything by keyboard, and by mouse.
-import { fill, gettext, ngettext } from "./common/i18n.js";
-import { pressable } from "./common/shortcuts.js";
+import { fill, gettext, ngettext } from "../common/i18n.js";
+import { pressable } from "../common/shortcuts.js";
 
 const dialog = document.getElementById("palette");
 const box = document.getElementById("palette-box");

@@ -21,7 +21,7 @@ def body(answer: object) -> bytes:
     return getattr(answer, "getvalue")()  # noqa: B009 - a streaming answer or a plain one
 
 
-@pytest.mark.parametrize("name", ["css/app.css", "js/common/panel.js", VENDORED])
+@pytest.mark.parametrize("name", ["css/base.css", "js/common/panel.js", VENDORED])
 def test_scripts_and_styles_come_compressed(client: Client, name: str) -> None:
     answer = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip, br"})
     assert answer.headers["Content-Encoding"] == "gzip"
@@ -32,9 +32,9 @@ def test_scripts_and_styles_come_compressed(client: Client, name: str) -> None:
 
 
 def test_whoever_cannot_unpack_gets_the_file(client: Client) -> None:
-    answer = client.get("/static/css/app.css")
+    answer = client.get("/static/css/base.css")
     assert "Content-Encoding" not in answer.headers
-    assert body(answer) == (STATIC / "css/app.css").read_bytes()
+    assert body(answer) == (STATIC / "css/base.css").read_bytes()
 
 
 def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:

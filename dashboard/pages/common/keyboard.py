@@ -204,11 +204,11 @@ def elsewhere(page: str | None) -> list[Section]:
 @lru_cache(maxsize=256)
 def foot(page: str | None, language: str) -> SafeString:
     """The keys that the footer names."""
-    return render_to_string("parts/foot.html", {"keys": [key for key in keys_for(page) if key.foot]})
+    return render_to_string("common/footer.html", {"keys": [key for key in keys_for(page) if key.foot]})
 
 
 @lru_cache(maxsize=256)
 def help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
     """Drawn once for each page and language: every page has it, and nothing in it changes."""
     told = {"here": here(page), "elsewhere": elsewhere(page), "single_keys": single_keys}
-    return render_to_string("parts/help.html", told)
+    return render_to_string("common/help.html", told)

@@ -73,7 +73,7 @@ def guarded(late: Late, request: HttpRequest) -> Iterator[str]:
         yield from late.pieces()
     except Exception:
         log.exception("Drawing the rest of %s failed", request.path)
-        yield render_to_string("parts/broken.html", {}, request)
+        yield render_to_string("common/broken.html", {}, request)
 
 
 def gathered(pieces: Iterator[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from rollouts.prompts import groups
 from rollouts.prompts.groups import Board, Response
 from rollouts.review import viewed as seen
 
-PANELS = {"board": "group/board.html", "strip": "parts/strip.html", "alive": "parts/alive.html"}
+PANELS = {"board": "group/board.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 BEGINNING = 8  # characters of a sample's id that name it in `whole=`
 MOST_WHOLE = 64
 

@@ -26,8 +26,8 @@ from rollouts.samples import bodies
 from rollouts.samples.bodies import Body
 
 PANELS = {
-    "strip": "parts/strip.html",
-    "alive": "parts/alive.html",
+    "strip": "common/strip.html",
+    "alive": "common/last_update.html",
     "history": "prompt/history.html",
     "lines": "prompt/lines.html",
 }

@@ -25,7 +25,7 @@ from rollouts.models import Run, RunQuerySet, Sample, Step
 from rollouts.review import queues
 from rollouts.review import viewed as seen
 
-PANELS = {"queue": "review/queue.html", "strip": "parts/strip.html", "alive": "parts/alive.html"}
+PANELS = {"queue": "review/queue.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 MOST_RUNS = 50
 
 

@@ -35,8 +35,8 @@ from rollouts.metrics import time_axis as clock
 from rollouts.models import Artifact, Dump, Run
 
 PANELS = {
-    "strip": "parts/strip.html",
-    "alive": "parts/alive.html",
+    "strip": "common/strip.html",
+    "alive": "common/last_update.html",
     "notices": "run/notices.html",
     "reuse": "run/reuse.html",
     "events": "run/events.html",

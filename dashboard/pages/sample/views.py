@@ -21,8 +21,8 @@ PANELS = {
     "sample": "sample/pane.html",
     "flags": "sample/flags.html",
     "pin": "step/pin.html",
-    "strip": "parts/strip.html",
-    "alive": "parts/alive.html",
+    "strip": "common/strip.html",
+    "alive": "common/last_update.html",
 }
 
 

@@ -24,13 +24,13 @@ from rollouts.review import viewed as seen
 from rollouts.review.viewed import Reader
 
 PANELS = {
-    "strip": "parts/strip.html",
+    "strip": "common/strip.html",
     "figures": "step/figures.html",
     "table": "step/table.html",
     "more": "step/rows.html",
     "result": "step/result.html",
     "sample": "sample/pane.html",
-    "alive": "parts/alive.html",
+    "alive": "common/last_update.html",
     "empty": "step/no_samples.html",
     "pin": "step/pin.html",
 }

@@ -15,7 +15,7 @@ from rollouts.models import Run
 def problem(request: HttpRequest, status: int, heading: str, said: str, near: Run | None = None) -> HttpResponse:
     """`near` is a run to go on from."""
     request.resolver_match = None  # no page is shown, so none has its keys in the frame
-    return render(request, "problem.html", {"heading": heading, "said": said, "near": near}, status=status)
+    return render(request, "error.html", {"heading": heading, "said": said, "near": near}, status=status)
 
 
 def run_of(request: HttpRequest) -> Run | None:

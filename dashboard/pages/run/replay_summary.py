@@ -35,7 +35,7 @@ PREFIX_CACHE = re.compile(r"(prefix|kv|radix)[^/]*cache[^/]*hit|cache_hit_rate",
 
 
 def shown(run: Run) -> dict[str, Any]:
-    """The context of `run/reuse.html`; `reuse` only where a plan or a report speaks of the run."""
+    """The context of `run/replay.html`; `reuse` only where a plan or a report speaks of the run."""
     return {"reuse": reuse(run), "prefix_cache": prefix_cache(run)}
 
 

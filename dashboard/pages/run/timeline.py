@@ -41,7 +41,7 @@ class Mark:
 
 
 def shown(run: Run) -> dict[str, Any]:
-    """The context of `run/events.html`; `events` only where something happened."""
+    """The context of `run/timeline.html`; `events` only where something happened."""
     told = events.of(run)
     return {"events": row(run, told) if told else None}
 

@@ -38,9 +38,9 @@ PANELS = {
     "strip": "common/strip.html",
     "alive": "common/last_update.html",
     "notices": "run/notices.html",
-    "reuse": "run/reuse.html",
-    "events": "run/events.html",
-    "heat": "run/heat.html",
+    "reuse": "run/replay.html",
+    "events": "run/timeline.html",
+    "heat": "run/heatmap.html",
     "overlay": "run/overlay.html",
 }
 SHOWS = ("", "table", "prompts")

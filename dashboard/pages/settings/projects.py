@@ -30,7 +30,7 @@ from workers import tasks
 
 MOST_REASONS = 30
 LONGEST_KEY = 40
-PANELS = {"judging": "settings/correct.html"}
+PANELS = {"judging": "settings/correctness.html"}
 
 
 @login_required

@@ -29,7 +29,7 @@ LINK_SECONDS = 24 * 60 * 60
 class SignIn(LoginView):
     """By name and password, as often as `throttle` lets."""
 
-    template_name = "sign_in.html"
+    template_name = "settings/sign_in.html"
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
@@ -83,7 +83,9 @@ def by_link(request: HttpRequest) -> HttpResponse:
         return signed_in(request, request.POST.get("t", ""))
     secret = request.GET.get("t", "")
     user = owner_of(secret, User.objects.all())
-    return render(request, "sign_in_link.html", {"owner": user, "secret": secret}) if user else useless(request)
+    return (
+        render(request, "settings/sign_in_link.html", {"owner": user, "secret": secret}) if user else useless(request)
+    )
 
 
 def signed_in(request: HttpRequest, secret: str) -> HttpResponse:
@@ -103,7 +105,7 @@ def useless(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return redirect("runs")
     said = _("This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one.")
-    return render(request, "sign_in.html", {"said": said}, status=403)
+    return render(request, "settings/sign_in.html", {"said": said}, status=403)
 
 
 @require_POST

@@ -22,7 +22,7 @@ from rollouts.findings import findings
 from rollouts.lib.validation import number
 from rollouts.models import Exhibit, Finding
 
-PANELS = {"findings": "findings/table.html", "finding": "findings/whole.html"}
+PANELS = {"findings": "findings/table.html", "finding": "findings/detail.html"}
 MOST = 200
 KINDS = {"samples": "sample", "queries": "query", "charts": "chart"}
 MOVES = {"up": -1, "down": 1}

@@ -68,7 +68,7 @@ def many(request: HttpRequest, uid: str) -> HttpResponse:
     run = access.run_or_404(request, uid)
     access.require_role(request, run.project, "annotator")
     if request.method != "POST":
-        return panels.finished(render(request, "flags/picked.html", {"run": run, "reasons": run.project.reasons}), "")
+        return panels.finished(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
     try:
         act = marking.mark(run, wanted(request, run), opened.person(request), **told(request))
     except RolloutError as error:

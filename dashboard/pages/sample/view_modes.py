@@ -55,7 +55,7 @@ def shown(body: Any, wanted: str, asked: Reading) -> dict[str, Any]:
     """What the template of the wanted view needs; raw where the sample has no data for it."""
     views = offered(body)
     view = wanted if any(one.name == wanted for one in views) else "raw"
-    template = "sample/textless.html" if view == "raw" and body.textless else f"sample/{view}.html"
+    template = "sample/tokens_only.html" if view == "raw" and body.textless else f"sample/{view}.html"
     return {"views": views, "view": view, "response_template": template, **SHOWN[view](body, asked)}
 
 

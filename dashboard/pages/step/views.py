@@ -31,7 +31,7 @@ PANELS = {
     "result": "step/result.html",
     "sample": "sample/pane.html",
     "alive": "common/last_update.html",
-    "empty": "step/no_samples.html",
+    "empty": "step/empty.html",
     "pin": "step/pin.html",
 }
 

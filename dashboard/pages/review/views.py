@@ -108,7 +108,7 @@ def review(request: HttpRequest) -> HttpResponseBase:
     look = Look.of(request.GET)
     run = access.run_or_404(request, look.run) if look.run else with_samples(request).first()
     if run is None:
-        return panels.answer(request, "review/none.html", {}, dict)
+        return panels.answer(request, "review/empty.html", {}, dict)
     if not look.exact and not panels.target(request):
         found = find(request, run, look)
         if found.batch and found.look != look:

@@ -16,9 +16,9 @@ from django.utils import translation
 from whitenoise.base import WhiteNoise
 
 from rollouts.models import Project, Run
-from tests import make
 from tests.dashboard.serve import Site, served
-from tests.together import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
+from tests.support import builders as make
+from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
 
 DATA = Path(__file__).parent / "data"
 

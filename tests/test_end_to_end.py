@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from tests.product import Product
+from tests.support.server import Product
 
 pytestmark = pytest.mark.slow
 DUMPS = Path(__file__).parent / "data" / "verl_jsonl" / "v0"

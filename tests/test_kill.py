@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.product import Product
+from tests.support.server import Product
 
 pytestmark = pytest.mark.slow
 PARTS = ("uvicorn", "celery", "redis")
@@ -22,7 +22,7 @@ STEPS, ROWS = 16, 32
 
 
 def start_writer(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.writer", str(folder), "--steps", str(STEPS), "--pause", "0.01"]
+    command = [sys.executable, "-m", "tests.support.writer", str(folder), "--steps", str(STEPS), "--pause", "0.01"]
     return subprocess.Popen(command)
 
 

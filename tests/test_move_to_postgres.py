@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import DATA
-from tests.product import Product
+from tests.support.server import Product
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent

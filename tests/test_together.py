@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.together import group
+from tests.support.xdist_groups import group
 
 SHARING = """
 import os, pytest
@@ -39,7 +39,7 @@ def test_each_group_runs_in_one_worker(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "test_sharing.py").write_text(SHARING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "conftest.py").write_text("from tests.together import pytest_xdist_make_scheduler")
+    (tmp_path / "conftest.py").write_text("from tests.support.xdist_groups import pytest_xdist_make_scheduler")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "tests/browser"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout

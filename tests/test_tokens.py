@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.product import Product
+from tests.support.server import Product
 
 pytestmark = pytest.mark.slow
 DATA = Path(__file__).parent / "data"

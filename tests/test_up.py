@@ -20,7 +20,7 @@ import pytest
 from rolloutdeck.up.mounts import network_type
 from rolloutdeck.up.paths import lay_out
 from rolloutdeck.up.processes import Program, run_name, write_configuration
-from tests.product import Product, free_port
+from tests.support.server import Product, free_port
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:

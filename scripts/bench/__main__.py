@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from scripts.bench import baseline, client, load, replay, screen, slime
-from tests.product import Product
+from tests.support.server import Product
 
 
 def row(what: str, measured: str, budget: str) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import rolloutdeck
 from scripts.bench.client import rows_of
-from tests.product import Product
+from tests.support.server import Product
 
 
 def until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0.25) -> None:

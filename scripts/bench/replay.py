@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from scripts.bench.load import open_run, until
-from tests.product import Product
 from tests.rolloutdeck.safe import sparse
+from tests.support.server import Product
 
 PIECE = 16 << 20
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from scripts.bench import load, seed
 from scripts.bench.client import rows_of
-from tests.product import Product
+from tests.support.server import Product
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 LONG_WORDS = "so the sum of these is larger than the one before it and we go on with the next of them " * 400

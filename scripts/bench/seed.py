@@ -14,7 +14,7 @@ from copy import copy
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from tests.product import Product
+from tests.support.server import Product
 
 if TYPE_CHECKING:
     from rollouts.models import Dump, Run

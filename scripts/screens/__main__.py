@@ -19,7 +19,7 @@ from urllib.parse import quote
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from scripts.screens.data import MANY, ROOT, Deck, filled
-from tests.product import Product
+from tests.support.server import Product
 
 LANGUAGES = ("en", "zh-hans")
 THEMES = ("light", "dark")

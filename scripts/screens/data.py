@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.product import Product
+from tests.support.server import Product
 
 ROOT = Path(__file__).parents[2]
 DUMPS = ROOT / "tests" / "data"

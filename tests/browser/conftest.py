@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from tests.browser.training import PROJECT, Training
 from tests.browser.visit import Site, Visit
-from tests.product import Product, follow, free_port
+from tests.support.server import Product, follow, free_port
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

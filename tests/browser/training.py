@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rolloutdeck.lib.http import Server
-from tests.product import Product
+from tests.support.server import Product
 
 PROJECT = "math"
 

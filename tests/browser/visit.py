@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, Response, expect
 
-from tests.product import Product
+from tests.support.server import Product
 
 expect.set_options(timeout=15_000)
 

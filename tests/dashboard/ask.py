@@ -16,7 +16,7 @@ from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample
 from rollouts.storage import files as storage
-from tests import make
+from tests.support import builders as make
 
 
 def line(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
-from tests import make
 from tests.dashboard.serve import Answer, Site
 from tests.rollouts.artifacts import key_of, registered
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,8 +11,8 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Finding, Flag, Project, Run
 from rollouts.samples.record import Point
-from tests import make
 from tests.dashboard.ask import Ask, filled, one_sample
+from tests.support import builders as make
 
 
 @pytest.fixture

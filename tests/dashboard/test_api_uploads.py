@@ -18,8 +18,8 @@ from django.contrib.auth.models import User
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from rollouts.storage import files as storage
-from tests import make
 from tests.dashboard.serve import Answer, Site
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

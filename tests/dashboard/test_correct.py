@@ -11,8 +11,8 @@ from django.test import Client
 
 from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Run
-from tests import make
 from tests.dashboard.ask import Ask, filled
+from tests.support import builders as make
 from workers import tasks
 
 pytestmark = pytest.mark.django_db

@@ -16,8 +16,8 @@ from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.runs import timeline as events
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from dashboard.consumers import Feed, listening
 from rollouts.live import notifications as live
 from rollouts.models import Run
-from tests import make
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

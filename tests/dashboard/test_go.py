@@ -14,8 +14,8 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages.common import keyboard as keys
 from dashboard.pages.palette import fuzzy
 from rollouts.models import Project, Run, Sample
-from tests import make
 from tests.dashboard.ask import filled
+from tests.support import builders as make
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from django.test import Client
 
 from rollouts.indexing import indexer as index
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
-from tests import make
 from tests.dashboard.ask import Ask, filled
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 BUTTON = '<button class="small" name="do" value="index"'

@@ -16,8 +16,8 @@ from rollouts.metrics import chart_layout as charts
 from rollouts.metrics import series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import indexed, lines, push
+from tests.support import builders as make
 
 
 def logged(project: Project, name: str, rate: float) -> Run:

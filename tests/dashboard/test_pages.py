@@ -13,8 +13,8 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.metrics import series
 from rollouts.models import Dump, Project, Run, Sample, Step
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import indexed, line, lines
+from tests.support import builders as make
 
 FIRST_VISIT, AGAIN = 31, 21
 

@@ -13,9 +13,9 @@ from dashboard.pages.sample import prefetch as ahead
 from dashboard.pages.sample import prompt_history as past
 from rollouts.models import Project, Run, Sample
 from rollouts.storage import files as storage
-from tests import make
 from tests.dashboard.ask import filled, one_sample
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

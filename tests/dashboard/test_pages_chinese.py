@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
-from tests import make
 from tests.dashboard.ask import Ask
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
 

@@ -17,8 +17,8 @@ from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import projects
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} \u202eback"
 WRITTEN = TRAP.replace("\u202e", "")  # what people write stays as it is in the field where they edit it

@@ -10,9 +10,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Flag, Project, Run, Sample
-from tests import make
 from tests.dashboard.ask import Ask
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

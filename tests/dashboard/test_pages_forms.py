@@ -18,8 +18,8 @@ from django.utils import timezone
 from dashboard.pages.settings import login_throttle as throttle
 from dashboard.pages.settings.sign_in import link_for
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

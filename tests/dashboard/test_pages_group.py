@@ -15,8 +15,8 @@ from dashboard.pages.common.group_links import ODD
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
 from rollouts.samples.identity import prompt_key as key_of
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
 NAMES = ["7", "a/b", "..", "a//b", "?x=1#y", "%2e", "new\nline", "组 1", "<b>", "\u202eback", "-", "./.", "~" * 200]

@@ -10,9 +10,9 @@ from django.test import Client
 
 from dashboard.pages.live.views import MOST
 from rollouts.models import Project, Run
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
 from tests.rollouts.test_arrivals import step
+from tests.support import builders as make
 
 
 def body(reader: Client, query: str = "", **headers: str) -> str:

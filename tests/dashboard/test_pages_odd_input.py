@@ -12,8 +12,8 @@ from django.test import Client
 from dashboard.pages.sample import outline as landmarks
 from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 # What one data base or the other does not take: no text, too large for a number, below 0, endless, too long.
 REFUSED = ("a\x00b", "9" * 40, "-1", "1e999", "*" * 3000)

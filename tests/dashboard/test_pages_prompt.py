@@ -10,9 +10,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
-from tests import make
 from tests.rollouts.pushing import indexed, lines
 from tests.rollouts.test_prompts import asked
+from tests.support import builders as make
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from django.test import Client
 from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
 from rollouts.review import queues as review
 from rollouts.review import viewed as seen
-from tests import make
 from tests.dashboard.ask import Ask
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

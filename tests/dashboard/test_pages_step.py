@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Replay, Run
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.sample import token_view as tokenview
 from rollouts.models import Project, Run, Sample
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 pytestmark = pytest.mark.one_database
 

@@ -15,8 +15,8 @@ from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOURS
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.projects import projects
 from rollouts.samples.record import Point
-from tests import make
 from tests.dashboard.ask import Ask
+from tests.support import builders as make
 
 LR = "config:actor.optim.lr"
 SCORE = "last:critic/score/mean"

@@ -16,10 +16,10 @@ from rollouts.pins import pins
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
-from tests import make
 from tests.dashboard.pins.asked import told
 from tests.dashboard.wording import OPEN, marked, unmarked
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 CALL = (
     '<tool_call>\n{"name": "算", "arguments": {"甲": 1}}\n</tool_call>\nuser\n<tool_response>\n四\n</tool_response>\n'

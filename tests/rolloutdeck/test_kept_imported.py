@@ -10,9 +10,9 @@ from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
-from tests import make
 from tests.rolloutdeck.kept import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.skipped import TOKENIZER, worked
+from tests.support import builders as make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

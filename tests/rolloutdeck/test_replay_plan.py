@@ -17,10 +17,10 @@ from rolloutdeck.client.run import Run as TrainersRun
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests import make
 from tests.rolloutdeck.kept import imported, step
 from tests.rolloutdeck.receiver import until
 from tests.rollouts.skipped import V0, V1, ready
+from tests.support import builders as make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

@@ -8,8 +8,8 @@ import pytest
 
 from rollouts.live.feed import Arrival, newest
 from rollouts.models import Project, Run
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

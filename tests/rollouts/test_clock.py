@@ -8,7 +8,7 @@ from rollouts.metrics import series
 from rollouts.metrics import time_axis as clock
 from rollouts.models import Run
 from rollouts.samples.record import Point
-from tests import make
+from tests.support import builders as make
 
 
 def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:

@@ -9,8 +9,8 @@ from rollouts.compare.compare import cells
 from rollouts.compare.pairing import answer
 from rollouts.errors import BadInput, NotThere, TooLarge
 from rollouts.models import Project, Run, Step
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 Row = dict[str, Any]
 

@@ -12,8 +12,8 @@ from rollouts.models import Project, Run
 from rollouts.query import completion, search
 from rollouts.query.logged_keys import MOST_FILES
 from rollouts.query.parser import BadQuery, parse
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 ROWS = [
     generation(response="a #### 1", score=1.0, acc=True, lang="en", data_source="openai/gsm8k", group="1"),

@@ -10,9 +10,9 @@ import pytest
 
 from rollouts.indexing import detokenize as decoding
 from rollouts.models import Project, Run
-from tests import make
 from tests.rollouts.artifacts import brought, registered
 from tests.rollouts.skipped import TOKENIZER, tokenizer
+from tests.support import builders as make
 
 REAL = TOKENIZER / "tokenizer.json"
 

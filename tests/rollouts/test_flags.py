@@ -10,8 +10,8 @@ from rollouts.flags import flags
 from rollouts.indexing.indexer import index, reindex
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
-from tests import make
 from tests.rollouts.test_search import ROWS, push
+from tests.support import builders as make
 
 
 @pytest.fixture

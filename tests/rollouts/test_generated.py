@@ -6,8 +6,8 @@ from rollouts.metrics import generated_count as generated
 from rollouts.metrics import series
 from rollouts.models import Run, Step
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import indexed, line
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

@@ -9,8 +9,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.models import Project, Run
 from rollouts.prompts import heatmap as heat
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 NOW = datetime.now(UTC)
 # Accuracy per step: 1, 2, 3; None where the step lacks the prompt.

@@ -8,8 +8,8 @@ from rollouts.metrics.chart_layout import arrange
 from rollouts.metrics.series import Curve
 from rollouts.models import Project, Run, Step
 from rollouts.prompts.history import prompt_history, sparkline
-from tests import make
 from tests.rollouts.test_search import push
+from tests.support import builders as make
 
 
 def scored(

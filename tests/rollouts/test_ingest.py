@@ -14,7 +14,7 @@ from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
 from rollouts.storage import files as storage
-from tests import make
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

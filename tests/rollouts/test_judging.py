@@ -17,9 +17,9 @@ from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import search
 from rollouts.samples import export as exports
 from rollouts.storage import files as storage
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
 from tests.rollouts.skipped import V0, ready, worked
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

@@ -16,8 +16,8 @@ from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
 from rollouts.replay import plans
 from rollouts.review import viewed as seen
-from tests import make
 from tests.rollouts.pushing import indexed, lines
+from tests.support import builders as make
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

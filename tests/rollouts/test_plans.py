@@ -15,9 +15,9 @@ from rollouts.pins import artifacts, pins
 from rollouts.replay import outcomes as replays
 from rollouts.replay import overrides as loosen
 from rollouts.replay import plans
-from tests import make
 from tests.dashboard.ask import dumped, line
 from tests.rollouts.artifacts import registered
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

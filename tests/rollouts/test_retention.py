@@ -19,8 +19,8 @@ from rollouts.pins import artifacts, pins
 from rollouts.projects import projects
 from rollouts.replay import plans
 from rollouts.storage import blobs
-from tests import make
 from tests.rollouts.artifacts import brought, registered
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

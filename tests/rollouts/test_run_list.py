@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from rollouts.models import Project, Run, Step
 from rollouts.runs import listing as run_list
-from tests import make
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 

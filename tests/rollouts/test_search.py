@@ -20,7 +20,7 @@ from rollouts.query.body_scan import Part, Patience, joined, kept, parts
 from rollouts.query.search import ORDERINGS, find
 from rollouts.query.sql import zero_variance
 from rollouts.storage import files as storage
-from tests import make
+from tests.support import builders as make
 
 Row = dict[str, Any]
 

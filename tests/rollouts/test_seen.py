@@ -17,8 +17,8 @@ from rollouts.models import Flag, Project, Run, Seen
 from rollouts.query import completion
 from rollouts.query.search import find
 from rollouts.review import viewed as seen
-from tests import make
 from tests.rollouts.test_marking import filled, samples
+from tests.support import builders as make
 
 
 @pytest.fixture

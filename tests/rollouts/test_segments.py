@@ -17,8 +17,8 @@ from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies
 from rollouts.samples import export as exports
 from rollouts.storage import files as storage
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines, push, rows
+from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 Commit = Callable[..., AbstractContextManager[Any]]

@@ -17,7 +17,7 @@ from rollouts.metrics.blocks import BLOCK_POINTS, TIME, Points, fold, join
 from rollouts.metrics.downsample import Thinner, shift_for
 from rollouts.models import Attempt, Block, MetricRow, Project, Run, Series, Step
 from rollouts.samples.record import Point
-from tests import make
+from tests.support import builders as make
 
 
 def log(run: Run, steps: Iterable[int], *, attempt: str = "one", start: float = 0.0, name: str = "loss") -> Attempt:

@@ -5,8 +5,8 @@ import pytest
 
 from rollouts.indexing.step_stats import histogram, recompute
 from rollouts.models import Project, Sample, Step
-from tests import make
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 def bins(*scores: float) -> list[int]:

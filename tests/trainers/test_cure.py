@@ -15,11 +15,11 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
-from tests import make
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
+from tests.support import builders as make
 
 pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True)]
 

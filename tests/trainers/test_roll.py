@@ -14,10 +14,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
-from tests import make
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan
+from tests.support import builders as make
 from tests.trainers.verl_process import ROOT, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.product import Product
 from tests.rolloutdeck.receiver import until
+from tests.support.server import Product
 from tests.trainers.test_slime import slime
 from tests.trainers.test_slime_replay import artifacts, planned, samples, training
 from tests.trainers.test_verl_replay import run_of

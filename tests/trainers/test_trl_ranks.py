@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.product import Product
 from tests.rolloutdeck.receiver import until
+from tests.support.server import Product
 from tests.trainers.test_trl_replay import OUTCOME, SCRIPT, artifacts
 from tests.trainers.test_verl_replay import events, planned, reason, run_of
 from tests.trainers.verl_process import Training, python, train

@@ -11,8 +11,8 @@ import pytest
 from rollouts.metrics import series
 from rollouts.models import Project, Sample
 from rollouts.samples.record import Point
-from tests import make
 from tests.rollouts.pushing import indexed
+from tests.support import builders as make
 from tests.trainers.verl_process import Training, installed, train
 
 pytestmark = pytest.mark.trainers

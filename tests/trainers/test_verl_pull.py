@@ -18,7 +18,7 @@ import pytest
 
 from rolloutdeck.trainer_config import load as configuration
 from rolloutdeck.trainers.verl.layout import asking, quoted
-from tests.product import Product
+from tests.support.server import Product
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.product import Product
 from tests.rolloutdeck.receiver import until
+from tests.support.server import Product
 from tests.trainers.verl_process import Training, python, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.product import Product
 from tests.rolloutdeck.receiver import until
+from tests.support.server import Product
 from tests.trainers.test_verl_async import UPDATES, trained
 from tests.trainers.test_verl_replay import DUMPS, events, kept, planned, run_of, training
 from tests.trainers.verl_process import Training, python

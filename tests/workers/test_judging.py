@@ -12,8 +12,8 @@ from kombu.exceptions import OperationalError as BrokerDown
 
 from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Sample
-from tests import make
 from tests.dashboard.ask import filled
+from tests.support import builders as make
 from workers import tasks
 
 pytestmark = pytest.mark.django_db

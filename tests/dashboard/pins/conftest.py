@@ -8,9 +8,9 @@ from django.test import Client
 
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
-from tests import make
 from tests.dashboard.pins.asked import told
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from rollouts.pins import artifacts, pins
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.storage import files as storage
-from tests import make
 from tests.dashboard.pins.asked import HOST, TRAP, body, seen, told
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 ODD = [
     "base=x", "base=1&pin=x&target=1", "plan=%00", "plan=../x", "run=%00", "steps=9e9", "base=0&pin=1", "add=x",

@@ -9,9 +9,9 @@ from django.test import Client
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests import make
 from tests.dashboard.pins.asked import body, pinning, saving, told
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: Run) -> None:

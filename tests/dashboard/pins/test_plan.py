@@ -14,9 +14,9 @@ from rolloutdeck.protocol import compatibility as compat
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests import make
 from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.skipped import V0, ready, worked
+from tests.support import builders as make
 
 pytestmark = pytest.mark.one_database
 

@@ -11,9 +11,9 @@ from rollouts.models import Pin, Project, Run, Sample
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
-from tests import make
 from tests.dashboard.pins.asked import panel
 from tests.rollouts.pushing import generation, indexed, lines
+from tests.support import builders as make
 
 
 def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rollouts.models import Project, Run
-from tests import make
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.pull.plans import CONFIG, Ask
+from tests.support import builders as make
 
 
 @pytest.fixture

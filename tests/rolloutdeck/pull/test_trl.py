@@ -16,10 +16,10 @@ from rolloutdeck.trainers import trl
 from rollouts.models import Flag, Pin, Project, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
-from tests import make
 from tests.rolloutdeck.pull.plans import Ask, found, plan
 from tests.rollouts.artifacts import brought, registered
 from tests.rollouts.pushing import generation, indexed, line, rows
+from tests.support import builders as make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

@@ -116,7 +116,7 @@ def test_another_process_that_writes_slowly_and_resumes_shows_each_step_once_and
     run = tmp_path / "run"
     environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t"}
     command = [sys.executable, "-m", "rolloutdeck", "watch", str(run), "--project", "math", "--run", "grpo"]
-    writer = [sys.executable, "-m", "tests.writer", str(run)]
+    writer = [sys.executable, "-m", "tests.support.writer", str(run)]
     watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
     try:
         subprocess.run([*writer, "--steps", "8"], check=True, timeout=60)

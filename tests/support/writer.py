@@ -1,6 +1,6 @@
 """Writes a run's files the way the trainer does: plain open, line by line, no rename, whole files again after a resume.
 
-As a program (`python -m tests.writer FOLDER --steps 12`) it is the other process that `watch` has to cope with.
+As a program (`python -m tests.support.writer FOLDER --steps 12`) it is the other process that `watch` has to cope with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loaded before Django's settings (`-p tests.env`): every test run has a home, a data folder and a Redis of its own."""
+"""Loaded before Django's settings: every test run has a home, a data folder and a Redis of its own."""
 
 from __future__ import annotations
 

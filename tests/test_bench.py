@@ -8,7 +8,7 @@ from dashboard.pages.common import step_strip as strip
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from scripts.bench import seed
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 
 pytestmark = pytest.mark.django_db
 

@@ -16,7 +16,7 @@ from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
 from tests.dashboard.serve import Answer, Site
-from tests.rollouts.artifacts import key_of, registered
+from tests.rollouts.support.artifacts import key_of, registered
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ from django.test import Client
 from rollouts.models import Membership, Project, Run
 from rollouts.pins import pins
 from tests.dashboard.ask import Ask
-from tests.rollouts.artifacts import manifest_of, registered
+from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

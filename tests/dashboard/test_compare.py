@@ -17,7 +17,7 @@ from dashboard.pages.compare import table as compared
 from rollouts.compare.compare import Figure
 from rollouts.models import Membership, Project, Run
 from tests.dashboard.ask import Ask
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 HOSTILE = '<script>alert(1)</script>\u202e"@,&'

@@ -16,7 +16,7 @@ from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.runs import timeline as events
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

@@ -22,7 +22,7 @@ from rollouts.flags import bulk as marking
 from rollouts.models import Flag, Project, Token
 from rollouts.pins import pins
 from tests.dashboard.ask import Ask, filled, one_sample
-from tests.rollouts.artifacts import manifest_of, registered
+from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -18,7 +18,7 @@ from dashboard.pages.sample import repetition as folding
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from tests.dashboard.serve import Site
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 
 LINES = "".join(f"{at}. so the number é{at} & <b>more</b>\n" for at in range(9000))
 LOOP = "Wait, let me check again.\n" * 40

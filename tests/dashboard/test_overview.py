@@ -16,7 +16,7 @@ from rollouts.metrics import chart_layout as charts
 from rollouts.metrics import series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import indexed, lines, push
+from tests.rollouts.support.push import indexed, lines, push
 from tests.support import builders as make
 
 

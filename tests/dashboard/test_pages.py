@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.metrics import series
 from rollouts.models import Dump, Project, Run, Sample, Step
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import indexed, line, lines
+from tests.rollouts.support.push import indexed, line, lines
 from tests.support import builders as make
 
 FIRST_VISIT, AGAIN = 31, 21

@@ -12,7 +12,7 @@ from django.test import Client
 
 from rollouts.models import Project, Run, Sample
 from tests.dashboard.ask import Ask
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}

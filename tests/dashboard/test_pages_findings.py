@@ -17,7 +17,7 @@ from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import projects
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} \u202eback"

@@ -18,7 +18,7 @@ from django.utils import timezone
 from dashboard.pages.settings import login_throttle as throttle
 from dashboard.pages.settings.sign_in import link_for
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

@@ -15,7 +15,7 @@ from dashboard.pages.common.group_links import ODD
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
 from rollouts.samples.identity import prompt_key as key_of
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"

@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard.pages.common import formatting as text
 from dashboard.pages.sample import view_modes as views
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} {% now %} <!-- \" ' &amp;"

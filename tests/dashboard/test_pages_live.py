@@ -10,7 +10,7 @@ from django.test import Client
 
 from dashboard.pages.live.views import MOST
 from rollouts.models import Project, Run
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.rollouts.test_arrivals import step
 from tests.support import builders as make
 

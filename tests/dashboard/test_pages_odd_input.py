@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.pages.sample import outline as landmarks
 from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 # What one data base or the other does not take: no text, too large for a number, below 0, endless, too long.

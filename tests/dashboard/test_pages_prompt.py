@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.rollouts.test_prompts import asked
 from tests.support import builders as make
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Replay, Run
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

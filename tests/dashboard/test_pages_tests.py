@@ -12,7 +12,7 @@ from django.urls import reverse
 from rollouts.models import Run, Sample
 from rollouts.samples.unit_tests import unit_tests
 from tests.rollouts.golden import DUMPS
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 
 TRAP = "</pre><script>alert(1)</script>"
 REAL = DUMPS / "cure/step0/temp_data/outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"

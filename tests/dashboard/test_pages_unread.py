@@ -9,7 +9,7 @@ from django.test import Client
 
 from rollouts.models import Project, Run, Sample, Segment
 from rollouts.storage import files as storage
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 SAID = "is not on the disk; index the run again to make it anew."

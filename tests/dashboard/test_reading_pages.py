@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.sample import token_view as tokenview
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 pytestmark = pytest.mark.one_database

@@ -15,7 +15,7 @@ from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOURS
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

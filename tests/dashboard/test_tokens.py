@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Run, Sample
-from tests.rollouts.pushing import DUMPS, indexed, rows
-from tests.rollouts.skipped import ASYNC, V0, V1, ready, tokenizer, worked
+from tests.rollouts.support.push import DUMPS, indexed, rows
+from tests.rollouts.support.verl_batches import ASYNC, V0, V1, ready, tokenizer, worked
 
 pytestmark = pytest.mark.django_db
 

@@ -18,7 +18,7 @@ from rollouts.replay import plans
 from rollouts.samples.record import Point
 from tests.dashboard.pins.asked import told
 from tests.dashboard.wording import OPEN, marked, unmarked
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 CALL = (

@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.storage import blobs
-from tests.rollouts.skipped import V0
+from tests.rollouts.support.verl_batches import V0
 
 TREE = "exp_proj/GBS8_N4_in128_out256"
 

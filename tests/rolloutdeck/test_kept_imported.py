@@ -11,7 +11,7 @@ from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.kept import bytes_of, checked, imported, on_disk, step
-from tests.rollouts.skipped import TOKENIZER, worked
+from tests.rollouts.support.verl_batches import TOKENIZER, worked
 from tests.support import builders as make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]

@@ -25,7 +25,7 @@ from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.serve import Site
 from tests.rolloutdeck.kept import bytes_of, checked, on_disk, pinned, step
-from tests.rollouts.skipped import ASYNC, TOKENIZER, V1
+from tests.rollouts.support.verl_batches import ASYNC, TOKENIZER, V1
 
 DATA = Path(__file__).parents[1] / "data"
 

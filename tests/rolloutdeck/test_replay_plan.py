@@ -19,7 +19,7 @@ from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.rolloutdeck.kept import imported, step
 from tests.rolloutdeck.receiver import until
-from tests.rollouts.skipped import V0, V1, ready
+from tests.rollouts.support.verl_batches import V0, V1, ready
 from tests.support import builders as make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]

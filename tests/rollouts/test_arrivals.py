@@ -8,7 +8,7 @@ import pytest
 
 from rollouts.live.feed import Arrival, newest
 from rollouts.models import Project, Run
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

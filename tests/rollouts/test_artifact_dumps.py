@@ -15,8 +15,8 @@ from rollouts.query import search
 from rollouts.samples import bodies
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
-from tests.rollouts.pushing import DUMPS, indexed, push, rows
-from tests.rollouts.skipped import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
+from tests.rollouts.support.push import DUMPS, indexed, push, rows
+from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
 
 pytestmark = pytest.mark.django_db
 
@@ -71,7 +71,7 @@ def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run
 def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
     """Decoded on purpose here, to see that each row has found its own."""
     from rollouts.indexing.detokenize import loaded
-    from tests.rollouts.skipped import TOKENIZER
+    from tests.rollouts.support.verl_batches import TOKENIZER
 
     indexed(run, V1_TEXT)
     ready(run, V1, role="rollout_tq")
@@ -269,7 +269,7 @@ def test_a_later_launch_of_which_only_batches_are_known_takes_the_place_of_the_f
 
 
 def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
-    from tests.rollouts.artifacts import brought, registered
+    from tests.rollouts.support.artifacts import brought, registered
 
     files = {"gen_batch.dp": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(run, 1, files), files)

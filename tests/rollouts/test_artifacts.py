@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import plans
 from rollouts.storage import blobs
-from tests.rollouts.artifacts import brought, key_of, manifest_of, meta, registered, told
+from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered, told
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

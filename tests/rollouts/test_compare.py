@@ -9,7 +9,7 @@ from rollouts.compare.compare import cells
 from rollouts.compare.pairing import answer
 from rollouts.errors import BadInput, NotThere, TooLarge
 from rollouts.models import Project, Run, Step
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 Row = dict[str, Any]

@@ -12,7 +12,7 @@ from rollouts.models import Project, Run
 from rollouts.query import completion, search
 from rollouts.query.logged_keys import MOST_FILES
 from rollouts.query.parser import BadQuery, parse
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 ROWS = [

@@ -10,8 +10,8 @@ import pytest
 
 from rollouts.indexing import detokenize as decoding
 from rollouts.models import Project, Run
-from tests.rollouts.artifacts import brought, registered
-from tests.rollouts.skipped import TOKENIZER, tokenizer
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.verl_batches import TOKENIZER, tokenizer
 from tests.support import builders as make
 
 REAL = TOKENIZER / "tokenizer.json"

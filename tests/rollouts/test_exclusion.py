@@ -14,9 +14,9 @@ from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.replay import exclusion, plans
-from tests.rollouts.artifacts import brought, registered
-from tests.rollouts.pushing import DUMPS, generation, indexed, line, push
-from tests.rollouts.skipped import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.push import DUMPS, generation, indexed, line, push
+from tests.rollouts.support.verl_batches import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

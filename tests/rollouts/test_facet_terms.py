@@ -12,7 +12,7 @@ from rollouts.models import Project, Run, Step
 from rollouts.query import group_outcomes as alike
 from rollouts.query.search import find
 from rollouts.samples.text_properties import CATALOG
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

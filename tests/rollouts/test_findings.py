@@ -20,7 +20,7 @@ from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import projects
 from rollouts.samples import bodies
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 LOOP = "Wait, let me check.\r\nWait, let me check.\r\n\u200bWait,\x00 let me check.\n#### 4"

@@ -14,7 +14,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, Format, Told, native, pick, verl_jsonl, verl_metrics
 from rollouts.samples.record import LeftOut, Point, Problem, Record
 from tests.rollouts.golden import DUMPS, expected, files, reading
-from tests.rollouts.pushing import generation, lines
+from tests.rollouts.support.push import generation, lines
 
 
 def read(form: Format, body: bytes, split: str = "train", step: int | None = 1) -> list[Any]:

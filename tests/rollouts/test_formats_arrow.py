@@ -13,7 +13,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import pick
 from rollouts.formats.readers import parquet as parquet_rows
 from rollouts.samples.record import Problem, Record
-from tests.rollouts.trainer_dumps import DATA, read
+from tests.rollouts.support.trainer_dumps import DATA, read
 
 NAME = "data-00000-of-00001.arrow"
 SAVED = DATA / "others" / "saved" / "data-00000-of-00002.arrow"

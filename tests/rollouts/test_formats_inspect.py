@@ -16,7 +16,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import inspect_log
 from rollouts.formats.readers import zip_members as zipped
 from rollouts.samples.record import LeftOut, Problem, Record
-from tests.rollouts.trainer_dumps import read
+from tests.rollouts.support.trainer_dumps import read
 
 STORED, DEFLATED, LZMA, ZSTD = 0, 8, 14, 93
 CUT = "the zip breaks off here: what came behind is not in the file"

@@ -12,8 +12,8 @@ import pytest
 
 from rollouts.models import Dump, Run, Sample
 from rollouts.samples import bodies
-from tests.rollouts.pushing import indexed, rows
-from tests.rollouts.skipped import tokenizer, worked
+from tests.rollouts.support.push import indexed, rows
+from tests.rollouts.support.verl_batches import tokenizer, worked
 
 DATA = Path(__file__).parents[1] / "data"
 pytestmark = pytest.mark.django_db

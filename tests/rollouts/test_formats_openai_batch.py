@@ -10,7 +10,7 @@ import pytest
 from rollouts.errors import UnreadableDump
 from rollouts.formats import openai_batch, pick
 from rollouts.samples.record import LeftOut, Problem, Record
-from tests.rollouts.trainer_dumps import DATA, read
+from tests.rollouts.support.trainer_dumps import DATA, read
 
 WHOLE = DATA / "others" / "batch" / "batch_68a1_output.jsonl"
 

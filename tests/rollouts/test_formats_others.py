@@ -14,7 +14,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, TEXTLESS, pick
 from rollouts.samples.record import LeftOut, Problem, Record
 from tests.rollouts.golden import DUMPS, files
-from tests.rollouts.trainer_dumps import parquet, read
+from tests.rollouts.support.trainer_dumps import parquet, read
 
 FORMS = {form.name: form for form in FORMATS}
 ASKED = [{"role": "user", "content": "6*7?"}]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from rollouts.formats import roll_jsonl, roll_mock
 from rollouts.samples.record import Record
-from tests.rollouts.trainer_dumps import ROLL, columns, kept, read
+from tests.rollouts.support.trainer_dumps import ROLL, columns, kept, read
 
 
 def test_one_line_of_columns_is_a_record_per_row() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rollouts.errors import UnreadableDump
 from rollouts.formats import slime_rollout, slime_train
 from rollouts.samples.record import Problem
-from tests.rollouts.trainer_dumps import SLIME, kept, read, rollout, sample, torch_file, trained
+from tests.rollouts.support.trainer_dumps import SLIME, kept, read, rollout, sample, torch_file, trained
 
 
 def test_prompts_are_texts_in_one_rollout_and_messages_in_another() -> None:

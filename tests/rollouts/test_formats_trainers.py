@@ -23,7 +23,7 @@ from rollouts.formats import (
 )
 from rollouts.samples.record import Problem, Record
 from rollouts.storage import files as storage
-from tests.rollouts.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
+from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
 
 REAL: dict[Path, Format] = {
     TRL / "plain/completions/completions_00004.parquet": trl_completions,

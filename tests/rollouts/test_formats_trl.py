@@ -9,7 +9,7 @@ import pytest
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats import trl_completions
-from tests.rollouts.trainer_dumps import TRL, kept, parquet, read
+from tests.rollouts.support.trainer_dumps import TRL, kept, parquet, read
 
 
 def test_texts_and_message_lists_of_one_prompt_are_the_same_prompt_and_answer() -> None:

@@ -6,7 +6,7 @@ from rollouts.metrics import generated_count as generated
 from rollouts.metrics import series
 from rollouts.models import Run, Step
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import indexed, line
+from tests.rollouts.support.push import indexed, line
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

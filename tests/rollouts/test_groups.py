@@ -9,7 +9,7 @@ import pytest
 from rollouts.models import Run, Sample, Step
 from rollouts.prompts import groups
 from rollouts.prompts.groups import Board
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 
 
 def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:

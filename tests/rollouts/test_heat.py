@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.models import Project, Run
 from rollouts.prompts import heatmap as heat
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 NOW = datetime.now(UTC)

@@ -20,7 +20,7 @@ from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies
 from rollouts.storage import files as storage
 from tests.rollouts.golden import DUMPS, files
-from tests.rollouts.pushing import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, indexed, lines, push, rows
 
 pytestmark = pytest.mark.django_db
 

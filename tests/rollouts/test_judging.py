@@ -17,8 +17,8 @@ from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import search
 from rollouts.samples import export as exports
 from rollouts.storage import files as storage
-from tests.rollouts.pushing import generation, indexed, lines, push, rows
-from tests.rollouts.skipped import V0, ready, worked
+from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.rollouts.support.verl_batches import V0, ready, worked
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

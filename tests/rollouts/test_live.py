@@ -11,7 +11,7 @@ from django.db import transaction
 from rollouts.indexing import indexer as index
 from rollouts.live import notifications as live
 from rollouts.models import Dump, Run, Sample
-from tests.rollouts.pushing import generation, lines, push
+from tests.rollouts.support.push import generation, lines, push
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

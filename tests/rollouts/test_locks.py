@@ -16,7 +16,7 @@ from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
 from rollouts.replay import plans
 from rollouts.review import viewed as seen
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 pytestmark = [

@@ -16,7 +16,7 @@ from rollouts.flags import flags
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
 from rollouts.query import search
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

@@ -13,7 +13,7 @@ from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins
 from rollouts.replay import plans
 from tests.dashboard.ask import dumped, line
-from tests.rollouts.artifacts import brought, meta, registered
+from tests.rollouts.support.artifacts import brought, meta, registered
 
 pytestmark = pytest.mark.django_db
 

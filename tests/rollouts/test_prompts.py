@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from rollouts.models import Project, Run, Sample
 from rollouts.prompts import heatmap as heat
 from rollouts.prompts import prompts
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
 from tests.dashboard.ask import dumped, line
-from tests.rollouts.artifacts import registered
+from tests.rollouts.support.artifacts import registered
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,7 @@ from rollouts.pins import artifacts, pins
 from rollouts.projects import projects
 from rollouts.replay import plans
 from rollouts.storage import blobs
-from tests.rollouts.artifacts import brought, registered
+from tests.rollouts.support.artifacts import brought, registered
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

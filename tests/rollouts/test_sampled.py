@@ -9,7 +9,7 @@ import pytest
 from rollouts.metrics import series
 from rollouts.models import Run
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import indexed, lines
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

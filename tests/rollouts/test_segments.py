@@ -17,7 +17,7 @@ from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies
 from rollouts.samples import export as exports
 from rollouts.storage import files as storage
-from tests.rollouts.pushing import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from rollouts.indexing import indexer as index
 from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
 from rollouts.samples import bodies
-from tests.rollouts.pushing import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

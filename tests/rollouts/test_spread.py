@@ -13,7 +13,7 @@ from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
 from tests.rollouts.golden import DUMPS
-from tests.rollouts.trainer_dumps import read
+from tests.rollouts.support.trainer_dumps import read
 
 pytestmark = pytest.mark.django_db
 CSV = b"question,answer,reward,global_step\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n"

@@ -10,7 +10,7 @@ import pytest
 from rollouts.indexing.indexer import index
 from rollouts.models import Run, Sample, Step
 from rollouts.samples.text_properties import FACETS
-from tests.rollouts.pushing import indexed, lines, push
+from tests.rollouts.support.push import indexed, lines, push
 
 pytestmark = pytest.mark.django_db
 

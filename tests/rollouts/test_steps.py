@@ -5,7 +5,7 @@ import pytest
 
 from rollouts.indexing.step_stats import histogram, recompute
 from rollouts.models import Project, Sample, Step
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

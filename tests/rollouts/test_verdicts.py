@@ -16,7 +16,7 @@ from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from tests.conftest import DATA
-from tests.rollouts.artifacts import brought, manifest_of, meta, registered
+from tests.rollouts.support.artifacts import brought, manifest_of, meta, registered
 
 pytestmark = pytest.mark.django_db
 

@@ -17,8 +17,8 @@ from rollouts.formats import verl_batch as verl_skip
 from rollouts.indexing import detokenize as decoding
 from rollouts.samples.record import LeftOut, Record
 from tests.rolloutdeck.safe.dumps import Size, pickled
-from tests.rollouts.pushing import DUMPS
-from tests.rollouts.skipped import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2
+from tests.rollouts.support.push import DUMPS
+from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2
 
 __all__ = ["pickled"]
 

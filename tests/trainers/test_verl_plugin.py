@@ -11,7 +11,7 @@ import pytest
 from rollouts.metrics import series
 from rollouts.models import Project, Sample
 from rollouts.samples.record import Point
-from tests.rollouts.pushing import indexed
+from tests.rollouts.support.push import indexed
 from tests.support import builders as make
 from tests.trainers.verl_process import Training, installed, train
 

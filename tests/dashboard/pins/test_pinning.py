@@ -10,7 +10,7 @@ from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.pins.asked import body, pinning, saving, told
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

@@ -15,7 +15,7 @@ from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
-from tests.rollouts.skipped import V0, ready, worked
+from tests.rollouts.support.verl_batches import V0, ready, worked
 from tests.support import builders as make
 
 pytestmark = pytest.mark.one_database

@@ -12,7 +12,7 @@ from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
 from tests.dashboard.pins.asked import panel
-from tests.rollouts.pushing import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 
 

@@ -14,8 +14,8 @@ from rollouts.models import Pin, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.rollouts.artifacts import brought, meta, registered
-from tests.rollouts.skipped import V0, files_of
+from tests.rollouts.support.artifacts import brought, meta, registered
+from tests.rollouts.support.verl_batches import V0, files_of
 
 FACTS = {"prompts": 8, "rows": 32, "samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
 CONFIG = {

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Binding, Project, Run
 from tests.rolloutdeck.pull.plans import CONFIG, Ask, dumped, found, pinned, plan
-from tests.rollouts.skipped import V0, V1
+from tests.rollouts.support.verl_batches import V0, V1
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

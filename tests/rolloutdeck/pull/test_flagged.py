@@ -13,8 +13,8 @@ from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer as index
 from rollouts.models import Flag, Run, Sample
 from tests.rolloutdeck.pull.plans import TREE, Ask, dumped, found, pinned, plan
-from tests.rollouts.pushing import generation, indexed, line, rows
-from tests.rollouts.skipped import COLOCATED, V0, V1
+from tests.rollouts.support.push import generation, indexed, line, rows
+from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

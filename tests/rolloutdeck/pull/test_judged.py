@@ -15,8 +15,8 @@ from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.storage import blobs
 from tests.rolloutdeck.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
-from tests.rollouts.artifacts import brought, meta, registered
-from tests.rollouts.skipped import COLOCATED, V0, V1, files_of
+from tests.rollouts.support.artifacts import brought, meta, registered
+from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

@@ -17,8 +17,8 @@ from rollouts.models import Flag, Pin, Project, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from tests.rolloutdeck.pull.plans import Ask, found, plan
-from tests.rollouts.artifacts import brought, registered
-from tests.rollouts.pushing import generation, indexed, line, rows
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.support import builders as make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]

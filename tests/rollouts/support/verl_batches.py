@@ -8,9 +8,9 @@ from typing import Any
 from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Run
 from rollouts.pins import artifact_check as verdicts
-from tests.rollouts.artifacts import brought, registered
+from tests.rollouts.support.artifacts import brought, registered
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
 
 

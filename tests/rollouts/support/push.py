@@ -12,7 +12,7 @@ from rollouts.ingest import ingest
 from rollouts.models import Dump, Run, Sample
 from rollouts.storage import files as storage
 
-DUMPS = Path(__file__).parents[1] / "data" / "verl_jsonl"
+DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
 
 def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:

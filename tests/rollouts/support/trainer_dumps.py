@@ -15,7 +15,7 @@ from rollouts.formats import Format, Told
 from rollouts.samples.record import Record
 from tests.rolloutdeck.safe import assembler as asm
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 TRL, SLIME, ROLL = DATA / "trl", DATA / "slime", DATA / "roll"
 
 

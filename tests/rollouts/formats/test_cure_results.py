@@ -11,7 +11,7 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats import Told, cure_results, pick
 from rollouts.samples.record import Point, Problem
 
-DATA = Path(__file__).parents[1] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
+DATA = Path(__file__).parents[2] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
 TRAINING, EVALUATION = "results/results-rl-m-D.txt", "evaluation/results/results-eval-m-D.txt"
 # As eval.py of CURE 69fe174 wrote it.
 EVALUATED = """\

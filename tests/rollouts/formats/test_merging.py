@@ -15,7 +15,7 @@ from rollouts.samples import bodies
 from tests.rollouts.support.push import indexed, rows
 from tests.rollouts.support.verl_batches import tokenizer, worked
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 pytestmark = pytest.mark.django_db
 
 

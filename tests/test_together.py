@@ -27,7 +27,10 @@ def test_it(number, site, record_property):
         ("tests/browser/test_live.py::test_a[chromium-direct]", "direct"),
         ("tests/browser/test_reading.py::test_hostile[nginx-raw]", "nginx"),
         ("tests/test_up.py::test_a_killed_child_comes_back[redis-server]", "tests/test_up.py"),
-        ("tests/rollouts/test_index.py::test_x[direct]", "tests/rollouts/test_index.py::test_x[direct]"),
+        (
+            "tests/rollouts/indexing/test_indexer.py::test_x[direct]",
+            "tests/rollouts/indexing/test_indexer.py::test_x[direct]",
+        ),
     ],
 )
 def test_the_product_that_a_test_drives_is_its_group(nodeid: str, expected: str) -> None:

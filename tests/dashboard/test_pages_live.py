@@ -10,8 +10,8 @@ from django.test import Client
 
 from dashboard.pages.live.views import MOST
 from rollouts.models import Project, Run
+from tests.rollouts.live.test_feed import step
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.rollouts.test_arrivals import step
 from tests.support import builders as make
 
 

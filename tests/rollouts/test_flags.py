@@ -10,7 +10,7 @@ from rollouts.flags import flags
 from rollouts.indexing.indexer import index, reindex
 from rollouts.live import notifications as live
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
-from tests.rollouts.test_search import ROWS, push
+from tests.rollouts.query.test_search import ROWS, push
 from tests.support import builders as make
 
 

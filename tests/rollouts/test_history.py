@@ -8,7 +8,7 @@ from rollouts.metrics.chart_layout import arrange
 from rollouts.metrics.series import Curve
 from rollouts.models import Project, Run, Step
 from rollouts.prompts.history import prompt_history, sparkline
-from tests.rollouts.test_search import push
+from tests.rollouts.query.test_search import push
 from tests.support import builders as make
 
 

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
+from tests.rollouts.prompts.test_history import asked
 from tests.rollouts.support.push import indexed, lines
-from tests.rollouts.test_prompts import asked
 from tests.support import builders as make
 
 

@@ -17,7 +17,7 @@ from rollouts.models import Flag, Project, Run, Seen
 from rollouts.query import completion
 from rollouts.query.search import find
 from rollouts.review import viewed as seen
-from tests.rollouts.test_marking import filled, samples
+from tests.rollouts.flags.test_bulk import filled, samples
 from tests.support import builders as make
 
 

@@ -16,7 +16,7 @@ from django.utils import translation
 from whitenoise.base import WhiteNoise
 
 from rollouts.models import Project, Run
-from tests.dashboard.serve import Site, served
+from tests.dashboard.support.asgi_server import Site, served
 from tests.support import builders as make
 from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
 

@@ -15,7 +15,7 @@ from dashboard.api.views import health
 from dashboard.api.views.runs import STATUSES
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
-from tests.dashboard.ask import Ask, dumped, filled, line, one_sample
+from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run
-from tests.dashboard.ask import Ask, filled, one_sample
+from tests.dashboard.support.api_client import Ask, filled, one_sample
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rolloutdeck.protocol import wire
 from rollouts.models import Project, Run
-from tests.dashboard.ask import Ask, filled, one_sample
+from tests.dashboard.support.api_client import Ask, filled, one_sample
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import artifacts
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
-from tests.dashboard.serve import Answer, Site
+from tests.dashboard.support.asgi_server import Answer, Site
 from tests.rollouts.support.artifacts import key_of, registered
 from tests.support import builders as make
 

@@ -11,7 +11,7 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Finding, Flag, Project, Run
 from rollouts.samples.record import Point
-from tests.dashboard.ask import Ask, filled, one_sample
+from tests.dashboard.support.api_client import Ask, filled, one_sample
 from tests.support import builders as make
 
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from rollouts.models import Artifact, AuditEntry, Project, Run
 from rollouts.pins import artifact_check as verdicts
-from tests.dashboard.ask import Ask, dumped, line
+from tests.dashboard.support.api_client import Ask, dumped, line
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
 from tests.support import builders as make
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from rollouts.models import Membership, Project, Run
 from rollouts.pins import pins
-from tests.dashboard.ask import Ask
+from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders as make
 

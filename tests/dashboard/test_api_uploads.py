@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from rollouts.storage import files as storage
-from tests.dashboard.serve import Answer, Site
+from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

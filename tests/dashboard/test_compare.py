@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages.compare import table as compared
 from rollouts.compare.compare import Figure
 from rollouts.models import Membership, Project, Run
-from tests.dashboard.ask import Ask
+from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Run
-from tests.dashboard.ask import Ask, filled
+from tests.dashboard.support.api_client import Ask, filled
 from tests.support import builders as make
 from workers import tasks
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.asgi import get_asgi_application
 
 from dashboard.origin_check import Door, below_prefix, origin_is_ours
-from tests.dashboard.serve import Site, served
+from tests.dashboard.support.asgi_server import Site, served
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -21,7 +21,7 @@ from rollouts.findings import findings
 from rollouts.flags import bulk as marking
 from rollouts.models import Flag, Project, Token
 from rollouts.pins import pins
-from tests.dashboard.ask import Ask, filled, one_sample
+from tests.dashboard.support.api_client import Ask, filled, one_sample
 from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders as make
 

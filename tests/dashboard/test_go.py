@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages.common import keyboard as keys
 from dashboard.pages.palette import fuzzy
 from rollouts.models import Project, Run, Sample
-from tests.dashboard.ask import filled
+from tests.dashboard.support.api_client import filled
 from tests.support import builders as make
 
 

@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.indexing import indexer as index
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
-from tests.dashboard.ask import Ask, filled
+from tests.dashboard.support.api_client import Ask, filled
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from dashboard.pages.common import streaming as late
 from dashboard.pages.sample import repetition as folding
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rollouts.support.push import generation, indexed, lines
 
 LINES = "".join(f"{at}. so the number é{at} & <b>more</b>\n" for at in range(9000))

@@ -13,7 +13,7 @@ from dashboard.pages.sample import prefetch as ahead
 from dashboard.pages.sample import prompt_history as past
 from rollouts.models import Project, Run, Sample
 from rollouts.storage import files as storage
-from tests.dashboard.ask import filled, one_sample
+from tests.dashboard.support.api_client import filled, one_sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

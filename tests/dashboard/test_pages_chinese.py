@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
-from tests.dashboard.ask import Ask
+from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

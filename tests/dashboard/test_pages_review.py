@@ -15,7 +15,7 @@ from django.test import Client
 from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
 from rollouts.review import queues as review
 from rollouts.review import viewed as seen
-from tests.dashboard.ask import Ask
+from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

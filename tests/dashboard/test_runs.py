@@ -17,7 +17,7 @@ from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.projects import projects
 from rollouts.samples.record import Point
-from tests.dashboard.ask import Ask
+from tests.dashboard.support.api_client import Ask
 from tests.support import builders as make
 
 LR = "config:actor.optim.lr"

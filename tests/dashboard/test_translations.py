@@ -13,8 +13,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.dashboard.ask import Ask
-from tests.dashboard.catalogues import Entry, entries
+from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.translations import Entry, entries
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path("dashboard/locale/zh_Hans/LC_MESSAGES")

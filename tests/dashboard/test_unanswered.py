@@ -13,7 +13,7 @@ from django.test import Client
 
 from rollouts.findings import findings
 from rollouts.models import Project
-from tests.dashboard.ask import Ask
+from tests.dashboard.support.api_client import Ask
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

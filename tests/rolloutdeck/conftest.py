@@ -21,7 +21,7 @@ from rolloutdeck.trainers.common import session
 from rolloutdeck.watch import artifact_collector as gather
 from rolloutdeck.watch import follower as watch
 from rollouts.models import Project
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.receiver import Receiver
 from tests.support import builders as make
 

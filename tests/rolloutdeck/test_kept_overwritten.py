@@ -20,7 +20,7 @@ from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.upload import Target
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.kept import bytes_of, checked
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA, LATER
 

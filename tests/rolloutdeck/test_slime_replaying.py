@@ -22,7 +22,7 @@ from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.slime.plugin import replay as replaying
 from rolloutdeck.trainers.slime.plugin import session
 from rollouts.models import Project, Replay, Run, Sample
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck import slimes
 from tests.rolloutdeck.pull.imported import arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan

@@ -15,7 +15,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan
 from tests.support import builders as make

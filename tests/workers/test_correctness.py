@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError as BrokerDown
 
 from rollouts.indexing import correctness as judging
 from rollouts.models import Project, Sample
-from tests.dashboard.ask import filled
+from tests.dashboard.support.api_client import filled
 from tests.support import builders as make
 from workers import tasks
 

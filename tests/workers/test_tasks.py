@@ -20,7 +20,7 @@ from rollouts.maintenance import sweep as upkeep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.projects.projects import bin_run
 from rollouts.storage import files as storage
-from tests.dashboard.ask import dumped, filled, line
+from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders as make
 from workers import tasks
 

@@ -14,7 +14,7 @@ from rollouts.indexing import indexer as index
 from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 
 Ask = Callable[..., int]
 

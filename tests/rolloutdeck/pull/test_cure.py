@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from dashboard.pages.pins import run_commands as usage
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
 from tests.rolloutdeck.pull.plans import found, plan
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA

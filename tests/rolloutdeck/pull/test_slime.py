@@ -18,7 +18,7 @@ from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.dashboard.serve import Site
+from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.pull.plans import Ask, found, plan
 from tests.rolloutdeck.test_import_trainers import copied
 

@@ -12,7 +12,7 @@ from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins
 from rollouts.replay import plans
-from tests.dashboard.ask import dumped, line
+from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import brought, meta, registered
 
 pytestmark = pytest.mark.django_db

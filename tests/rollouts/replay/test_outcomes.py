@@ -15,7 +15,7 @@ from rollouts.pins import pins
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
-from tests.dashboard.ask import dumped, line
+from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
 from tests.support import builders as make
 

@@ -16,7 +16,7 @@ from rollouts.pins import pins
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
-from tests.dashboard.pins.asked import told
+from tests.dashboard.pages.pins.support import told
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make

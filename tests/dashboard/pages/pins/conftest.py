@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
-from tests.dashboard.pins.asked import told
+from tests.dashboard.pages.pins.support import told
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

@@ -11,7 +11,7 @@ from rollouts.models import Pin, Project, Run, Sample
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.samples.record import Point
-from tests.dashboard.pins.asked import panel
+from tests.dashboard.pages.pins.support import panel
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

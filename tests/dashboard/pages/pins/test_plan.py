@@ -14,7 +14,7 @@ from rolloutdeck.protocol import compatibility as compat
 from rollouts.models import AuditEntry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.dashboard.pins.asked import FACTS, body, drawn, panel, saving, told
+from tests.dashboard.pages.pins.support import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.support.verl_batches import V0, ready, worked
 from tests.support import builders as make
 

@@ -10,7 +10,7 @@ from django.utils.html import escape
 from rollouts.models import Pin, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.dashboard.pins.asked import FACTS, body, told
+from tests.dashboard.pages.pins.support import FACTS, body, told
 
 pytestmark = pytest.mark.one_database
 

@@ -9,7 +9,7 @@ from django.test import Client
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.dashboard.pins.asked import body, pinning, saving, told
+from tests.dashboard.pages.pins.support import body, pinning, saving, told
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

@@ -14,7 +14,7 @@ from rollouts.pins import artifacts, pins
 from rollouts.replay import outcomes as replays
 from rollouts.replay import plans
 from rollouts.storage import files as storage
-from tests.dashboard.pins.asked import HOST, TRAP, body, seen, told
+from tests.dashboard.pages.pins.support import HOST, TRAP, body, seen, told
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
 

@@ -25,7 +25,7 @@ def test_it(number, site, record_property):
     ("nodeid", "expected"),
     [
         ("tests/browser/test_live.py::test_a[chromium-direct]", "direct"),
-        ("tests/browser/test_reading.py::test_hostile[nginx-raw]", "nginx"),
+        ("tests/browser/test_sample_views.py::test_hostile[nginx-raw]", "nginx"),
         ("tests/test_up.py::test_a_killed_child_comes_back[redis-server]", "tests/test_up.py"),
         (
             "tests/rollouts/indexing/test_indexer.py::test_x[direct]",

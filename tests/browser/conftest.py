@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
+from tests.browser.measure import Site, Visit
 from tests.browser.training import PROJECT, Training
-from tests.browser.visit import Site, Visit
 from tests.support.server import Product, follow, free_port
 
 FLAGS = [

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.measure import Visit, overflow
 from tests.browser.sites import NGINX
-from tests.browser.test_reading import HOSTILE
+from tests.browser.test_sample_views import HOSTILE
 from tests.browser.training import Training
-from tests.browser.visit import Visit, overflow
 
 pytestmark = NGINX
 

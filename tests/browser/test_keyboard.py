@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.measure import Visit, rows, selected
 from tests.browser.sites import NGINX
 from tests.browser.test_group import group
 from tests.browser.training import Training, generations
-from tests.browser.visit import Visit, rows, selected
 
 pytestmark = NGINX
 

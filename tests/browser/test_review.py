@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
+from tests.browser.measure import Visit, overflow, rows, selected
 from tests.browser.sites import NGINX
 from tests.browser.test_axe import faults
 from tests.browser.training import Training
-from tests.browser.visit import Visit, overflow, rows, selected
 
 pytestmark = NGINX
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, Route, expect
 
+from tests.browser.measure import Visit
 from tests.browser.sites import NGINX
 from tests.browser.training import Training
-from tests.browser.visit import Visit
 from tests.rolloutdeck.receiver import until
 
 pytestmark = NGINX

@@ -7,11 +7,11 @@ import json
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.measure import Visit
 from tests.browser.sites import DIRECT
-from tests.browser.tabbing import faults
+from tests.browser.tab_order import faults
 from tests.browser.test_group import group
 from tests.browser.training import PROJECT, Training
-from tests.browser.visit import Visit
 
 pytestmark = DIRECT
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.measure import Visit
 from tests.browser.sites import NGINX
 from tests.browser.training import Training
-from tests.browser.visit import Visit
 
 pytestmark = NGINX
 

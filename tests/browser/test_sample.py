@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.browser.measure import Visit
 from tests.browser.sites import NGINX
 from tests.browser.training import Training
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = NGINX
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.measure import Site, Visit, rows, selected
 from tests.browser.training import PROJECT, Training, generations
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 
 DATA = Path(__file__).parents[1] / "data"
 V0 = DATA / "verl_jsonl" / "v0"

@@ -22,7 +22,7 @@ from rolloutdeck.watch import artifact_collector as gather
 from rolloutdeck.watch import follower as watch
 from rollouts.models import Project
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
 from tests.support import builders as make
 
 

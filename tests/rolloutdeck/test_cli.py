@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.cli.entry import main
-from tests.rolloutdeck.deck import Deck
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.deck import Deck
+from tests.rolloutdeck.support.fake_server import until
 
 DUMPS = Path(__file__).parent.parent / "data" / "verl_jsonl"
 HERE = ("--project", "math", "--run", "grpo")

@@ -12,7 +12,7 @@ from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.entry import arranged, main, parser
 from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Sample
-from tests.rolloutdeck.kept import imported
+from tests.rolloutdeck.support.step_files import imported
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trainers.md"

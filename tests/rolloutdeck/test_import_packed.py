@@ -11,8 +11,8 @@ import pytest
 
 from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Step
-from tests.rolloutdeck.deck import Deck
-from tests.rolloutdeck.kept import imported
+from tests.rolloutdeck.support.deck import Deck
+from tests.rolloutdeck.support.step_files import imported
 from tests.rolloutdeck.watch.conftest import deck, trainer, watching
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 

@@ -10,7 +10,7 @@ import pytest
 
 from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Step
-from tests.rolloutdeck.kept import imported
+from tests.rolloutdeck.support.step_files import imported
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DUMPS = Path(__file__).parent.parent / "data"

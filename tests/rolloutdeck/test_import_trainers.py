@@ -12,8 +12,8 @@ import pytest
 from rolloutdeck.cli import import_
 from rollouts.indexing import indexer as index
 from rollouts.models import Dump, Run, Sample, Step
-from tests.rolloutdeck.deck import Deck
-from tests.rolloutdeck.kept import imported
+from tests.rolloutdeck.support.deck import Deck
+from tests.rolloutdeck.support.step_files import imported
 from tests.rolloutdeck.watch.conftest import deck, trainer, watching
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 

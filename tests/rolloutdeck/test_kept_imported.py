@@ -10,7 +10,7 @@ from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import artifact_uploads as shelf
 from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
-from tests.rolloutdeck.kept import bytes_of, checked, imported, on_disk, step
+from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.support.verl_batches import TOKENIZER, worked
 from tests.support import builders as make
 

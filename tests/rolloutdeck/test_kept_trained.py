@@ -14,8 +14,8 @@ from rolloutdeck.client import init as opening
 from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.protocol import wire
 from rollouts.models import Artifact, Run
-from tests.rolloutdeck.kept import bytes_of, on_disk, pinned, step
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.step_files import bytes_of, on_disk, pinned, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -24,7 +24,7 @@ from rolloutdeck.watch.upload import NotNow, Target
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.kept import bytes_of, checked, on_disk, pinned, step
+from tests.rolloutdeck.support.step_files import bytes_of, checked, on_disk, pinned, step
 from tests.rollouts.support.verl_batches import ASYNC, TOKENIZER, V1
 
 DATA = Path(__file__).parents[1] / "data"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.client.sync import sync
-from tests.rolloutdeck.programs import child
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
+from tests.rolloutdeck.support.programs import child
 
 FORKING = """
 import os, rolloutdeck

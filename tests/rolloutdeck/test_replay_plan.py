@@ -17,8 +17,8 @@ from rolloutdeck.client.run import Run as TrainersRun
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.rolloutdeck.kept import imported, step
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.step_files import imported, step
 from tests.rollouts.support.verl_batches import V0, V1, ready
 from tests.support import builders as make
 

@@ -14,7 +14,7 @@ from rolloutdeck.client import init as opening
 from rolloutdeck.client import launch, spool
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log as voice
-from tests.rolloutdeck.receiver import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, until
 
 Start = Callable[..., Run]
 ROWS = [{"prompt": "1+1=", "response": "2", "score": 1.0}, {"prompt": "1+2=", "response": "vier", "score": 0.0}]

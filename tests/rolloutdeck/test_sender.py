@@ -21,7 +21,7 @@ from rolloutdeck.client.sync import sync
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.lib.log import Voice
 from rolloutdeck.protocol import wire
-from tests.rolloutdeck.receiver import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, until
 
 Start = Callable[..., Run]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck import slimes
-from tests.rolloutdeck.planning import Planning
-from tests.rolloutdeck.programs import ROOT
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support import fake_slime as slimes
+from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.plans import Planning
+from tests.rolloutdeck.support.programs import ROOT
 
 
 def training(folder: Path, wrong: str, deck: Planning) -> tuple[dict[str, Any], str]:
@@ -23,7 +23,7 @@ def training(folder: Path, wrong: str, deck: Planning) -> tuple[dict[str, Any], 
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
     told = {"URL": deck.url, "TOKEN": "t", "PROJECT": "math", "RUN": "new", "PLAN": "default", "TOKENS": "all"}
     environ = {**clean, "HOME": str(folder), **{f"ROLLOUTDECK_{name}": value for name, value in told.items()}}
-    command = [sys.executable, "-m", "tests.rolloutdeck.slime_training", str(folder), wrong]
+    command = [sys.executable, "-m", "tests.rolloutdeck.support.fake_slime_training", str(folder), wrong]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout), done.stderr

@@ -17,8 +17,8 @@ from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import record as recording
 from rolloutdeck.trainers.slime.plugin import session
-from tests.rolloutdeck.receiver import Receiver
-from tests.rolloutdeck.slimes import Sample, arguments, held
+from tests.rolloutdeck.support.fake_server import Receiver
+from tests.rolloutdeck.support.fake_slime import Sample, arguments, held
 
 
 @pytest.fixture

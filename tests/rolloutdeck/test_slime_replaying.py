@@ -23,11 +23,11 @@ from rolloutdeck.trainers.slime.plugin import replay as replaying
 from rolloutdeck.trainers.slime.plugin import session
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck import slimes
 from tests.rolloutdeck.pull.imported import arrived, asker, flag, pinned
 from tests.rolloutdeck.pull.plans import plan
-from tests.rolloutdeck.receiver import until
-from tests.rolloutdeck.slimes import Prompts, arguments, dumped
+from tests.rolloutdeck.support import fake_slime as slimes
+from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -56,7 +56,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     source = Prompts()
 
     def ask(step: int, evaluation: bool = False, **told: Any) -> Any:
-        args = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.slimes.generate", **told)
+        args = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.generate", **told)
         found = slime.generate_rollout(args, step, source, evaluation=evaluation)
         return found if evaluation else [one.to_dict() for one in found.samples] if replays(found) else source.count
 
@@ -207,7 +207,7 @@ def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> 
 
 
 def test_the_function_that_generates_is_slimes_own_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "DEFAULT", "tests.rolloutdeck.slimes.generate")
+    monkeypatch.setattr(replaying, "DEFAULT", "tests.rolloutdeck.support.fake_slime.generate")
     assert replaying.generating(arguments()) is slimes.generate
-    named = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.slimes.arguments")
+    named = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.arguments")
     assert replaying.generating(named) is slimes.arguments

@@ -15,7 +15,7 @@ from rollouts.formats import native, slime_rollout
 from rollouts.formats.base import Told
 from rollouts.formats.slime_rollout import keep_versions
 from rollouts.samples.record import Record
-from tests.rolloutdeck.slimes import DATA, Sample, held
+from tests.rolloutdeck.support.fake_slime import DATA, Sample, held
 
 
 def read(form: Any, stream: Any, name: str) -> list[Record]:

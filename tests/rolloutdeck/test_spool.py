@@ -12,8 +12,8 @@ import pytest
 
 from rolloutdeck.client import spool, writer
 from rolloutdeck.protocol import wire
-from tests.rolloutdeck.programs import HEADER, Start, killed_child, whole
-from tests.rolloutdeck.receiver import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.programs import HEADER, Start, killed_child, whole
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from rolloutdeck.cli.entry import main
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.sync import sync
-from tests.rolloutdeck.programs import ENDLESS, HEADER, Start, child, killed_child, whole
-from tests.rolloutdeck.receiver import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, killed_child, whole
 
 
 def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(

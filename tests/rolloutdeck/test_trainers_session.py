@@ -14,7 +14,7 @@ import pytest
 from rolloutdeck.client import init as opening
 from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import session
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
 
 ROOT = Path(__file__).parents[2]
 

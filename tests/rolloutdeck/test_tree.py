@@ -10,7 +10,7 @@ from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import BadInput
 from rolloutdeck.watch import follower as watch
 from rolloutdeck.watch.tree_pattern import Identity, Pattern
-from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.support.deck import Deck
 
 Command = Callable[..., int]
 

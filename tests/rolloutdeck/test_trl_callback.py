@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers.trl.plugin import capture as taking
-from tests.rolloutdeck.receiver import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, until
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.trls import IDS, Making, Trainer, completions, ended, joined  # it needs torch
+from tests.rolloutdeck.support.fake_trl import IDS, Making, Trainer, completions, ended, joined  # it needs torch
 
 
 def test_only_the_first_rank_logs_metrics_and_each_its_rows(

@@ -15,12 +15,20 @@ from rolloutdeck.client import replay_plan as replay
 from rolloutdeck.lib import download as fetch
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.trainers.common import patching as hooks
-from tests.rolloutdeck.planning import Planning
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
+from tests.rolloutdeck.support.plans import Planning
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.trls import IDS, PINNED, PROMPTS, Trainer, completions, ended, joined  # it needs torch
+from tests.rolloutdeck.support.fake_trl import (  # it needs torch
+    IDS,
+    PINNED,
+    PROMPTS,
+    Trainer,
+    completions,
+    ended,
+    joined,
+)
 
 
 def generation(prompts: list[str] | None = None) -> bytes:

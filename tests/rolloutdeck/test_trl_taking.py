@@ -21,7 +21,7 @@ from rolloutdeck.trainers.trl.plugin.rows import Held
 
 torch = pytest.importorskip("torch")
 
-from tests.rolloutdeck.trls import NAN, PROMPTS, Making, Trainer  # noqa: E402
+from tests.rolloutdeck.support.fake_trl import NAN, PROMPTS, Making, Trainer  # noqa: E402
 
 
 def taken(trainer: Trainer) -> list[Held]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.trls import Calling, Trainer, add, ended, joined
+from tests.rolloutdeck.support.fake_trl import Calling, Trainer, add, ended, joined
 
 IDS = [[7, 8], [7], [7, 0], [4]]
 SAID = [{"role": "assistant", "content": "?"}, {"role": "tool", "name": "add", "content": "3"}]

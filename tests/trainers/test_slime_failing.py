@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.test_slime import slime
 from tests.trainers.test_slime_replay import artifacts, planned, samples, training

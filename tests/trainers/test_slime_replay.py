@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.test_slime import slime
 from tests.trainers.test_verl_replay import ask, events, reason, run_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.planning import Planning
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.plans import Planning
 from tests.trainers.verl_process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]

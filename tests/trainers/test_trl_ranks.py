@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.test_trl_replay import OUTCOME, SCRIPT, artifacts
 from tests.trainers.test_verl_replay import events, planned, reason, run_of

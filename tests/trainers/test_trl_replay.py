@@ -10,7 +10,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.replay.folder import MANIFEST
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.test_verl_replay import ask, events, planned, reason, run_of
 from tests.trainers.verl_process import Training, python, train

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl_process import Training, python, train
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.test_verl_async import UPDATES, trained
 from tests.trainers.test_verl_replay import DUMPS, events, kept, planned, run_of, training

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tomllib
 
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).with_name("inside_verl")

@@ -13,7 +13,7 @@ from rolloutdeck.watch import follower as watch
 from rolloutdeck.watch.follower import Root
 from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.upload import Target
-from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rolloutdeck.watch import follower as watch
-from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, metric, text, turns
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 

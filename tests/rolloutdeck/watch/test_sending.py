@@ -14,8 +14,8 @@ import pytest
 
 from rolloutdeck.cli.watch import Loop
 from rolloutdeck.watch.upload import NotNow
-from tests.rolloutdeck.deck import Deck
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.deck import Deck
+from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 

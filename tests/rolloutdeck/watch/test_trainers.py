@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from rolloutdeck.cli.watch import Follow
-from tests.rolloutdeck.deck import Deck
+from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 BASE, TUNED = "Qwen.Qwen2.5-7B-Instruct", ".root.CURE.optimization.ckpt.optimized"

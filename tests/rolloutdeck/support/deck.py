@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.rolloutdeck.receiver import Handler, Receiver
+from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 
 class Deck(Receiver):

@@ -11,7 +11,7 @@ from typing import Any
 
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 
-DATA = Path(__file__).parents[1] / "data/slime/rollout_data"
+DATA = Path(__file__).parents[2] / "data/slime/rollout_data"
 Status = enum.Enum(
     "Status", {name.upper(): name for name in ("pending", "completed", "truncated", "aborted", "failed")}
 )

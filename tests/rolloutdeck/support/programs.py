@@ -12,10 +12,10 @@ from pathlib import Path
 from rolloutdeck.client import spool
 from rolloutdeck.client.run import Run
 from rolloutdeck.protocol import wire
-from tests.rolloutdeck.receiver import until
+from tests.rolloutdeck.support.fake_server import until
 
 Start = Callable[..., Run]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEADER: wire.SpoolHeader = {
     "kind": "dump",
     "project": "math",

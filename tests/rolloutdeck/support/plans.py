@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from tests.rolloutdeck.receiver import Handler, Receiver
+from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 
 class Planning(Receiver):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tests.rolloutdeck.receiver import Receiver
+from tests.rolloutdeck.support.fake_server import Receiver
 
 PROMPTS = ["1+1?", "1+1?", "2+2?", "2+2?"]
 NAN = float("nan")

@@ -19,12 +19,12 @@ from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import record as recording
 from rolloutdeck.trainers.slime.plugin import replay as replaying
 from rolloutdeck.trainers.slime.plugin import session
-from tests.rolloutdeck import slimes
+from tests.rolloutdeck.support import fake_slime as slimes
 
 FOLDER, WRONG = Path(sys.argv[1]), sys.argv[2]
 ARGS = slimes.arguments(
     rollout_batch_size=8,
-    rolloutdeck_rollout_function_path="tests.rolloutdeck.slimes.generate",
+    rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.generate",
     save_debug_rollout_data=str(slimes.DATA / "{rollout_id}.pt"),
 )
 

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from rolloutdeck.protocol import tokenizer
 
-REAL = Path(__file__).parents[1] / "data" / "tokenizer" / "tokenizer.json"
+REAL = Path(__file__).parents[2] / "data" / "tokenizer" / "tokenizer.json"
 
 
 def unigram() -> Tokenizer:

@@ -15,7 +15,7 @@ from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.state import State
 from rolloutdeck.watch.tree_pattern import Identity, Pattern
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 SOMEBODY = 54_321  # an account that owns no file here
 ROW = '{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
 

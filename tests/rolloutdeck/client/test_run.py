@@ -350,6 +350,6 @@ def test_importing_loads_the_standard_library_alone() -> None:
         "import rolloutdeck.client.sync\n"
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-S", "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"rolloutdeck", "__main__"}

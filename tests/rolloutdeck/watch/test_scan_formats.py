@@ -17,7 +17,7 @@ from rolloutdeck.protocol import columns
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.scan import Choice, Survey
 
-DUMPS = Path(__file__).parent.parent / "data"
+DUMPS = Path(__file__).parents[2] / "data"
 CURE = "outputs-rl-{}-CodeContests.json"
 
 

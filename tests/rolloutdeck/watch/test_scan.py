@@ -10,7 +10,7 @@ from rolloutdeck.trainer_api import Head
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.scan import Choice
 
-DUMPS = Path(__file__).parent.parent / "data" / "verl_jsonl"
+DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
 
 def write(path: Path, *rows: object) -> Path:

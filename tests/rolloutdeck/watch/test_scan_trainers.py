@@ -9,7 +9,7 @@ from rolloutdeck.watch import scan
 from rolloutdeck.watch.file_endings import ends_whole
 from rolloutdeck.watch.scan import Choice
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 
 def found(path: Path, choice: Choice | None = None) -> list[tuple[str, str, int | None, str]]:

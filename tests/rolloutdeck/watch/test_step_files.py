@@ -27,7 +27,7 @@ from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.step_files import bytes_of, checked, on_disk, pinned, step
 from tests.rollouts.support.verl_batches import ASYNC, TOKENIZER, V1
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

@@ -23,8 +23,8 @@ from rolloutdeck.trainers.slime.plugin import replay as replaying
 from rolloutdeck.trainers.slime.plugin import session
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.imported import arrived, asker, flag, pinned
-from tests.rolloutdeck.pull.plans import plan
+from tests.rolloutdeck.replay.pull.imported import arrived, asker, flag, pinned
+from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.support import fake_slime as slimes
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped

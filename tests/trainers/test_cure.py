@@ -16,8 +16,8 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
-from tests.rolloutdeck.pull.plans import plan
+from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
+from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
 from tests.support import builders as make
 

@@ -15,8 +15,8 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned
-from tests.rolloutdeck.pull.plans import plan
+from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
+from tests.rolloutdeck.replay.pull.plans import plan
 from tests.support import builders as make
 from tests.trainers.verl_process import ROOT, python
 

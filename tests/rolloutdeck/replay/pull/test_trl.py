@@ -16,7 +16,7 @@ from rolloutdeck.trainers import trl
 from rollouts.models import Flag, Pin, Project, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
-from tests.rolloutdeck.pull.plans import Ask, found, plan
+from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.support import builders as make

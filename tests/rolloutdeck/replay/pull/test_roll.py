@@ -14,12 +14,12 @@ from rolloutdeck.safe_pickle.batches.batch import open_rollout
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
-from tests.rolloutdeck.pull.plans import found, plan
+from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
+from tests.rolloutdeck.replay.pull.plans import found, plan
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
-DATA = Path(__file__).parents[2] / "data/roll"
+DATA = Path(__file__).parents[3] / "data/roll"
 STEP = DATA / "mock/train/step_000001.pkl"
 SHAPE = ("--set", "rollout_batch_size=8", "num_return_sequences_in_group=4", "prompt_length=128", "response_length=256")
 

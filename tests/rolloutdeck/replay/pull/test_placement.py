@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import MANIFEST
 from rollouts.models import Binding, Project, Run
-from tests.rolloutdeck.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, V2
 from tests.support import builders as make

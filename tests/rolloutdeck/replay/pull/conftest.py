@@ -9,7 +9,7 @@ import pytest
 from rolloutdeck.cli.entry import main
 from rollouts.models import Project, Run
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.plans import CONFIG, Ask
+from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask
 from tests.support import builders as make
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Binding, Project, Run
-from tests.rolloutdeck.pull.plans import CONFIG, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.verl_batches import V0, V1
 from tests.support import builders as make
 

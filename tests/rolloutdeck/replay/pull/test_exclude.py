@@ -12,7 +12,7 @@ from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer as index
 from rollouts.models import Flag, Run, Sample
-from tests.rolloutdeck.pull.plans import TREE, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
 

@@ -19,12 +19,12 @@ from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.plans import Ask, found, plan
+from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
 from tests.rolloutdeck.test_import_trainers import copied
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
-DATA = Path(__file__).parents[2] / "data/slime/rollout_data"
+DATA = Path(__file__).parents[3] / "data/slime/rollout_data"
 SHAPE = ("--set", "rollout_batch_size=8", "n_samples_per_prompt=4")
 
 

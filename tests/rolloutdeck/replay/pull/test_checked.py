@@ -14,7 +14,7 @@ from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.storage import blobs
-from tests.rolloutdeck.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.artifacts import brought, meta, registered
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
 

@@ -14,8 +14,8 @@ from dashboard.pages.pins import run_commands as usage
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.pull.imported import Ask, arrived, asker, flag, pinned, sha256
-from tests.rolloutdeck.pull.plans import found, plan
+from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
+from tests.rolloutdeck.replay.pull.plans import found, plan
 from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]

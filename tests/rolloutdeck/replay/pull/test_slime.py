@@ -19,8 +19,8 @@ from rollouts.pins import artifact_check as verdicts
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
+from tests.rolloutdeck.cli.test_import_trainers import copied
 from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
-from tests.rolloutdeck.test_import_trainers import copied
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

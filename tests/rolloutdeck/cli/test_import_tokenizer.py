@@ -8,7 +8,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 
-TOKENIZER = Path(__file__).parents[1] / "data" / "tokenizer"
+TOKENIZER = Path(__file__).parents[2] / "data" / "tokenizer"
 
 
 def test_import_without_anything_to_import_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from rolloutdeck.cli.entry import main
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
 
-DUMPS = Path(__file__).parent.parent / "data" / "verl_jsonl"
+DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 HERE = ("--project", "math", "--run", "grpo")
 Command = Callable[..., tuple[int, str, str]]
 

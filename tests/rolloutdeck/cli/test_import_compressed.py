@@ -18,7 +18,7 @@ from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 __all__ = ["deck", "trainer", "watching"]
 
-EPISODES = Path(__file__).parent.parent / "data/verifiers/prime/rollouts/step_3/train/all/traces.jsonl"
+EPISODES = Path(__file__).parents[2] / "data/verifiers/prime/rollouts/step_3/train/all/traces.jsonl"
 ROWS = b"".join(
     json.dumps({"input": "2+2?", "output": f"it is {at}", "score": at, "step": 12}).encode() + b"\n" for at in range(3)
 )

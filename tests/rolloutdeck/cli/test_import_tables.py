@@ -13,7 +13,7 @@ from rollouts.models import Dump, Run, Step
 from tests.rolloutdeck.support.step_files import imported
 
 pytestmark = pytest.mark.django_db(transaction=True)
-DUMPS = Path(__file__).parent.parent / "data"
+DUMPS = Path(__file__).parents[2] / "data"
 
 
 def steps() -> dict[tuple[str, str, int], int]:

@@ -19,7 +19,7 @@ from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 __all__ = ["deck", "trainer", "watching"]
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 Steps = Callable[[], dict[tuple[str, str, int], int]]
 
 

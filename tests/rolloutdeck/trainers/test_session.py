@@ -16,7 +16,7 @@ from rolloutdeck.trainers.common import patching as hooks
 from rolloutdeck.trainers.common import session
 from tests.rolloutdeck.support.fake_server import Receiver
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Held(session.Session):

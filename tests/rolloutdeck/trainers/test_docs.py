@@ -14,7 +14,7 @@ from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Sample
 from tests.rolloutdeck.support.step_files import imported
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "trainers.md"
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 COLUMNS = "trainer metrics|train samples|eval samples|tokens|live|pin|replay|exclude flagged"

@@ -18,7 +18,7 @@ from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
-from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
+from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 from tests.support import builders as make
 
 pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True)]

@@ -22,7 +22,7 @@ from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.step_files import bytes_of, checked
-from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA, LATER
+from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA, LATER
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

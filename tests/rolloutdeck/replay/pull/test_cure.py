@@ -16,7 +16,7 @@ from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
 from tests.rolloutdeck.replay.pull.plans import found, plan
-from tests.rolloutdeck.test_cure_steps import BASE, CASE, CODE, DATA
+from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 

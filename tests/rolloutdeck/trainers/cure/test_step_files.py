@@ -18,7 +18,7 @@ from rolloutdeck.trainers.cure import step_files as cure_step
 from rolloutdeck.trainers.cure.exclude import leave
 from rolloutdeck.trainers.cure.layout import Asking
 
-DATA = Path(__file__).parents[1] / "data/cure"
+DATA = Path(__file__).parents[3] / "data/cure"
 BASE = "outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"
 LATER = "outputs-rl-ckpt.optimized-CodeContests.json"
 CODE, CASE, BOTH = "rl_code_data.json", "rl_case_data.json", "rl_data.json"

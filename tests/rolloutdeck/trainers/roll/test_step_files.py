@@ -14,7 +14,7 @@ from rolloutdeck.trainer_api import SkipFolder
 from rolloutdeck.trainers import roll
 from rolloutdeck.trainers.roll.layout import Asking
 
-STEP = Path(__file__).parents[1] / "data/roll/mock/train/step_000001.pkl"
+STEP = Path(__file__).parents[3] / "data/roll/mock/train/step_000001.pkl"
 CONFIG = {
     "max_steps": 3,
     "rollout_batch_size": 8,

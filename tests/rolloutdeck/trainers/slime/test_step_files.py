@@ -18,7 +18,7 @@ from rolloutdeck.trainers.slime.facts import facts_of as run_facts
 from rolloutdeck.trainers.slime.step_files import FROM_PULL, UNNAMED, UNREAD, facts_of
 from rolloutdeck.watch.scan import Choice, survey
 
-DATA = Path(__file__).parents[1] / "data/slime"
+DATA = Path(__file__).parents[3] / "data/slime"
 SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}
 
 

@@ -24,7 +24,7 @@ from rolloutdeck.trainers.verl.step_files import (
     spots,
 )
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[3] / "data"
 SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256, "parameter_sync_step": 1}
 
 

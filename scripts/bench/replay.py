@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from scripts.bench.load import open_run, until
-from tests.rolloutdeck.safe import sparse
+from tests.rolloutdeck.safe_pickle import sparse
 from tests.support.server import Product
 
 PIECE = 16 << 20

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, repair
-from tests.rolloutdeck.safe.dumps import ALL, WITHOUT_SCORES, name_of
-from tests.rolloutdeck.safe.summary import summary
+from tests.rolloutdeck.safe_pickle.dumps import ALL, WITHOUT_SCORES, name_of
+from tests.rolloutdeck.safe_pickle.summary import summary
 
 pytestmark = pytest.mark.trainers
 

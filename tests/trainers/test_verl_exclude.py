@@ -12,7 +12,7 @@ import pytest
 
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rolloutdeck.safe_pickle.rewrite.exclude import exclude, groups_of
-from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
+from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.inside_verl.words import WORDS

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.safe.dumps import ALL, HOSTILE
+from tests.rolloutdeck.safe_pickle.dumps import ALL, HOSTILE
 from tests.trainers.verl_process import ROOT, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-WRITER = ROOT / "tests/rolloutdeck/safe/write_batches.py"
+WRITER = ROOT / "tests/rolloutdeck/safe_pickle/write_batches.py"
 FORTRAN = "refused: its column 'fortran': it holds what is not built here: numpy array in Fortran order"
 
 NOTED = "refused: the column 'note' lies among its tensors, where verl puts none"

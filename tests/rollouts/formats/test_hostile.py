@@ -21,7 +21,7 @@ from rollouts.formats import FORMATS, HEAD_BYTES, Told, pick
 from rollouts.formats.readers import parquet as parquet_rows
 from rollouts.formats.readers.jsonl import as_json
 from rollouts.samples.record import Problem, Record
-from tests.rolloutdeck.safe import assembler as asm
+from tests.rolloutdeck.safe_pickle import assembler as asm
 
 FORMS = {form.name: form for form in FORMATS}
 PARQUETS = ("table", "trl-completions")

@@ -16,7 +16,7 @@ from rollouts.formats import Told, of_file, pick
 from rollouts.formats import verl_batch as verl_skip
 from rollouts.indexing import detokenize as decoding
 from rollouts.samples.record import LeftOut, Record
-from tests.rolloutdeck.safe.dumps import Size, pickled
+from tests.rolloutdeck.safe_pickle.dumps import Size, pickled
 from tests.rollouts.support.push import DUMPS
 from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2
 

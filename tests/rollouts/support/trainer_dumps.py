@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from rollouts.formats import Format, Told
 from rollouts.samples.record import Record
-from tests.rolloutdeck.safe import assembler as asm
+from tests.rolloutdeck.safe_pickle import assembler as asm
 
 DATA = Path(__file__).parents[2] / "data"
 TRL, SLIME, ROLL = DATA / "trl", DATA / "slime", DATA / "roll"

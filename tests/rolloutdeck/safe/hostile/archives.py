@@ -8,7 +8,8 @@ import zipfile
 import zlib
 from dataclasses import replace
 
-from tests.rolloutdeck.safe.assembler import (
+from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, legacy
+from tests.rolloutdeck.safe_pickle.assembler import (
     NONE,
     Member,
     archive,
@@ -19,7 +20,6 @@ from tests.rolloutdeck.safe.assembler import (
     queued,
     saved,
 )
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, legacy
 
 
 def joined(first: bytes, second: bytes) -> bytes:

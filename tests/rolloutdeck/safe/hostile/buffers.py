@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.rolloutdeck.safe.assembler import (
+from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, legacy
+from tests.rolloutdeck.safe_pickle.assembler import (
     EMPTY_DICT,
     NONE,
     buffer,
@@ -18,7 +19,6 @@ from tests.rolloutdeck.safe.assembler import (
     saved,
     text,
 )
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, legacy
 
 ROLL = "roll.distributed.scheduler.protocol.DataProto"
 NOTHING = given(new("_io.BytesIO"), row(data(b""), number(0), NONE))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 
-from tests.rolloutdeck.safe.assembler import (
+from tests.rolloutdeck.safe.hostile.case import COMMAND, SYSTEM, Case, columns
+from tests.rolloutdeck.safe_pickle.assembler import (
     EMPTY_DICT,
     EMPTY_LIST,
     EMPTY_TUPLE,
@@ -25,7 +26,6 @@ from tests.rolloutdeck.safe.assembler import (
     row,
     text,
 )
-from tests.rolloutdeck.safe.hostile.case import COMMAND, SYSTEM, Case, columns
 
 CALLS = {
     "os.system": Case(lambda: pickled(SYSTEM), "'os.system'"),

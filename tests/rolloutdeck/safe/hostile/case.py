@@ -6,14 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.rolloutdeck.safe.assembler import (
-    call,
-    mapped,
-    objects,
-    pickled,
-    proto,
-    text,
-)
+from tests.rolloutdeck.safe_pickle.assembler import call, mapped, objects, pickled, proto, text
 
 COMMAND = "touch PWNED"
 SYSTEM = call("os.system", text(COMMAND))

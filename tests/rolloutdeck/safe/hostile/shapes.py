@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.rolloutdeck.safe.assembler import (
+from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, columns, legacy, whole
+from tests.rolloutdeck.safe_pickle.assembler import (
     BYTES,
     EMPTY_DICT,
     EMPTY_LIST,
@@ -29,7 +30,6 @@ from tests.rolloutdeck.safe.assembler import (
     storage,
     text,
 )
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, columns, legacy, whole
 
 SHAPES = {
     "bytes that pass for object pointers": Case(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from tests.rolloutdeck.safe.assembler import (
+from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case
+from tests.rolloutdeck.safe_pickle.assembler import (
     BYTES,
     EMPTY_DICT,
     FIELDS,
@@ -34,7 +35,6 @@ from tests.rolloutdeck.safe.assembler import (
     text,
     value,
 )
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case
 
 
 def tensor_file(held: bytes, *storages: bytes) -> bytes:

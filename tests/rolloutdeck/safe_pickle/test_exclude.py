@@ -28,8 +28,8 @@ from rolloutdeck.safe_pickle.rewrite.row_selection import Joined, Part, Plain, R
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 from rolloutdeck.safe_pickle.verdict import check
-from tests.rolloutdeck.safe.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
-from tests.rolloutdeck.safe.test_repair import objects
+from tests.rolloutdeck.safe_pickle.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
+from tests.rolloutdeck.safe_pickle.test_repair import objects
 
 __all__ = ["pickled"]
 

@@ -11,8 +11,8 @@ from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe_pickle import Verdict
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import judge
-from tests.rolloutdeck.safe import assembler as made
-from tests.rolloutdeck.safe import sparse
+from tests.rolloutdeck.safe_pickle import assembler as made
+from tests.rolloutdeck.safe_pickle import sparse
 
 GIGABYTE = 1 << 30
 

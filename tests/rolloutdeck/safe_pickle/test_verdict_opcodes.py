@@ -14,7 +14,7 @@ from rolloutdeck.safe_pickle import Refused
 from rolloutdeck.safe_pickle.stream.opcodes import Limits, Span, scan
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive
-from tests.rolloutdeck.safe import assembler as made
+from tests.rolloutdeck.safe_pickle import assembler as made
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9000),

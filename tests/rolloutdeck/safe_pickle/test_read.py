@@ -18,8 +18,8 @@ from rolloutdeck.safe_pickle.batches.token_ids import tokens
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
-from tests.rolloutdeck.safe.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
-from tests.rolloutdeck.safe.summary import summary
+from tests.rolloutdeck.safe_pickle.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
+from tests.rolloutdeck.safe_pickle.summary import summary
 
 __all__ = ["pickled"]
 

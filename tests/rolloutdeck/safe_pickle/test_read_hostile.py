@@ -17,9 +17,9 @@ from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import interpreter as machine
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
-from tests.rolloutdeck.safe import assembler as asm
-from tests.rolloutdeck.safe import sparse
-from tests.rolloutdeck.safe.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW
+from tests.rolloutdeck.safe_pickle import assembler as asm
+from tests.rolloutdeck.safe_pickle import sparse
+from tests.rolloutdeck.safe_pickle.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW
 
 
 def read_all(path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.rewrite.atomic import whole
-from tests.rolloutdeck.safe.dumps import HOSTILE, MAIN
+from tests.rolloutdeck.safe_pickle.dumps import HOSTILE, MAIN
 
 
 @pytest.fixture

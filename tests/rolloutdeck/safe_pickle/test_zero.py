@@ -10,7 +10,7 @@ import pytest
 from rolloutdeck.safe_pickle import Refused, check
 from rolloutdeck.safe_pickle.batches.batch import open_rollout
 from rolloutdeck.safe_pickle.rewrite.zero import zero
-from tests.rolloutdeck.safe import assembler as made
+from tests.rolloutdeck.safe_pickle import assembler as made
 
 STEP = Path(__file__).parents[2] / "data/roll/mock/train/step_000001.pkl"
 MASK = "response_mask"

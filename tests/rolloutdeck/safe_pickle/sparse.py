@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from tests.rolloutdeck.safe import assembler as made
+from tests.rolloutdeck.safe_pickle import assembler as made
 
 ZIP64 = 0xFFFFFFFF
 

@@ -23,8 +23,8 @@ from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
 from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import check
-from tests.rolloutdeck.safe.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
-from tests.rolloutdeck.safe.summary import summary
+from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
+from tests.rolloutdeck.safe_pickle.summary import summary
 
 __all__ = ["pickled"]
 BOTH = (*ALWAYS, *ELSEWHERE)

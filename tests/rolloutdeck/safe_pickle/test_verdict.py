@@ -9,8 +9,8 @@ from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe_pickle import Verdict
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import judge
-from tests.rolloutdeck.safe.hostile import BENIGN, CORPUS, LIMITS, Case
 from tests.rolloutdeck.safe_pickle import assembler as made
+from tests.rolloutdeck.safe_pickle.hostile import BENIGN, CORPUS, LIMITS, Case
 
 DATA = Path(__file__).parents[2] / "data"
 DUMPS = sorted(

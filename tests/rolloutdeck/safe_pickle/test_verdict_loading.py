@@ -15,8 +15,8 @@ import pytest
 from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import judge
-from tests.rolloutdeck.safe.hostile import CORPUS
 from tests.rolloutdeck.safe_pickle import assembler as made
+from tests.rolloutdeck.safe_pickle.hostile import CORPUS
 from tests.rolloutdeck.safe_pickle.test_verdict import DUMPS, OF_ROLL
 
 SCRIPT = Path(__file__).with_name("unpickle.py")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from tests.rolloutdeck.safe.hostile.case import Case, columns
 from tests.rolloutdeck.safe_pickle.assembler import NONE, listed, pickled, proto, text
+from tests.rolloutdeck.safe_pickle.hostile.case import Case, columns
 
 
 def laughs() -> bytes:

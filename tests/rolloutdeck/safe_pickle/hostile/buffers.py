@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, legacy
 from tests.rolloutdeck.safe_pickle.assembler import (
     EMPTY_DICT,
     NONE,
@@ -19,6 +18,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     saved,
     text,
 )
+from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, legacy
 
 ROLL = "roll.distributed.scheduler.protocol.DataProto"
 NOTHING = given(new("_io.BytesIO"), row(data(b""), number(0), NONE))

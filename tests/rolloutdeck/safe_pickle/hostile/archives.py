@@ -8,7 +8,6 @@ import zipfile
 import zlib
 from dataclasses import replace
 
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, legacy
 from tests.rolloutdeck.safe_pickle.assembler import (
     NONE,
     Member,
@@ -20,6 +19,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     queued,
     saved,
 )
+from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, legacy
 
 
 def joined(first: bytes, second: bytes) -> bytes:

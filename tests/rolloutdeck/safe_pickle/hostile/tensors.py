@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case
 from tests.rolloutdeck.safe_pickle.assembler import (
     BYTES,
     EMPTY_DICT,
@@ -35,6 +34,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     text,
     value,
 )
+from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case
 
 
 def tensor_file(held: bytes, *storages: bytes) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 
-from tests.rolloutdeck.safe.hostile.case import Case, columns, whole
 from tests.rolloutdeck.safe_pickle.assembler import (
     BYTES,
     EMPTY_DICT,
@@ -36,6 +35,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     text,
     value,
 )
+from tests.rolloutdeck.safe_pickle.hostile.case import Case, columns, whole
 
 REDUCTIONS = "tensordict._reductions"
 INSIDE = "torch.nested._internal.nested_tensor"

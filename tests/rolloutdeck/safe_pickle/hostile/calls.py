@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-from tests.rolloutdeck.safe.hostile.case import COMMAND, SYSTEM, Case, columns
 from tests.rolloutdeck.safe_pickle.assembler import (
     EMPTY_DICT,
     EMPTY_LIST,
@@ -26,6 +25,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     row,
     text,
 )
+from tests.rolloutdeck.safe_pickle.hostile.case import COMMAND, SYSTEM, Case, columns
 
 CALLS = {
     "os.system": Case(lambda: pickled(SYSTEM), "'os.system'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.rolloutdeck.safe.hostile.case import SYSTEM, Case, columns, legacy, whole
 from tests.rolloutdeck.safe_pickle.assembler import (
     BYTES,
     EMPTY_DICT,
@@ -30,6 +29,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     storage,
     text,
 )
+from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, columns, legacy, whole
 
 SHAPES = {
     "bytes that pass for object pointers": Case(

@@ -11,7 +11,7 @@ import pytest
 from rolloutdeck.cli.entry import main
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.test_slime import slime
+from tests.trainers.slime.test_slime import slime
 from tests.trainers.test_verl_replay import ask, events, reason, run_of
 from tests.trainers.verl_process import Training, python, train
 

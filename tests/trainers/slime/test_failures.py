@@ -10,8 +10,8 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.test_slime import slime
-from tests.trainers.test_slime_replay import artifacts, planned, samples, training
+from tests.trainers.slime.test_replay import artifacts, planned, samples, training
+from tests.trainers.slime.test_slime import slime
 from tests.trainers.test_verl_replay import run_of
 from tests.trainers.verl_process import Training, python, train
 

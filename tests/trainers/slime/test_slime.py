@@ -154,7 +154,7 @@ CONTRACTS = {
 @pytest.mark.parametrize("contract", list(CONTRACTS))
 def test_slimes_own_contract_tests_hold_for_our_functions(tmp_path: Path, contract: str) -> None:
     checkout = Path(slime())
-    inside = Path(__file__).with_name("inside_slime")
+    inside = Path(__file__).with_name("inside")
     told = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (checkout, ROOT, inside))), "HOME": str(tmp_path)}
     words = [*CONTRACTS[contract], "-p", "no:django", "-p", "no:cacheprovider", "--capture=sys"]
     command = [python(), str(checkout / "tests/plugin_contracts" / contract), *words]

@@ -1,5 +1,5 @@
 """Steps of TRL whose answers called tools: kept with what the tools gave, and replayed without calling them. In a real
-trainer: `tests/trainers/test_trl_replay.py`."""
+trainer: `tests/trainers/trl/test_replay.py`."""
 
 from __future__ import annotations
 

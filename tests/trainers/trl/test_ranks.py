@@ -11,8 +11,8 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.test_trl_replay import OUTCOME, SCRIPT, artifacts
 from tests.trainers.test_verl_replay import events, planned, reason, run_of
+from tests.trainers.trl.test_replay import OUTCOME, SCRIPT, artifacts
 from tests.trainers.verl_process import Training, python, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]

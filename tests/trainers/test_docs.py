@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.trainers.verl_process import ROOT, Training, python
+from tests.trainers.verl.process import ROOT, Training, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

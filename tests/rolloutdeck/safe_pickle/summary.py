@@ -1,4 +1,4 @@
-"""What a dump holds, in the words of `tests/trainers/load_as_verl.py`, but read by us."""
+"""What a dump holds, in the words of `tests/trainers/verl/load_with_verl.py`, but read by us."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.support import builders as make
-from tests.trainers.verl_process import ROOT, python
+from tests.trainers.verl.process import ROOT, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
 

@@ -14,7 +14,7 @@ from rollouts.formats import slime_rollout
 from rollouts.formats.base import Told
 from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.trainers.verl_process import ROOT, Training, python, train
+from tests.trainers.verl.process import ROOT, Training, python, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

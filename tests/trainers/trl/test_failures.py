@@ -9,7 +9,7 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.plans import Planning
-from tests.trainers.verl_process import Training, train
+from tests.trainers.verl.process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.test_verl_replay import events, planned, reason, run_of
 from tests.trainers.trl.test_replay import OUTCOME, SCRIPT, artifacts
-from tests.trainers.verl_process import Training, python, train
+from tests.trainers.verl.process import Training, python, train
+from tests.trainers.verl.test_replay import events, planned, reason, run_of
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

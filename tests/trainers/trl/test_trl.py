@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.trainers.verl_process import Training, train
+from tests.trainers.verl.process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

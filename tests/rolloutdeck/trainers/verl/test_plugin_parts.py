@@ -1,4 +1,4 @@
-"""The parts of verl's plug-in that need no verl; the whole of it is in `tests/trainers/test_verl_plugin.py`."""
+"""The parts of verl's plug-in that need no verl; the whole of it is in `tests/trainers/verl/test_plugin.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl's skip roles as the plug-in registers them again; `tests/trainers/test_verl_replay.py` has what they replay."""
+"""verl's skip roles as the plug-in registers them again; `tests/trainers/verl/test_replay.py` has what they replay."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rolloutdeck.safe_pickle.dumps import ALL, HOSTILE
-from tests.trainers.verl_process import ROOT, python
+from tests.trainers.verl.process import ROOT, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -30,7 +30,7 @@ def run(script: Path, *words: object, cwd: Path) -> str:
 
 
 def built(paths: Iterable[Path], cwd: Path) -> dict[str, str]:
-    found = json.loads(run(Path(__file__).with_name("build_as_verl.py"), *paths, cwd=cwd).splitlines()[-1])
+    found = json.loads(run(Path(__file__).with_name("build_with_verl.py"), *paths, cwd=cwd).splitlines()[-1])
     return {str(path): verdict for path, verdict in found.items()}
 
 

@@ -32,7 +32,7 @@ def run(python: str, script: str, *words: object) -> str:
 
 
 def test_every_field_and_column_of_a_dump_is_what_verl_loads(python: str) -> None:
-    loaded = json.loads(run(python, "load_as_verl.py", *ALL))
+    loaded = json.loads(run(python, "load_with_verl.py", *ALL))
     assert {name_of(path): summary(path) for path in ALL} == {name_of(Path(path)): loaded[path] for path in loaded}
 
 
@@ -46,7 +46,7 @@ def repaired(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_verl_loads_a_repaired_dump_with_all_its_other_values(python: str, repaired: dict[str, Path]) -> None:
-    loaded = json.loads(run(python, "load_as_verl.py", WITHOUT_SCORES, *repaired.values()))
+    loaded = json.loads(run(python, "load_with_verl.py", WITHOUT_SCORES, *repaired.values()))
     for when, drop in (("same", ALWAYS), ("moved", ALWAYS + ELSEWHERE)):
         whole = dict(loaded[str(WITHOUT_SCORES)])
         whole["columns"] = {name: told for name, told in whole["columns"].items() if name not in drop}
@@ -58,7 +58,7 @@ def test_a_run_ends_on_the_dump_as_it_is_and_goes_on_with_the_repaired_one(
 ) -> None:
     same, moved = repaired["same"], repaired["moved"]
     words = (f"same:{WITHOUT_SCORES}", f"moved:{same}", f"same:{same}", f"moved:{moved}")
-    lines = run(python, "join_as_verl.py", *words).splitlines()
+    lines = run(python, "join_with_verl.py", *words).splitlines()
     assert [line.partition("` in ")[0] for line in lines] == [
         "`uid",
         "`data_source",

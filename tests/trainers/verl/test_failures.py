@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rolloutdeck.support.fake_server import Receiver, until
-from tests.trainers.verl_process import Training, train
+from tests.trainers.verl.process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

@@ -21,7 +21,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not python:
         pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
     into = tmp_path_factory.mktemp("verl")
-    script = Path(__file__).with_name("write_as_verl.py")
+    script = Path(__file__).with_name("write_with_verl.py")
     done = subprocess.run([python, script, into], cwd=into, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     return into

@@ -47,17 +47,17 @@ def product(verl_there: None) -> Iterator[Product]:
 
 
 def verl(action: str, kind: str, folder: Path, overrides: Sequence[str], fails: str = "") -> str:
-    """What real verl prints while it writes, loads or joins steps, see verl_steps.py; or that it ends with `fails`."""
-    return ended("verl_steps.py", [action, kind, str(folder), *overrides], folder.parent, fails)
+    """What real verl prints while it writes, loads or joins steps, see steps.py; or that it ends with `fails`."""
+    return ended("steps.py", [action, kind, str(folder), *overrides], folder.parent, fails)
 
 
 def verl_v2(action: str, folder: Path, steps: int, overrides: Sequence[str]) -> str:
-    """The same with verl 0.8, see verl_v2_steps.py; its steps begin with 1."""
+    """The same with verl 0.8, see steps_v2.py; its steps begin with 1."""
     older = Path(os.environ["TRAINERS_PYTHON"]).parents[1] / "verl-0.8"
     if not older.is_dir():
         pytest.skip("needs verl 0.8 in the folder verl-0.8 of the trainers' environment")
     words = [action, str(folder), str(steps), *overrides]
-    return ended("verl_v2_steps.py", words, folder.parent, PYTHONPATH=str(older))
+    return ended("steps_v2.py", words, folder.parent, PYTHONPATH=str(older))
 
 
 def ended(script: str, words: Sequence[str], cwd: Path, fails: str = "", **environ: str) -> str:
@@ -153,7 +153,7 @@ def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
         cases.append((role, told))  # verl's own defaults for all else
         cases.append((role, [*OLD, *told, "data.gen_batch_size=6"]))
         cases += [(role, [*OLD, *told, f"trainer.experiment_name={name}"]) for name in names]
-    printed = ended("verl_where.py", [json.dumps([overrides for _, overrides in cases])], tmp_path)
+    printed = ended("installed.py", [json.dumps([overrides for _, overrides in cases])], tmp_path)
     for (role, _), found in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
         asked = asking(dict(configuration.flat(found["config"])))
         assert asked.role == role

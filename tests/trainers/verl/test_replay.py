@@ -12,7 +12,7 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.verl_process import Training, python, train
+from tests.trainers.verl.process import Training, python, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.test_verl_replay import DUMPS, answers, ask, events, kept, planned, run_of, training
-from tests.trainers.verl_process import Training, python
+from tests.trainers.verl.process import Training, python
+from tests.trainers.verl.test_replay import DUMPS, answers, ask, events, kept, planned, run_of, training
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 

@@ -16,7 +16,8 @@ from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.inside_verl.words import WORDS
-from tests.trainers.test_verl_replay import (
+from tests.trainers.verl.process import Training, python
+from tests.trainers.verl.test_replay import (
     DUMPS,
     answers,
     ask,
@@ -31,7 +32,6 @@ from tests.trainers.test_verl_replay import (
     source,
     training,
 )
-from tests.trainers.verl_process import Training, python
 
 __all__ = ["product", "queued", "source"]
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
@@ -52,7 +52,7 @@ def test_what_is_left_is_what_real_verl_selects_of_the_whole_value_by_value(tmp_
         selected(path, tmp_path / f"{place}{path.suffix}", flagged)
         for place, (path, flagged) in enumerate(FILES.items())
     ]
-    script = Path(__file__).with_name("select_as_verl.py")
+    script = Path(__file__).with_name("select_with_verl.py")
     command = [python(), str(script), json.dumps(pairs)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=250, env={**os.environ, "HOME": str(tmp_path)}

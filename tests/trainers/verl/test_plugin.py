@@ -13,7 +13,7 @@ from rollouts.models import Project, Sample
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed
 from tests.support import builders as make
-from tests.trainers.verl_process import Training, installed, train
+from tests.trainers.verl.process import Training, installed, train
 
 pytestmark = pytest.mark.trainers
 

@@ -14,7 +14,7 @@ import tomllib
 
 from tests.rolloutdeck.support.fake_server import Receiver
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPTS = Path(__file__).with_name("inside_verl")
 
 

@@ -17,7 +17,7 @@ from tests.trainers.verl.test_replay import run_of
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-REPLAYING, BREAKING = "../inside_slime/replaying.py", "../inside_slime/breaking.py"
+REPLAYING, BREAKING = "../../slime/inside/replaying.py", "../../slime/inside/breaking.py"
 
 
 @pytest.fixture(scope="module")

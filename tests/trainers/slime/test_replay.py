@@ -17,7 +17,7 @@ from tests.trainers.verl.test_replay import ask, events, reason, run_of
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-SCRIPT = "../inside_slime/replaying.py"
+SCRIPT = "../../slime/inside/replaying.py"
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_flagged_samples_of_a_replayed_rollout_keep_their_place_and_train_nothin
     shape = ["--set", "rollout_batch_size=2", "n_samples_per_prompt=2"]
     assert main(["pull", "--run", "next", "--into", str(tmp_path / "into"), "--trainer", "slime", *told, *shape]) == 0
     template = str(tmp_path / "into/rollout_data/{rollout_id}.pt")
-    loaded = train("../inside_slime/loading.py", template, folder=tmp_path, SLIME=slime(), ROLLOUTS="0 1 2")
+    loaded = train("../../slime/inside/loading.py", template, folder=tmp_path, SLIME=slime(), ROLLOUTS="0 1 2")
     for rollout, pinned in (("0", marked), ("1", samples(source, 1)), ("2", marked)):
         assert loaded.json("loaded.json")[rollout] == [pinned] * 3
 

@@ -18,7 +18,7 @@ from tests.trainers.verl.process import ROOT, Training, python, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-SCRIPT = "../inside_slime/rollouts.py"
+SCRIPT = "../../slime/inside/rollouts.py"
 
 
 def slime() -> str:

@@ -13,7 +13,7 @@ from tests.trainers.verl.process import Training, train
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-SCRIPT = "../inside_trl/training.py"
+SCRIPT = "../../trl/inside/training.py"
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.trainers.verl.test_replay import ask, events, planned, reason, run_of
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
-SCRIPT = "../inside_trl/training.py"
+SCRIPT = "../../trl/inside/training.py"
 TOOLS = ("tools/call_frequency", "tools/failure_frequency")
 OUTCOME = ("loss", "grad_norm", "reward", "reward_std", "entropy", "rewards/letters/mean", "rewards/short/mean")
 

@@ -1,4 +1,4 @@
-"""Runs a script of `inside_verl/` in the trainers' environment, as a training beside a receiver of ours."""
+"""Runs a script of `inside/` in the trainers' environment, as a training beside a receiver of ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tomllib
 from tests.rolloutdeck.support.fake_server import Receiver
 
 ROOT = Path(__file__).parents[3]
-SCRIPTS = Path(__file__).with_name("inside_verl")
+SCRIPTS = Path(__file__).with_name("inside")
 
 
 def python() -> str:

@@ -15,7 +15,7 @@ from rolloutdeck.safe_pickle.rewrite.exclude import exclude, groups_of
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
-from tests.trainers.inside_verl.words import WORDS
+from tests.trainers.verl.inside.constants import WORDS
 from tests.trainers.verl.process import Training, python
 from tests.trainers.verl.test_replay import (
     DUMPS,

@@ -1,4 +1,4 @@
-"""The plug-in inside real verl, on a CPU: what stands in for GPUs is in `inside_verl/stand_ins.py`."""
+"""The plug-in inside real verl, on a CPU: what stands in for GPUs is in `inside/stubs.py`."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
 from rollouts.errors import RolloutError
-from rollouts.indexing import correctness as judging
+from rollouts.indexing import correctness
 from rollouts.indexing import indexer as index
 from rollouts.maintenance import compaction as segments
 from rollouts.maintenance import sweep as upkeep
 from rollouts.metrics import series
 from rollouts.models import Dump
-from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import artifact_check
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def hurry_artifact(artifact_id: int) -> None:
 def check_artifact(artifact_id: int) -> None:
     """Checks that a trainer may be given an artifact. Where the bytes cannot be read, the sweep sends it again."""
     try:
-        for dump_id in verdicts.check(artifact_id):
+        for dump_id in artifact_check.check(artifact_id):
             hurry_dump(dump_id)
     except RolloutError as error:
         log.warning("Artifact %s was not checked: %s", artifact_id, error)
@@ -79,7 +79,7 @@ def hurry_rule(project_id: int) -> None:
 @shared_task
 def judge_samples(project_id: int) -> None:
     """Judges a project's samples by its present rule for Correct."""
-    judging.judge_due(project_id)
+    correctness.judge_due(project_id)
 
 
 @shared_task
@@ -103,7 +103,7 @@ def sweep() -> None:
         hurry(index_dump, dump_id)
     for artifact_id in upkeep.artifacts_due():
         hurry(check_artifact, artifact_id)
-    for project_id in judging.due():
+    for project_id in correctness.due():
         hurry(judge_samples, project_id)
     for run_id in upkeep.series_due():
         hurry(fold_series, run_id)

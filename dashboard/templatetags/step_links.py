@@ -9,7 +9,7 @@ from django import template
 from django.urls import reverse
 
 from dashboard.pages.common.url_state import Ask
-from rollouts.query import term_editing as terms
+from rollouts.query import term_editing
 
 register = template.Library()
 
@@ -62,7 +62,7 @@ def export_link(context: template.Context, kind: str) -> str:
 def review_link(context: template.Context) -> str:
     """The result of the query as a review queue."""
     ask, row = context["ask"], context["row"]
-    q = terms.of(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
+    q = term_editing.of(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
     asked = {"run": context["run"].uid, "split": ask.split, "q": q}
     return f"{reverse('review')}?{urlencode({key: value for key, value in asked.items() if value}, safe=':<>=')}"
 

@@ -29,7 +29,7 @@ from dashboard.uploads.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
 from rollouts.ingest.ingest import DumpHeader
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 log = logging.getLogger(__name__)
 
@@ -230,14 +230,14 @@ def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | 
 
 
 def check_room(size: int) -> None:
-    free = storage.free_bytes()
+    free = files.free_bytes()
     if free < RESERVE + size:
         full = OSError(28, "No space left on device")
         raise StorageUnavailable(f"The server's disk has {free >> 20} MiB left; it takes no more files.") from full
 
 
 async def take_whole(upload: Upload, body: Body) -> Answer:
-    path = storage.incoming()
+    path = files.incoming()
     with fresh(path) as out:
         arrival = Arrival(out, gzipped=upload.gzipped, most=upload.target.most)
         async for data in body.batches():

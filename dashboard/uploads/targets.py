@@ -17,8 +17,7 @@ from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
 from rollouts.pins import artifacts
-from rollouts.storage import blobs
-from rollouts.storage import files as storage
+from rollouts.storage import blobs, files
 from workers import tasks
 
 
@@ -93,7 +92,7 @@ class DumpTarget:
         return 2 * size  # what arrives, and beside it what is kept
 
     def parts(self, total: int) -> Parts:
-        return Parts(storage.parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
+        return Parts(files.parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
 
     def moved(self, before: int, have: int, total: int) -> None:
         """Nobody looks at half a dump."""

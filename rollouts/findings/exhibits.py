@@ -16,7 +16,7 @@ from rollouts.flags import flags
 from rollouts.metrics import series
 from rollouts.models import Run, Sample
 from rollouts.query import search
-from rollouts.samples import export as exports
+from rollouts.samples import export
 from rollouts.samples.bodies import Body
 
 MOST_HELD: Final = 200_000  # characters of a prompt or a response
@@ -95,7 +95,7 @@ def of_run(run: Run) -> dict[str, str]:
 
 def of_sample(sample: Sample, body: Body, quotes: Iterable[Quote]) -> dict[str, Any]:
     """A sample with its texts, cut after `MOST_HELD` characters, what was recorded of it, and its standing flags."""
-    slim = exports.slim(sample)
+    slim = export.slim(sample)
     step = sample.step
     texts = {name: getattr(body, name)[:MOST_HELD] for name in FIELDS}
     return {
@@ -133,7 +133,7 @@ def of_query(
     scores = (
         answer.samples.order_by().filter(final=True).aggregate(mean=Avg("score"), low=Min("score"), high=Max("score"))
     )
-    rows = exports.with_places(answer.samples)[:MOST_ROWS]
+    rows = export.with_places(answer.samples)[:MOST_ROWS]
     return {
         "run": of_run(run),
         **where,
@@ -144,7 +144,7 @@ def of_query(
         "notes": list(answer.notes),
         "scores": scores,
         "counts": {term: count for term, count in answer.facets().items() if count},
-        "rows": [exports.slim(row) for row in rows],
+        "rows": [export.slim(row) for row in rows],
     }
 
 

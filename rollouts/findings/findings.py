@@ -20,7 +20,7 @@ from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.findings import exhibits
 from rollouts.findings.exhibits import Quote
 from rollouts.lib.validation import prose, text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import audit
 from rollouts.samples import bodies
@@ -39,7 +39,7 @@ GONE: Final = N_("This exhibit is gone; somebody took it out.")
 def begin(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
     """A new finding without exhibits. Raises BadInput."""
     row = Finding.objects.create(project=project, user=by, title=titled(title), note=noted(note, "note"))
-    live.rung(TOPIC)
+    notifications.rung(TOPIC)
     return row
 
 
@@ -246,7 +246,7 @@ def added(
 def touched(finding: Finding) -> None:
     """Saves the row, and tells the open pages."""
     finding.save()
-    live.rung(TOPIC)
+    notifications.rung(TOPIC)
 
 
 def titled(title: Any) -> str:

@@ -19,7 +19,7 @@ from django.utils.translation import ngettext
 
 from rollouts.errors import BadInput, NotThere
 from rollouts.flags import flags
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Flag, Marking, Run, Sample, Step
 from rollouts.projects import audit
 
@@ -168,9 +168,9 @@ def told(run: Run, step_ids: set[int]) -> None:
     for step in steps:
         flags.recount(step)
     if len(steps) == 1:
-        live.changed(run, split=steps[0].split, step=steps[0].step)
+        notifications.changed(run, split=steps[0].split, step=steps[0].step)
     elif steps:
-        live.changed(run)
+        notifications.changed(run)
 
 
 def kept(run: Run, by: User, said: str, was: list[Was], left: State) -> Marking:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import prose
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Flag, Membership, Project, Sample, Step
 from rollouts.projects import audit
 
@@ -49,7 +49,7 @@ def withdraw(flag: Flag, by: User) -> Flag:
     recount(step)
     told = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
     audit.note(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
-    live.changed(step.run, split=step.split, step=step.step)
+    notifications.changed(step.run, split=step.split, step=step.step)
     return flag
 
 

@@ -19,10 +19,10 @@ from rollouts.formats import (
     slime_train,
     trl_completions,
     verifiers,
+    verl_batch,
     verl_jsonl,
     verl_metrics,
 )
-from rollouts.formats import verl_batch as verl_skip
 from rollouts.formats.base import HEAD_BYTES, Format, Told
 from rollouts.formats.table import format as table
 
@@ -30,7 +30,7 @@ __all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Fo
 
 FORMATS: tuple[Format, ...] = (
     verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, openai_batch, roll_jsonl,
-    verl_jsonl, native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_skip.FORMATS,
+    verl_jsonl, native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_batch.FORMATS,
     *table.FORMATS,
 )  # fmt: skip
 NAMES = frozenset(form.name for form in FORMATS)
@@ -39,12 +39,12 @@ ADDING = frozenset((trl_completions.name, roll_jsonl.name))
 # They hold metrics and no samples.
 POINTS = frozenset((verl_metrics.name, cure_results.name))
 # They hold tokens and no text, and join the samples that others tell of.
-TEXTLESS = frozenset((slime_train.name, roll_mock.name, *table.TEXTLESS, *(form.name for form in verl_skip.FORMATS)))
+TEXTLESS = frozenset((slime_train.name, roll_mock.name, *table.TEXTLESS, *(form.name for form in verl_batch.FORMATS)))
 
 
 def of_file(filename: str) -> str:
     """The format of a file of an artifact that holds rows, by its name; empty for every other file."""
-    return next((form.name for form in verl_skip.FORMATS if form.filename == filename), "")
+    return next((form.name for form in verl_batch.FORMATS if form.filename == filename), "")
 
 
 def pick(filename: str, head: bytes, told_format: str = "") -> Format:

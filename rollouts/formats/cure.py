@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers import json_document
 from rollouts.formats.readers.jsonl import BROKEN_UTF8, as_json, integer, kind, number
 from rollouts.samples.record import Problem, Record
 
@@ -51,7 +51,7 @@ class CureFormat:
 
     def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
         """Records in the order of the array. Raises UnreadableDump."""
-        found, whole = whole_json.value(stream)
+        found, whole = json_document.value(stream)
         if not isinstance(found, list):
             raise UnreadableDump(f"It holds {kind(found)} where a list is expected.")
         if not whole:

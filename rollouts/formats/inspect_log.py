@@ -23,8 +23,7 @@ from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.formats.readers import chat
-from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers import chat, json_document
 from rollouts.formats.readers.jsonl import content_text, integer, kind, number, told_text
 from rollouts.formats.readers.seekable import at_hand
 from rollouts.formats.readers.zip_members import Members
@@ -74,7 +73,7 @@ def found(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
     if told.filename.endswith(".eval"):
         yield from zipped(stream, told)
         return
-    log = whole_json.value(stream)[0]
+    log = json_document.value(stream)[0]
     samples = log.get("samples") if isinstance(log, dict) else None
     for sample in samples if isinstance(samples, list) else ():
         yield part(log, "eval").get("task"), sample if isinstance(sample, dict) else f"is {kind(sample)}, not an object"
@@ -99,7 +98,7 @@ def member(archive: Members, name: str) -> Thing | str:
     except ValueError as error:
         return f"{name[:80]} {error}"
     try:
-        value = whole_json.parsed(body)[0]
+        value = json_document.parsed(body)[0]
     except UnreadableDump:
         return f"{name[:80]} is not JSON"
     return value if isinstance(value, dict) else f"{name[:80]} is {kind(value)}, not an object"

@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.native import ids, reals
-from rollouts.formats.readers import chat
-from rollouts.formats.readers import json_document as whole_json
+from rollouts.formats.readers import chat, json_document
 from rollouts.formats.readers.jsonl import BROKEN_UTF8, content_text, integer, kind, number, told_text
 from rollouts.samples.record import LeftOut, Problem, Record
 
@@ -42,7 +41,7 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
     """Records in the order of the trajectories. Raises UnreadableDump."""
-    episode, whole = whole_json.value(stream)
+    episode, whole = json_document.value(stream)
     if not isinstance(episode, dict):
         raise UnreadableDump(f"It holds {kind(episode)} where an episode is expected.")
     if not whole:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import NAMES, TEXTLESS, Told, of_file
-from rollouts.indexing import detokenize as decoding
+from rollouts.indexing import detokenize
 from rollouts.indexing.merge import ARTIFACT
 from rollouts.ingest.ingest import FIRST_DUE, DumpHeader
 from rollouts.models import Artifact, Dump, Run, Step
@@ -92,7 +92,7 @@ def lacking(step: Step) -> str:
         return ""
     same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
     made = Dump.objects.filter(TOKENS_ONLY, **same, state=Dump.State.INDEXED)
-    return decoding.command_for(step.run) if made.exists() else ""
+    return detokenize.command_for(step.run) if made.exists() else ""
 
 
 def is_one(dump: Dump) -> bool:
@@ -107,7 +107,7 @@ def is_gone(dump: Dump) -> bool:
 def told(dump: Dump, what: Told) -> Told:
     """With what the artifact, or the run's tokenizer, adds to the bytes. Raises StorageUnavailable when the artifact is
     gone."""
-    tokenizer = decoding.tokenizer_of(dump.run) if is_one(dump) or dump.format in TEXTLESS else None
+    tokenizer = detokenize.tokenizer_of(dump.run) if is_one(dump) or dump.format in TEXTLESS else None
     what = replace(what, decode=tokenizer.texts if tokenizer else None)
     if not is_one(dump):
         return what

@@ -22,10 +22,10 @@ from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing.reconcile import settle_anew
 from rollouts.indexing.step_stats import recompute
 from rollouts.lib.validation import text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.projects import audit
-from rollouts.query import body_scan as scan
+from rollouts.query import body_scan
 from rollouts.query.ast import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
 from rollouts.query.parser import parse
 from rollouts.query.sql import Scope, condition
@@ -91,7 +91,9 @@ def change(project: Project, told: object, by: User) -> Project:
         audit.note(by, "correct.set", row.slug, project=row, rule=found, before=before)
         runs = Run.objects.filter(project=row)
         runs.update(version=F("version") + 1)
-        live.rung("runs", *(f"run:{uid}" for uid in runs.filter(deleted_at=None).values_list("uid", flat=True)))
+        notifications.rung(
+            "runs", *(f"run:{uid}" for uid in runs.filter(deleted_at=None).values_list("uid", flat=True))
+        )
     return row
 
 
@@ -154,7 +156,7 @@ def judge(step_id: int, *, readable: bool = True) -> None:
             settle_anew(step)
         apply(step)
     recompute(step)
-    live.changed(step.run, split=step.split, step=step.step)
+    notifications.changed(step.run, split=step.split, step=step.step)
 
 
 def apply(step: Step) -> bool:
@@ -203,6 +205,6 @@ def asked(node: Node, scope: Scope) -> Q:
 def matching(scope: Scope, leaf: Node) -> list[str]:
     """A key that no sample of the step has is one that is not recorded there."""
     try:
-        return scan.matching(scope, leaf)
+        return body_scan.matching(scope, leaf)
     except BadQuery:
         return []

@@ -26,20 +26,16 @@ from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, Un
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.readers.jsonl import integer
 from rollouts.formats.table import format as table
-from rollouts.indexing import artifact_dumps
-from rollouts.indexing import correctness as judging
-from rollouts.indexing import split_steps as spread
+from rollouts.indexing import artifact_dumps, correctness, split_steps
 from rollouts.indexing.reconcile import settle
 from rollouts.indexing.step_stats import recompute, step_of, supersede_attempts
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.identity import Namer, prompt_key
 from rollouts.samples.index_rows import Slim
 from rollouts.samples.parquet import SCHEMA_VERSION, Layout, Writer
 from rollouts.samples.record import LeftOut, Point, Problem, Record
-from rollouts.storage import blobs
-from rollouts.storage import decompression as packed
-from rollouts.storage import files as storage
+from rollouts.storage import blobs, decompression, files
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +103,7 @@ def give_back(dump: Dump, error: RolloutError) -> None:
             due_at=timezone.now() + FIRST_WAIT * 2 ** (dump.tries - 1),
         )
         if over:
-            live.changed(dump.run, split=dump.split, step=dump.step)
+            notifications.changed(dump.run, split=dump.split, step=dump.step)
 
 
 def printable(message: str) -> str:
@@ -170,7 +166,7 @@ class Reading:
         keys = [self.key(record.prompt) for record in batch]
         self.layout = self.layout or Layout.of(batch)
         table = self.layout.table(batch, ids, keys)
-        self.writer = self.writer or Writer(storage.body_path(self.path), table.schema)
+        self.writer = self.writer or Writer(files.body_path(self.path), table.schema)
         self.writer.write(table)
         self.slim.add(batch, ids, keys)
 
@@ -246,9 +242,9 @@ def raw(dump: Dump) -> Iterator[BinaryIO]:
         return
     try:
         with io.BufferedReader(
-            cast(io.RawIOBase, storage.open_raw(dump.run.project_id, dump.sha256)), 128 << 10
+            cast(io.RawIOBase, files.open_raw(dump.run.project_id, dump.sha256)), 128 << 10
         ) as stream:
-            yield packed.plain(stream)
+            yield decompression.plain(stream)
     except zstandard.ZstdError as error:
         raise UnreadableDump(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
 
@@ -271,12 +267,12 @@ def keep_points(reading: Reading, items: Iterable[Item]) -> None:
 
 def is_of_many_steps(dump: Dump, form: Format) -> bool:
     with raw(dump) as stream:
-        return spread.is_of_many(item for item in form.read(stream, told(dump)) if isinstance(item, Record))
+        return split_steps.is_of_many(item for item in form.read(stream, told(dump)) if isinstance(item, Record))
 
 
 def keep_steps(reading: Reading, items: Iterable[Item]) -> None:
     """Each step becomes a dump of its own, indexed right away; a sweep finds those that a killed worker leaves."""
-    made = spread.spread(reading.dump, reading.only(Record, items))
+    made = split_steps.spread(reading.dump, reading.only(Record, items))
     with transaction.atomic():
         finish(reading)
     for dump in made:
@@ -285,11 +281,11 @@ def keep_steps(reading: Reading, items: Iterable[Item]) -> None:
 
 
 def keep_samples(reading: Reading, items: Iterable[Item]) -> None:
-    body = storage.body_path(reading.path)
+    body = files.body_path(reading.path)
     body.parent.mkdir(parents=True, exist_ok=True)
-    with storage.unless_it_fails(body):
+    with files.unless_it_fails(body):
         reading.read(reading.only(Record, items))
-    with transaction.atomic(), storage.unless_it_fails(body):
+    with transaction.atomic(), files.unless_it_fails(body):
         publish(reading, body.stat().st_size)
 
 
@@ -305,7 +301,7 @@ def publish(reading: Reading, size: int) -> None:
     dump.segment_offset, dump.rows = 0, reading.slim.count
     rows = settle(step, dump, reading.slim)
     finish(reading)
-    recompute(step, None if judging.apply(step) else rows)
+    recompute(step, None if correctness.apply(step) else rows)
     supersede_attempts(dump.run)
     if before:
         drop_unused(before)
@@ -330,12 +326,12 @@ def finish(reading: Reading) -> None:
     )
     if not won:
         raise ClaimLost("Another worker has taken it over.")
-    live.changed(dump.run, split=dump.split, step=dump.step)
+    notifications.changed(dump.run, split=dump.split, step=dump.step)
 
 
 def drop_unused(segment: Segment) -> None:
     """Gives up a body file that no dump is in any more, once the transaction stands; an export may still read it."""
     if not segment.dumps.exists():
-        path = storage.body_path(segment.path)
+        path = files.body_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(storage.retire, path))
+        transaction.on_commit(partial(files.retire, path))

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from rollouts.flags import flags
 from rollouts.indexing.merge import ARTIFACT
-from rollouts.metrics import generated_count as generated
+from rollouts.metrics import generated_count
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.samples.index_rows import AT, Row
 from rollouts.samples.text_properties import FACETS
@@ -58,7 +58,7 @@ def recompute(step: Step, known: Iterable[Row] | None = None) -> None:
     lengths = [row.chars for row in rows if not row.facets & FACETS["no-text"]]
     figures: dict[str, Any] = {
         "samples": len(rows),
-        "generated": generated.of(step),
+        "generated": generated_count.of(step),
         "trajectories": len(last),
         "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(told) if told else None,

@@ -22,9 +22,9 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Attempt, Dump, Project, Run, RunAlias
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 # A message usually brings a worker within milliseconds; the sweep sends a dump again when it is older than this.
 FIRST_DUE = timedelta(seconds=15)
@@ -128,7 +128,7 @@ def open_run(
     if attempt:
         launch(run, attempt, None if created else config, host=host, job=job, waited=waited)
     if created:
-        live.changed(run)
+        notifications.changed(run)
     return run, created
 
 
@@ -288,7 +288,7 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: in
         plain.unlink(missing_ok=True)
         return sent_again(known), False
     attempt = attempt_of(run, header.attempt)
-    storage.keep_raw(run.project_id, sha256, plain)
+    files.keep_raw(run.project_id, sha256, plain)
     told = {name: value for name, value in asdict(header).items() if name != "attempt"}
     dump, created = Dump.objects.get_or_create(
         identity=header.identity(run, sha256),
@@ -336,7 +336,7 @@ def heartbeat(
         row.save(update_fields=["phase", "dropped", "outcome", "finished_at"])
         seen(row, launched)
         if before != (row.outcome, row.phase, row.dropped):
-            live.changed(row)
+            notifications.changed(row)
 
 
 def replaced(attempt: Attempt) -> bool:
@@ -368,4 +368,4 @@ def finish(run: Run, attempt: str, outcome: str = "finished") -> None:
     if replaced(ended):
         return
     Run.objects.filter(pk=run.pk).update(outcome=outcome, finished_at=timezone.now(), seen_at=timezone.now())
-    live.changed(run)
+    notifications.changed(run)

@@ -18,7 +18,7 @@ from rollouts.maintenance.sweep import LEFTOVERS_LIVE, older
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.bodies import opened, rows_of
 from rollouts.samples.parquet import FIXED, PART, SCHEMA_VERSION, Writer
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 SMALL = 8 << 20  # bytes; larger files stay as they are
 FULL = 64 << 20
@@ -69,12 +69,12 @@ def shares(run_id: int, split: str) -> Iterator[list[Segment]]:
 def join(run_id: int, split: str, small: Sequence[Segment]) -> int:
     """Copies the rows that dumps still point to; garbage that a re-index left behind stays out."""
     path = f"{run_id}/{split}/segment-{uuid4().hex}.parquet"
-    target = storage.body_path(path)
+    target = files.body_path(path)
     dumps = list(Dump.objects.filter(segment__in=small).select_related("segment").order_by("segment", "segment_offset"))
     try:
-        with storage.written_whole(target) as aside:
+        with files.written_whole(target) as aside:
             moved = copy(dumps, aside)
-        with transaction.atomic(), storage.unless_it_fails(target):
+        with transaction.atomic(), files.unless_it_fails(target):
             swap(Run(pk=run_id), split, path, moved, small)
     except (Changed, FileNotFoundError):  # the next fold sees how things stand then
         return 0
@@ -82,7 +82,7 @@ def join(run_id: int, split: str, small: Sequence[Segment]) -> int:
 
 
 def copy(dumps: Sequence[Dump], path: Path) -> list[Moved]:
-    schema = joined_schema([storage.body_path(dump.segment.path) for dump in dumps if dump.segment])
+    schema = joined_schema([files.body_path(dump.segment.path) for dump in dumps if dump.segment])
     writer = Writer(path, schema)
     moved = []
     try:
@@ -122,7 +122,7 @@ def swap(run: Run, split: str, path: str, moved: Sequence[Moved], small: Sequenc
     """Points the dumps to the new file. Raises Changed when one of them is not where its rows were copied from."""
     whole = Segment.objects.create(
         run=run, split=split, path=path, rows=sum(move.dump.rows for move in moved),
-        bytes=storage.body_path(path).stat().st_size, schema=SCHEMA_VERSION,
+        bytes=files.body_path(path).stat().st_size, schema=SCHEMA_VERSION,
     )  # fmt: skip
     for dump, offset in moved:
         there = Dump.objects.filter(
@@ -133,9 +133,9 @@ def swap(run: Run, split: str, path: str, moved: Sequence[Moved], small: Sequenc
     for segment in small:
         if segment.dumps.exists():
             raise Changed
-        old = storage.body_path(segment.path)
+        old = files.body_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(storage.retire, old))
+        transaction.on_commit(partial(files.retire, old))
 
 
 def sweep_orphans() -> int:
@@ -147,7 +147,7 @@ def sweep_orphans() -> int:
 
 def drop_orphans() -> int:
     """Removes Parquet files that no segment names (a worker died between file and row); returns how many."""
-    bodies = storage.root() / "bodies"
+    bodies = files.root() / "bodies"
     old = list(older(bodies.rglob("*"), LEFTOVERS_LIVE))
     names = {str(path.relative_to(bodies)): path for path in old}
     known = set(Segment.objects.values_list("path", flat=True)) if names else set()

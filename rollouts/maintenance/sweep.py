@@ -12,13 +12,12 @@ from django.db.models import Count
 from django.utils import timezone
 
 from rollouts.lib.process_id import is_gone
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.metrics.blocks import LEAST_ROWS
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
 from rollouts.pins import pins
 from rollouts.projects.projects import BIN
-from rollouts.storage import blobs
-from rollouts.storage import files as storage
+from rollouts.storage import blobs, files
 
 AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this
 MOST = 500  # dumps per sweep: a long queue is already queued
@@ -45,7 +44,7 @@ def give_up() -> int:
             message=f"Indexing ended without an answer {dump.tries} times (a worker killed, or out of memory?); "
             "the bytes are kept and can be indexed again.",
         )
-        live.changed(dump.run, split=dump.split, step=dump.step)
+        notifications.changed(dump.run, split=dump.split, step=dump.step)
     return len(tired)
 
 
@@ -80,7 +79,7 @@ def series_due() -> list[int]:
 
 def expire_arrivals() -> int:
     """Removes uploads that were begun and left; returns how many files went."""
-    incoming = storage.root() / "incoming"
+    incoming = files.root() / "incoming"
     left = [*older(incoming.glob("*"), LEFTOVERS_LIVE), *older((incoming / "parts").glob("*"), PARTS_LIVE)]
     for path in left:
         path.unlink(missing_ok=True)
@@ -115,7 +114,7 @@ def purge(run: Run) -> None:
     """
     own = list(Blob.objects.filter(artifacts__run=run).distinct())
     Entry.objects.filter(pin__run=run).delete()
-    bodies = [storage.body_path(path) for path in run.segments.values_list("path", flat=True)]
+    bodies = [files.body_path(path) for path in run.segments.values_list("path", flat=True)]
     hashes = set(run.dumps.values_list("sha256", flat=True))
     project = run.project_id
     run.delete()
@@ -123,7 +122,7 @@ def purge(run: Run) -> None:
     blobs.drop(own)
     for path in bodies:
         path.unlink(missing_ok=True)
-    for path in older((storage.raw_path(project, sha256) for sha256 in hashes - shared), 60):
+    for path in older((files.raw_path(project, sha256) for sha256 in hashes - shared), 60):
         path.unlink(missing_ok=True)
 
 
@@ -149,7 +148,7 @@ def drop_unpinned() -> int:
                 tries=0,
                 due_at=timezone.now(),
             )
-            live.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+            notifications.changed(row.run, split=row.split, step=row.step, topics=("pins",))
         blobs.drop(own)
     return len(rows)
 
@@ -157,7 +156,7 @@ def drop_unpinned() -> int:
 def drop_orphan_blobs() -> int:
     """Removes bytes of artifacts that no row names (a process died between file and row), and rows that no artifact
     names; returns how many."""
-    old = list(older((storage.root() / "blobs").rglob("*"), LEFTOVERS_LIVE))
+    old = list(older((files.root() / "blobs").rglob("*"), LEFTOVERS_LIVE))
     rows = Blob.objects.filter(sha256__in={path.name for path in old}) if old else Blob.objects.none()
     known = {blobs.path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
     nobodys = [path for path in old if path not in known]

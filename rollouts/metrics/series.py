@@ -16,8 +16,7 @@ from django.db.models import Count, F, OuterRef, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from rollouts.errors import BadInput
-from rollouts.metrics import generated_count as generated
-from rollouts.metrics import sample_curves as sampled
+from rollouts.metrics import generated_count, sample_curves
 from rollouts.metrics.attempts import Attempts, Pieces
 from rollouts.metrics.blocks import PACKED, TIME, Points, Row, fold, join, points_of, unpack
 from rollouts.metrics.downsample import Thinner, shift_for
@@ -58,7 +57,7 @@ def append(run: Run, attempt: Attempt, points: Iterable[Point]) -> int:
         for point in known
     ]
     MetricRow.objects.bulk_create(rows, batch_size=500)
-    generated.told(run, attempt, known)
+    generated_count.told(run, attempt, known)
     return len(rows)
 
 
@@ -97,7 +96,7 @@ def names(run: Run, attempt: str = "") -> list[str]:
     found = set(packed.values_list("name", flat=True).distinct())
     for text in waiting.values_list("values", flat=True):
         found |= orjson.loads(text).keys()
-    return sorted((found | sampled.names(run, attempt)) - {TIME})
+    return sorted((found | sample_curves.names(run, attempt)) - {TIME})
 
 
 def read(
@@ -144,7 +143,7 @@ def gather(run_ids: Iterable[int], names: Sequence[str], *, newest: bool) -> dic
     """
     found: dict[Place, dict[int, list[Points]]] = defaultdict(lambda: defaultdict(list))
     waiting = newest_points(run_ids, names) if newest else waiting_points(run_ids, set(names))
-    shown = sampled.points(run_ids, names, newest=newest)
+    shown = sample_curves.points(run_ids, names, newest=newest)
     for (run, name, kind, attempt), points in [*shown, *packed_points(run_ids, names, newest), *waiting]:
         found[run, name, kind][attempt].append(points)
     return {place: [(pk, join(pieces)) for pk, pieces in by.items()] for place, by in found.items()}
@@ -201,7 +200,7 @@ def names_of(runs: Sequence[Run], *, rows: int = 3) -> list[str]:
     waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=rows)
     for text in waiting.values_list("values", flat=True):
         found |= orjson.loads(text).keys()
-    shown = sampled.last_of(Run.objects.filter(pk__in=[run.pk for run in runs]))
+    shown = sample_curves.last_of(Run.objects.filter(pk__in=[run.pk for run in runs]))
     return sorted((found | {name for table in shown.values() for name, _, _ in table}) - {TIME})
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from rolloutdeck import safe_pickle as safe
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing import artifact_dumps
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Artifact, Blob
 from rollouts.storage import blobs
 
@@ -89,5 +89,5 @@ def settle(artifact: Artifact, found: list[str]) -> list[int]:
     row.message = " ".join(found)[:MOST_MESSAGE]
     row.ready_at = None if found else timezone.now()
     row.save(update_fields=["state", "message", "ready_at"])
-    live.changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
+    notifications.changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
     return [] if found else [dump.pk for dump in artifact_dumps.receive(row)]

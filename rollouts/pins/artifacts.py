@@ -18,7 +18,7 @@ from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
 from rollouts.storage import blobs
 
@@ -130,7 +130,7 @@ def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
     refresh(artifact)
     ingest.seen(run, launched)
     if created or told.gone:
-        live.changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
+        notifications.changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created
 
 
@@ -192,7 +192,7 @@ def received_of(artifact: Artifact, file: Mapping[str, Any], here: set[str]) -> 
 def underway(artifact: Artifact) -> None:
     """The first part of a file has arrived."""
     Artifact.objects.filter(pk=artifact.pk, state=State.WAITING).update(state=State.UPLOADING)
-    live.changed(artifact.run, topics=("pins",))
+    notifications.changed(artifact.run, topics=("pins",))
 
 
 @transaction.atomic
@@ -207,7 +207,7 @@ def arrived(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
         Artifact.objects.filter(pk=row.pk).update(state=State.UPLOADING, message="")
     row.blobs.add(blob)
     refresh(artifact)
-    live.changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
+    notifications.changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact
 
 

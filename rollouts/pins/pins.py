@@ -17,7 +17,7 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import Conflict, NotThere
 from rollouts.ingest.ingest import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
@@ -72,7 +72,7 @@ def pin(
         audit.note(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
     if target_step is not None:
         plans.add(run.project, plan, by, row, target_step)
-    live.changed(run, split=split, step=step, topics=("pins",))
+    notifications.changed(run, split=split, step=step, topics=("pins",))
     return row, new
 
 
@@ -191,7 +191,7 @@ def annotate(row: Pin, by: User, note: str) -> Pin:
     row.note = note_of(note)
     row.save(update_fields=["note"])
     audit.note(by, "pin.note", str(row), project=row.project, note=row.note)
-    live.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    notifications.changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
 
@@ -208,7 +208,7 @@ def unpin(row: Pin, by: User) -> Pin:
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
     audit.note(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)
-    live.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    notifications.changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.lib.validation import text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Membership, Project, Run, Token
 from rollouts.projects import audit
 
@@ -109,7 +109,7 @@ def bin_run(run: Run, by: User, *, force: bool = False) -> Run:
         run.deleted_at = timezone.now()
         run.save(update_fields=["deleted_at"])
         audit.note(by, "run.delete", run.name, project=run.project, uid=run.uid)
-        live.changed(run)
+        notifications.changed(run)
     return run
 
 
@@ -119,5 +119,5 @@ def restore_run(run: Run, by: User) -> Run:
         run.deleted_at = None
         run.save(update_fields=["deleted_at"])
         audit.note(by, "run.restore", run.name, project=run.project, uid=run.uid)
-        live.changed(run)
+        notifications.changed(run)
     return run

@@ -13,8 +13,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import BadInput
 from rollouts.models import Flag, Run
-from rollouts.query import logged_keys as keys
-from rollouts.query import search
+from rollouts.query import logged_keys, search
 from rollouts.query.ast import MISSING, NAMES, NUMBERS, PERSONAL, PROPERTIES, WHOLE
 from rollouts.query.grammar import ASCII
 from rollouts.query.logged_keys import Key
@@ -151,7 +150,7 @@ def choices(place: Place, typed: str) -> list[Choice]:
 
 def words(place: Place, typed: str) -> list[Choice]:
     """Names that begin with what was typed, then those that hold it; of a name typed in full what may follow."""
-    own = keys.of(place.every.scope)
+    own = logged_keys.of(place.every.scope)
     if typed in NUMBERS or typed in own:
         return values(place, typed, own.get(typed), "=", "")
     first, last = names(place)
@@ -196,7 +195,7 @@ def of_key(key: Key) -> Choice:
     detail = _("logged text, {count} different").format(count=key.different)
     if key.numeric:
         detail = ranged(_("logged number"), key.low, key.high)
-    return Choice(keys.asked_as(key.name), "key", detail, key.count, whole=False)
+    return Choice(logged_keys.asked_as(key.name), "key", detail, key.count, whole=False)
 
 
 def ranged(about: str, low: float | None, high: float | None) -> str:
@@ -213,8 +212,8 @@ def short(value: float | None) -> str:
 
 
 def compared(place: Place, name: str, sign: str, typed: str) -> list[Choice]:
-    own = keys.of(place.every.scope)
-    key = own.get(keys.name_of(name)) if name not in NUMBERS else None
+    own = logged_keys.of(place.every.scope)
+    key = own.get(logged_keys.name_of(name)) if name not in NUMBERS else None
     return values(place, name, key, sign, typed) if name in NUMBERS or key else []
 
 
@@ -253,9 +252,11 @@ def readable(term: str) -> bool:
 
 def of_logged(place: Place, key: Key, sign: str, typed: str) -> list[Choice]:
     """Values of a logged key, and how many samples have them where nothing else is asked and all were looked at."""
-    name = keys.asked_as(key.name)
-    often = keys.values(place.every.scope, key, MOST)
-    whole = sign == "=" and place.alone and place.counting and keys.of_all(place.every.scope, key, place.every.total)
+    name = logged_keys.asked_as(key.name)
+    often = logged_keys.values(place.every.scope, key, MOST)
+    whole = (
+        sign == "=" and place.alone and place.counting and logged_keys.of_all(place.every.scope, key, place.every.total)
+    )
     shown = [(f"{name}{sign}{value}", count if whole else None) for value, count in often]
     return [Choice(text, "value", "", count) for text, count in shown if typed in text and readable(text)]
 
@@ -294,7 +295,9 @@ def of_terms(place: Place, name: str, words: Iterable[str]) -> list[Choice]:
 
 
 def of_column(place: Place, name: str, column: str) -> list[Choice]:
-    shown = [(keys.quoted(value), count if place.counting else None) for value, count in place.values(column, 200)]
+    shown = [
+        (logged_keys.quoted(value), count if place.counting else None) for value, count in place.values(column, 200)
+    ]
     return [Choice(f"{name}:{value}", "value", "", count) for value, count in shown]
 
 

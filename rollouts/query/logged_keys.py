@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from rollouts.query import body_scan as scan
+from rollouts.query import body_scan
 from rollouts.query.ast import NAMES, NUMBERS
 from rollouts.query.parser import unquoted
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,13 +55,13 @@ def joined(one: Key, two: Key) -> Key:
 
 
 def newest(scope: Scope) -> list[Part]:
-    return [part for part in scan.parts(scope)[:MOST_FILES] if storage.body_path(part.path).exists()]
+    return [part for part in body_scan.parts(scope)[:MOST_FILES] if files.body_path(part.path).exists()]
 
 
 def stamp(part: Part) -> int:
     """Changes with the file; 0 where it has gone meanwhile."""
     try:
-        return storage.body_path(part.path).stat().st_mtime_ns
+        return files.body_path(part.path).stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
@@ -99,7 +99,7 @@ def told_of(name: str, row: dict[str, Any]) -> Key:
 def opened(part: Part) -> tuple[pl.LazyFrame, list[str]]:
     import polars as pl
 
-    path = storage.body_path(part.path)
+    path = files.body_path(part.path)
     rows = pl.scan_parquet(path)
     pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]
     return pl.concat(pieces), list(pl.read_parquet_schema(path))

@@ -11,9 +11,9 @@ from django.db.models.functions import Length
 from django.utils.translation import gettext as _
 
 from rollouts.errors import BadInput
-from rollouts.indexing import correctness as judging
+from rollouts.indexing import correctness
 from rollouts.models import Run
-from rollouts.query import body_scan as scan
+from rollouts.query import body_scan
 from rollouts.query.ast import BODY, And, Node, Not, Or, Query, leaves
 from rollouts.query.parser import parse
 from rollouts.query.sql import Scope, condition, scope_of
@@ -70,7 +70,7 @@ class Found:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences to show beside the answer."""
-        return self.query.notes + judging.notes(self.query, self.scope.run.project)
+        return self.query.notes + correctness.notes(self.query, self.scope.run.project)
 
     @cached_property
     def total(self) -> int:
@@ -105,8 +105,8 @@ def find(
     q: str | Query = "",
     ordering: str = "score",
     step_kind: str = "",
-    progress: scan.Progress | None = None,
-    patience: scan.Patience | None = None,
+    progress: body_scan.Progress | None = None,
+    patience: body_scan.Patience | None = None,
     reader: int | None = None,
 ) -> Found:
     """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
@@ -154,17 +154,17 @@ class Asked:
     """Turns a whole query into one condition; what is asked of bodies is scanned in as few passes as can be."""
 
     scope: Scope
-    progress: scan.Progress | None = None
-    patience: scan.Patience | None = None
+    progress: body_scan.Progress | None = None
+    patience: body_scan.Patience | None = None
 
     @cached_property
     def apart(self) -> bool:
         """Whether a sample may have several bodies. It has what any of them says, so one body alone denies nothing."""
-        return scan.several(self.scope)
+        return body_scan.several(self.scope)
 
     def answered(self, node: Node) -> Q:
         if self.at_once(node):
-            return Q(pk__among=scan.matching(self.scope, node, self.progress, self.patience))
+            return Q(pk__among=body_scan.matching(self.scope, node, self.progress, self.patience))
         if isinstance(node, Not):
             return ~self.answered(node.part)
         if not isinstance(node, And | Or):

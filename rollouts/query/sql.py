@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import BadInput
 from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
-from rollouts.query import group_outcomes as alike
+from rollouts.query import group_outcomes
 from rollouts.query.ast import PERSONAL, And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
 from rollouts.samples.text_properties import FACETS
 
@@ -232,7 +232,7 @@ def solved(scope: Scope, *, by_all: bool) -> Q:
 def in_groups(scope: Scope, kind: str) -> Q:
     """Samples of groups of a kind that `alike` knows; a group is one of its step."""
     if scope.one is not None:
-        return Q(group__among=getattr(alike.of_one(scope.one), kind))
-    found = alike.of_several(scope.steps)
+        return Q(group__among=getattr(group_outcomes.of_one(scope.one), kind))
+    found = group_outcomes.of_several(scope.steps)
     names = [f"{step}/{group}" for step, groups in found.items() for group in getattr(groups, kind)]
     return Q(Among(Concat(Cast("step", CharField()), Value("/"), "group"), names))

@@ -13,7 +13,7 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.metrics import series
 from rollouts.models import Binding, Pin, Replay, Run
 
@@ -56,7 +56,7 @@ def report(
     kind = one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
     row, created = Replay.objects.update_or_create(run=run, attempt=launched, step_kind=kind, step=step, defaults=told)
     ingest.seen(run, launched)
-    live.changed(run, split="train", step=step, topics=("pins",))
+    notifications.changed(run, split="train", step=step, topics=("pins",))
     return row, created
 
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import compatibility as compat
 from rollouts.errors import BadInput
 from rollouts.lib.validation import one_of, text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Project
 from rollouts.projects import audit
 
@@ -53,5 +53,5 @@ def kept(project: Project, loosened: dict[str, dict[str, str]], by: User, verb: 
     project.loosened = loosened
     project.save(update_fields=["loosened"])
     audit.note(by, verb, project.slug, project=project, **detail)
-    live.rung("pins")
+    notifications.rung("pins")
     return project

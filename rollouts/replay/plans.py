@@ -20,7 +20,7 @@ from rolloutdeck.protocol import wire
 from rolloutdeck.trainer_config import load as configuration
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
 from rollouts.pins.artifacts import together
 from rollouts.projects import audit
@@ -195,7 +195,7 @@ def written(plan: ReplayPlan, number: int, by: User, told: dict[str, Any], targe
     )
     shown = {str(target): pin for target, pin in sorted(targets.items())}
     audit.note(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
-    live.rung("pins")
+    notifications.rung("pins")
     return revision
 
 
@@ -236,7 +236,7 @@ def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Bin
         return bound
     revision = of_ref(row.project, ref)
     bound, created = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
-    live.changed(row, topics=("pins",))
+    notifications.changed(row, topics=("pins",))
     return bound
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import BadInput, NotThere
-from rollouts.flags import bulk as marking
+from rollouts.flags import bulk
 from rollouts.models import Marking, Run, Sample, Seen
 
 if TYPE_CHECKING:
@@ -65,16 +65,16 @@ def approve(run: Run, sample_id: str, by: User) -> Seen:
     return standing
 
 
-def undo(run: Run, by: User) -> marking.Undone:
+def undo(run: Run, by: User) -> bulk.Undone:
     """Undoes the person's newest act in this run: flags, or the word that a sample is fine, which is then as if nobody
     had looked at it. Raises NotThere when there is nothing to undo."""
-    since = timezone.now() - marking.REMEMBERED
+    since = timezone.now() - bulk.REMEMBERED
     word = Seen.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
     flagged = Marking.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
     if word is None or flagged.filter(created_at__gt=word.at).exists():
-        return marking.undo(run, by)
+        return bulk.undo(run, by)
     word.delete()
-    return marking.Undone(_("“fine” on 1 sample"), 0, 0, word.sample)
+    return bulk.Undone(_("“fine” on 1 sample"), 0, 0, word.sample)
 
 
 def among(samples: Iterable[Sample], reader: int) -> dict[str, bool]:

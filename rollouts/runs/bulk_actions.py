@@ -13,9 +13,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import Conflict
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.ingest.ingest import tag_list
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Dump, Flag, Pin, Run, Step
 from rollouts.projects import audit, projects
 
@@ -52,9 +52,9 @@ def index_again(runs: Sequence[Run], by: User) -> int:
     """What their dumps hold is read anew from the bytes that were kept; returns how many dumps wait for it."""
     waiting = 0
     for run in runs:
-        count = index.reindex(run)
+        count = indexer.reindex(run)
         audit.note(by, "run.index", run.name, project=run.project, uid=run.uid, dumps=count)
-        live.changed(run)
+        notifications.changed(run)
         waiting += count
     return waiting
 
@@ -77,7 +77,7 @@ def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:
     with transaction.atomic():
         run.save(update_fields=[field])
         audit.note(by, verb, run.name, project=run.project, uid=run.uid, **detail)
-        live.changed(run)
+        notifications.changed(run)
     return 1
 
 

@@ -18,7 +18,7 @@ from rollouts.errors import NotThere, StorageUnavailable
 from rollouts.models import Dump, Sample, Segment, Sighting
 from rollouts.samples import parquet
 from rollouts.samples.record import Record
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 GONE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
 MOVED_TRIES = 3  # a body may be folded into a segment between asking where it is and opening it
@@ -98,7 +98,7 @@ def opened(dump: Dump) -> pq.ParquetFile:
         segment = None
     if segment is None:
         raise FileNotFoundError
-    return pq.ParquetFile(storage.body_path(segment.path), memory_map=True)
+    return pq.ParquetFile(files.body_path(segment.path), memory_map=True)
 
 
 def picked(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) -> Iterator[tuple[int, Record]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from django.db import connection
 
 from rollouts.models import Sample
-from rollouts.samples import text_properties as facets
+from rollouts.samples import text_properties
 from rollouts.samples.parquet import whole_text
 from rollouts.samples.record import Record
 
@@ -34,7 +34,7 @@ TYPES = {
 FILLABLE = (
     "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
 )  # fmt: skip
-JOINED = facets.FACETS["tokens"] | facets.FACETS["tool"] | facets.FACETS["filtered"]
+JOINED = text_properties.FACETS["tokens"] | text_properties.FACETS["tool"] | text_properties.FACETS["filtered"]
 
 MARKS = ("marked", "ended")  # of facets.Seen
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
@@ -91,7 +91,7 @@ class Slim:
 
     def __init__(self) -> None:
         self.batches: list[dict[str, list[Any]] | pa.Table] = []
-        self.seen: list[facets.Seen] = []
+        self.seen: list[text_properties.Seen] = []
         self.twins: list[int] = []
         self.ends: Ends[int] = Ends()
         self.count = 0
@@ -141,26 +141,26 @@ class Slim:
         marked, ended = (chain.from_iterable(getattr(seen, name).tolist() for seen in self.seen) for name in MARKS)
         yield from map(Trait, self.twins, marked, ended)
 
-    def bits(self) -> facets.Bits:
+    def bits(self) -> text_properties.Bits:
         tokens = list(chain.from_iterable(column(batch, "tokens") for batch in self.batches))
         told = list(chain.from_iterable(column(batch, "truncated") for batch in self.batches))
-        whole = facets.Seen(
-            *(np.concatenate([getattr(seen, name) for seen in self.seen]) for name in facets.Seen.__slots__)
+        whole = text_properties.Seen(
+            *(np.concatenate([getattr(seen, name) for seen in self.seen]) for name in text_properties.Seen.__slots__)
         )
-        return facets.settled(whole, np.array(self.twins, np.int64), tokens, told)
+        return text_properties.settled(whole, np.array(self.twins, np.int64), tokens, told)
 
 
-def looked_at(records: Sequence[Record]) -> facets.Seen:
+def looked_at(records: Sequence[Record]) -> text_properties.Seen:
     """Facets of a batch, those that the text does not tell included."""
-    seen = facets.look([record.prompt for record in records], [record.response for record in records])
+    seen = text_properties.look([record.prompt for record in records], [record.response for record in records])
     textless = np.fromiter((record.textless for record in records), np.bool_, len(records))
-    seen.bits[textless] = facets.FACETS["no-text"]
+    seen.bits[textless] = text_properties.FACETS["no-text"]
     with_ids = np.fromiter((record.response_ids is not None for record in records), np.bool_, len(records))
-    seen.bits[with_ids] |= facets.FACETS["tokens"]
-    with_tools = [facets.calls(record.response, record.messages or ()) for record in records]
-    seen.bits[np.array(with_tools, np.bool_)] |= facets.FACETS["tool"]
+    seen.bits[with_ids] |= text_properties.FACETS["tokens"]
+    with_tools = [text_properties.calls(record.response, record.messages or ()) for record in records]
+    seen.bits[np.array(with_tools, np.bool_)] |= text_properties.FACETS["tool"]
     dropped = np.fromiter((record.extras.get("filtered") is True for record in records), np.bool_, len(records))
-    seen.bits[dropped] |= facets.FACETS["filtered"]
+    seen.bits[dropped] |= text_properties.FACETS["filtered"]
     return seen
 
 
@@ -280,7 +280,7 @@ def filled(row: Row, other: Row) -> Row:
     for name in lacking:
         made[AT[name]] = other[AT[name]]
     if "truncated" in lacking:
-        made[AT["facets"]] &= ~facets.FACETS["trunc?"]
+        made[AT["facets"]] &= ~text_properties.FACETS["trunc?"]
     return tuple(made)
 
 

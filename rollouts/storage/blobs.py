@@ -14,16 +14,16 @@ from django.db import transaction
 
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Blob
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 
 def path(project_id: int, sha256: str) -> Path:
-    return storage.root() / "blobs" / str(project_id) / sha256[:2] / sha256
+    return files.root() / "blobs" / str(project_id) / sha256[:2] / sha256
 
 
 def part_path(project_id: int, sha256: str, total: int) -> Path:
     """Where the parts of one that is still arriving are gathered."""
-    return storage.parts_folder() / f"blob-{project_id}-{sha256}-{total}"
+    return files.parts_folder() / f"blob-{project_id}-{sha256}-{total}"
 
 
 def keep(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
@@ -52,10 +52,10 @@ def place(plain: Path, target: Path) -> None:
     """A rename that survives a power cut."""
     made = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    storage.sync(plain)
+    files.sync(plain)
     plain.replace(target)
     for written in (target, *made):
-        storage.sync(written.parent)
+        files.sync(written.parent)
 
 
 def open_blob(project_id: int, sha256: str) -> BinaryIO:

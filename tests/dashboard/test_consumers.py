@@ -12,7 +12,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
 
 from dashboard.consumers import Feed, listening
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Run
 from tests.support import builders as make
 
@@ -52,7 +52,7 @@ async def opened(name: str, topics: list[str]) -> tuple[WebsocketCommunicator, A
 
 
 def rung(run: Run) -> None:
-    live.changed(run, split="train", step=7)
+    notifications.changed(run, split="train", step=7)
 
 
 @waited

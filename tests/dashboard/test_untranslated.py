@@ -13,8 +13,7 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.pins import pins
-from rollouts.replay import outcomes as replays
-from rollouts.replay import plans
+from rollouts.replay import outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.pages.pins.support import told
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
@@ -99,7 +98,7 @@ def later(project: Project, pin: Pin, owner: User) -> Run:
     plans.bind(run)
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
-        replays.report(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
+        outcomes.report(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
     return run
 
 

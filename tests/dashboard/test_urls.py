@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from rollouts.findings import findings
-from rollouts.flags import bulk as marking
+from rollouts.flags import bulk
 from rollouts.models import Flag, Project, Token
 from rollouts.pins import pins
 from tests.dashboard.support.api_client import Ask, filled, one_sample
@@ -98,7 +98,7 @@ def things(project: Project, owner: User) -> dict[str, str]:
     never signed in."""
     run, other = filled(project), make.run(project, "other")
     sample = one_sample(run)
-    marking.mark(run, [sample.pk], owner)
+    bulk.mark(run, [sample.pk], owner)
     finding = findings.begin(project, owner, title="Loops")
     exhibit = findings.show_sample(finding, sample, owner)
     for step in (1, 2):

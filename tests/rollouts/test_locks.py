@@ -15,7 +15,7 @@ from rollouts.findings import findings
 from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
 from rollouts.replay import plans
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
@@ -53,5 +53,5 @@ def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner:
     sample = Sample.objects.get().pk
     with transaction.atomic():
         ingest.is_awaited(run)
-        elsewhere(lambda: seen.look(run, [sample], owner))
+        elsewhere(lambda: viewed.look(run, [sample], owner))
     assert Seen.objects.filter(run=run).count() == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rollouts.flags import bulk as marking
+from rollouts.flags import bulk
 from rollouts.models import Attempt, Flag, Membership, Project, Run, Sample, Token
 
 
@@ -36,7 +36,7 @@ def token(user: User, *scopes: str, on: Project | None = None) -> str:
 def flag(sample: str, by: User, **told: Any) -> Flag:
     """A flag that nobody can undo: the act that raised it is forgotten."""
     run = Sample.objects.select_related("step__run__project").get(pk=sample).step.run
-    act = marking.mark(run, [sample], by, **told)
+    act = bulk.mark(run, [sample], by, **told)
     if act.pk:
         act.delete()
     return Flag.objects.get(sample=sample, user=by, reason=told.get("reason", ""))

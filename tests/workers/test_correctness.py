@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts.indexing import correctness as judging
+from rollouts.indexing import correctness
 from rollouts.models import Project, Sample
 from tests.dashboard.support.api_client import filled
 from tests.support import builders as make
@@ -30,7 +30,7 @@ def sent(monkeypatch: Any) -> list[int]:
 @pytest.fixture
 def ruled(project: Project, owner: User) -> Project:
     filled(project)
-    return judging.change(project, "score>=0.5", owner)
+    return correctness.change(project, "score>=0.5", owner)
 
 
 def test_the_task_judges_every_sample_of_the_project(ruled: Project) -> None:

@@ -18,7 +18,7 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of
 from rollouts.models import Dump
-from rollouts.runs import bulk_actions as tidying
+from rollouts.runs import bulk_actions
 
 
 class Dumps(APIView):
@@ -71,4 +71,4 @@ class Index(APIView):
         many wait for it."""
         told(request, self)
         run = access.run_or_404(request, uid, scope="ingest")
-        return Response({"dumps": tidying.index_again([run], access.person(request))})
+        return Response({"dumps": bulk_actions.index_again([run], access.person(request))})

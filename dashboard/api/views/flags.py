@@ -17,8 +17,7 @@ from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
-from rollouts.flags import bulk as marking
-from rollouts.flags import flags
+from rollouts.flags import bulk, flags
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Flag
 
@@ -86,7 +85,7 @@ class Flags(APIView):
         mine = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason)
         before = mine.exists()
         by, words = access.person(request), data.get("text", "")
-        marking.mark(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
+        bulk.mark(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
         flag = mine.select_related("run__project", "step", "user").get()
         return Response(shown.flag(flag), status=200 if before else 201)
 
@@ -114,13 +113,13 @@ class OneFlag(APIView):
         if wanted:
             if not flags.can_withdraw(request.user, flag):
                 raise PermissionDenied("This is somebody else's flag; a maintainer can withdraw it.")
-            marking.take_back(flag, access.person(request))
+            bulk.take_back(flag, access.person(request))
             return Response(shown.flag(flag_or_404(request, pk)))
         if flag.user_id != request.user.pk:
             raise PermissionDenied("This is somebody else's flag; raise one of your own.")
         label, words = data.get("label", flag.label), data.get("text", flag.text)
         by = access.person(request)
-        marking.mark(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
+        bulk.mark(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
         return Response(shown.flag(flag_or_404(request, pk)))
 
 
@@ -131,7 +130,7 @@ def many(request: Request, data: dict[str, Any]) -> Response:
         raise BadInput("`samples` must be a list of ids, and then there is no `sample`.", "samples")
     run = access.sample_or_404(request, text(ids[0], "samples", most=60)).step.run
     access.require_role(request, run.project, access.ROLE_FOR["annotate"])
-    act = marking.mark(
+    act = bulk.mark(
         run,
         [text(one, "samples", most=60) for one in ids],
         access.person(request),

@@ -16,7 +16,7 @@ from rest_framework.exceptions import AuthenticationFailed
 
 from dashboard import permissions as access
 from rollouts.models import Dump, Flag, Run, Sample, Step
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def figures() -> list[Figure]:
         ("steps", "gauge", "Steps, superseded ones included.", [("", Step.objects.count())]),
         ("samples", "gauge", "Samples, those of older versions included.", [("", Sample.objects.count())]),
         ("flags", "gauge", "Flags that stand.", [("", Flag.objects.filter(withdrawn_at=None).count())]),
-        ("free_bytes", "gauge", "Room left on the data volume.", [("", storage.free_bytes())]),
+        ("free_bytes", "gauge", "Room left on the data volume.", [("", files.free_bytes())]),
     ]
 
 

@@ -16,7 +16,7 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of, text
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.metrics import series
 from rollouts.samples.record import Point
 
@@ -66,7 +66,7 @@ class Metrics(APIView):
         attempt = ingest.attempt_of(run, text(data.get("attempt"), "attempt", most=120))
         stored = series.append(run, attempt, points)
         ingest.seen(run, attempt)
-        live.changed(run)
+        notifications.changed(run)
         return Response({"points": stored})
 
 

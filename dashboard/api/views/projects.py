@@ -18,11 +18,11 @@ from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
 from rollouts.errors import BadInput
-from rollouts.indexing import correctness as judging
+from rollouts.indexing import correctness
 from rollouts.lib.validation import text
 from rollouts.models import Project
 from rollouts.projects import projects
-from rollouts.replay import overrides as loosen
+from rollouts.replay import overrides
 from workers import tasks
 
 REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
@@ -84,7 +84,7 @@ class OneProject(APIView):
                 project.reasons = reasons_of(data["reasons"])
                 project.save(update_fields=["reasons"])
             if "correct" in data:
-                project = judging.change(project, data["correct"], by)
+                project = correctness.change(project, data["correct"], by)
             if "loosened" in data:
                 loosened(project, data["loosened"], by)
         if "correct" in data:
@@ -98,16 +98,16 @@ def loosened(project: Project, told: Any, by: User) -> None:
         raise BadInput("`loosened` must be an object {fact: why}.", "loosened")
     for fact, note in told.items():
         if note is None:
-            loosen.tighten(project, fact, by)
+            overrides.tighten(project, fact, by)
         else:
-            loosen.loosen(project, fact, by, note)
+            overrides.loosen(project, fact, by, note)
 
 
 def whole(request: Request, project: Project) -> dict[str, Any]:
     members = project.memberships.select_related("user").order_by("user__username")
     people = [{"user": member.user.get_username(), "role": member.role} for member in members]
-    done = judging.progress(project)
-    judged = {"rule": judging.rule_of(project), "steps": done.steps, "judged": done.done}
+    done = correctness.progress(project)
+    judged = {"rule": correctness.rule_of(project), "steps": done.steps, "judged": done.done}
     return {**shown.project(project, project.role_of(request.user)), "judging": judged, "members": people}
 
 

@@ -18,7 +18,7 @@ from dashboard.api.views.runs import arriving
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
-from rollouts.replay import outcomes as replays
+from rollouts.replay import outcomes
 
 
 class Replays(APIView):
@@ -50,7 +50,7 @@ class Replays(APIView):
         query = asked(request, self)
         run = access.run_or_404(request, uid)
         if yes(query.get("strip", "false"), "strip"):
-            return Response(shown_reuse.strip(replays.strip(run)))
+            return Response(shown_reuse.strip(outcomes.strip(run)))
         rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
         if (step := number(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
@@ -66,7 +66,7 @@ class Replays(APIView):
         step = number(data.get("step"), "step")
         if step is None:
             raise BadInput("`step` says which step this is of; it is missing.", "step")
-        row, created = replays.report(
+        row, created = outcomes.report(
             arriving(request, uid),
             text(data.get("attempt"), "attempt", most=120),
             step,

@@ -22,10 +22,10 @@ from rollouts.errors import BadInput
 from rollouts.ingest import ingest
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import Run
 from rollouts.projects import projects
-from rollouts.runs import bulk_actions as tidying
+from rollouts.runs import bulk_actions
 
 MOST_WAITED = 10**9  # seconds
 STATUSES = ("running", "silent", "finished", "failed")
@@ -151,7 +151,7 @@ class OneRun(APIView):
         run = access.run_or_404(request, uid, scope="ingest")
         change(run, data)
         if "archived" in data:
-            tidying.archive([run], access.person(request), back=not yes(data["archived"], "archived"))
+            bulk_actions.archive([run], access.person(request), back=not yes(data["archived"], "archived"))
         return Response(shown.run_whole(run))
 
     def delete(self, request: Request, uid: str) -> Response:
@@ -195,7 +195,7 @@ def change(run: Run, data: dict[str, Any]) -> None:
     try:
         with transaction.atomic():
             run.save(update_fields=told)
-            live.changed(run)
+            notifications.changed(run)
     except IntegrityError as error:
         raise BadInput(f"There is a run called {run.name} in this project already.", "name") from error
 

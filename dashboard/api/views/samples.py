@@ -21,13 +21,12 @@ from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.flags import flags
-from rollouts.indexing import detokenize as decoding
+from rollouts.indexing import detokenize
 from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Sample
 from rollouts.prompts import history
 from rollouts.query import search
-from rollouts.samples import bodies
-from rollouts.samples import export as exports
+from rollouts.samples import bodies, export
 
 MOST_TOKENS = 20_000  # in one answer
 PER_TOKEN = ("response_ids", "response_mask", "logprobs", "ref_logprobs", "advantages")
@@ -81,7 +80,7 @@ class Counted:
         return self.answer.total
 
     def __getitem__(self, span: slice) -> list[Sample]:
-        return list(exports.with_places(self.answer.samples)[span])
+        return list(export.with_places(self.answer.samples)[span])
 
 
 class Samples(APIView):
@@ -95,7 +94,7 @@ class Samples(APIView):
         answer = found(request, asked(request, self))
         pages = Pages()
         page = pages.paginate_queryset(Counted(answer), request, self) or []
-        response = pages.get_paginated_response([exports.slim(sample) for sample in page])
+        response = pages.get_paginated_response([export.slim(sample) for sample in page])
         if answer.notes and isinstance(response.data, dict):
             response.data["notes"] = list(answer.notes)
         return response
@@ -112,7 +111,7 @@ class OneSample(APIView):
         dumps = [{"id": dump.pk, "source": dump.source, "format": dump.format} for dump in body.seen_in]
         return Response(
             {
-                **exports.whole(sample, body),
+                **export.whole(sample, body),
                 "visible": sample.visible and not sample.step.superseded,
                 "seen_in": dumps,
                 "flags": [shown.flag(mark) for mark in marks],
@@ -136,8 +135,8 @@ class History(APIView):
         attempt = "" if query.get("attempt") == "current" else query.get("attempt", "")
         rows = history.prompt_history(sample.step.run, sample.prompt_key, split=split, attempt=attempt)
         pages = Pages()
-        page = pages.paginate_queryset(exports.with_places(rows), request, self) or []
-        return pages.get_paginated_response([exports.slim(row) for row in page])
+        page = pages.paginate_queryset(export.with_places(rows), request, self) or []
+        return pages.get_paginated_response([export.slim(row) for row in page])
 
 
 class Tokens(APIView):
@@ -167,7 +166,7 @@ class Tokens(APIView):
         cut = {name: None if array is None else array[start : start + count] for name, array in arrays.items()}
         shown = {"start": start, "count": max(0, min(count, total - start)), "total": total}
         shown |= prompt_of(body, number(query.get("prompt_start"), "prompt_start", most=2**31) or 0)
-        return Response({**shown, "texts": decoding.pieces_of(sample.step.run, cut["response_ids"]), **cut})
+        return Response({**shown, "texts": detokenize.pieces_of(sample.step.run, cut["response_ids"]), **cut})
 
 
 def prompt_of(body: bodies.Body, start: int) -> dict[str, Any]:
@@ -180,8 +179,8 @@ def prompt_of(body: bodies.Body, start: int) -> dict[str, Any]:
 
 
 FORMATS = {
-    "jsonl": ("application/x-ndjson", exports.jsonl),
-    "parquet": ("application/vnd.apache.parquet", exports.parquet),
+    "jsonl": ("application/x-ndjson", export.jsonl),
+    "parquet": ("application/vnd.apache.parquet", export.parquet),
 }
 
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rollouts.models import Flag, Sample
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 from rollouts.samples.text_properties import FACETS
 
 # Facet, its mark in the table, its colour class, and what the mark says in full.
@@ -75,7 +75,7 @@ def rows(samples: Iterable[Sample], reader: int | None = None) -> list[Row]:
         .annotate(count=Count("pk"))
         .values_list("sample", "count")
     )
-    looks = {} if reader is None else seen.among(found, reader)
+    looks = {} if reader is None else viewed.among(found, reader)
     return [Row(sample, flags.get(sample.pk, 0), looked(fine := looks.get(sample.pk)), bool(fine)) for sample in found]
 
 

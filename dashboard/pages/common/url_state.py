@@ -11,7 +11,7 @@ from django.http import QueryDict
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import BIGGEST, number
-from rollouts.query import term_editing as terms
+from rollouts.query import term_editing
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
@@ -79,18 +79,18 @@ class Ask(Address):
 
     def toggled(self, term: str) -> str:
         """The link of a chip: the query with `term` added, or without it."""
-        return self.link(q=terms.of(self.q).toggled(term), sel="")
+        return self.link(q=term_editing.of(self.q).toggled(term), sel="")
 
     def brushed(self, term: str, *keys: str) -> str:
         """The link of a part of a chart: `term` in place of what the query says of these numbers."""
-        return self.link(q=terms.of(self.rest(*keys)).plus(term), sel="")
+        return self.link(q=term_editing.of(self.rest(*keys)).plus(term), sel="")
 
     def rest(self, *keys: str) -> str:
         """The query without its terms about these numbers, ready for others to follow."""
-        return terms.of(terms.of(self.q).without_keys(*keys)).plus("")
+        return term_editing.of(term_editing.of(self.q).without_keys(*keys)).plus("")
 
     def has(self, term: str) -> bool:
-        return terms.of(self.q).holds(term)
+        return term_editing.of(self.q).holds(term)
 
 
 def clean(value: str) -> str:

@@ -20,10 +20,10 @@ from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from rolloutdeck.protocol import wire
 from rollouts.errors import RolloutError
-from rollouts.flags import bulk as marking
+from rollouts.flags import bulk
 from rollouts.lib.validation import number, one_of
 from rollouts.models import Flag, Run, Sample
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 
 
 @login_required
@@ -33,7 +33,7 @@ def raise_flag(request: HttpRequest, pk: str) -> HttpResponse:
     access.require_role(request, sample.step.run.project, "annotator")
     problem = ""
     try:
-        marking.mark(sample.step.run, [sample.pk], opened.person(request), **told(request))
+        bulk.mark(sample.step.run, [sample.pk], opened.person(request), **told(request))
     except RolloutError as error:
         problem = str(error)
     return answered(request, sample, problem)
@@ -57,7 +57,7 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     if flag is None:
         raise Http404(_("There is no such flag that you may see."))
     access.require_role(request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer")
-    marking.take_back(flag, opened.person(request))
+    bulk.take_back(flag, opened.person(request))
     return answered(request, access.sample_or_404(request, flag.sample), "")
 
 
@@ -70,7 +70,7 @@ def many(request: HttpRequest, uid: str) -> HttpResponse:
     if request.method != "POST":
         return panels.finished(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
     try:
-        act = marking.mark(run, wanted(request, run), opened.person(request), **told(request))
+        act = bulk.mark(run, wanted(request, run), opened.person(request), **told(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
     words = _("All of them were flagged so already.")
@@ -88,7 +88,7 @@ def wanted(request: HttpRequest, run: Run) -> list[str]:
     split = one_of(given.get("split"), "split", wire.SPLITS, default="")
     row = opened.named_step(run, split, given.get("step", ""), ask.attempt)
     found = asking.asked(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
-    return marking.found(found, number(given.get("seen"), "seen"))
+    return bulk.found(found, number(given.get("seen"), "seen"))
 
 
 @login_required
@@ -98,7 +98,7 @@ def undo(request: HttpRequest, uid: str) -> HttpResponse:
     run = access.run_or_404(request, uid)
     access.require_role(request, run.project, "annotator")
     try:
-        undone = seen.undo(run, opened.person(request))
+        undone = viewed.undo(run, opened.person(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
     words = _("Undone: {act}.")

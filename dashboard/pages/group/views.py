@@ -24,7 +24,7 @@ from dashboard.pages.step import views as step_page
 from rollouts.models import Run
 from rollouts.prompts import groups
 from rollouts.prompts.groups import Board, Response
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 
 PANELS = {"board": "group/board.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 BEGINNING = 8  # characters of a sample's id that name it in `whole=`
@@ -47,7 +47,7 @@ def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse
         lambda: (
             context(request, run, step, clean(name)) | {"status": status, "may_flag": opened.may(role, "annotator")}
         ),
-        *(run.version, status, role, run.project.reasons, seen.reader(run, request.user.pk)),
+        *(run.version, status, role, run.project.reasons, viewed.reader(run, request.user.pk)),
     )
 
 
@@ -125,7 +125,7 @@ def column(one: Response, head: listing.Row, dim: int, key: str = "") -> dict[st
 
 def walk(request: HttpRequest, run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:
     """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
-    result = asking.find(run, split, found.step, ask, reader=seen.reader(run, request.user.pk))
+    result = asking.find(run, split, found.step, ask, reader=viewed.reader(run, request.user.pk))
     names = in_order(result)
     links = Boards(run, ask)
     here = links.of(found.step, found.group)

@@ -16,7 +16,7 @@ from dashboard.pages.common import sample_rows as listing
 from dashboard.pages.common.url_state import clean, whole
 from dashboard.pages.step.histograms import REWARDS
 from rolloutdeck.protocol import wire
-from rollouts.live import feed as arrivals
+from rollouts.live import feed
 from rollouts.live.feed import Arrival
 from rollouts.models import Run, Step
 
@@ -40,7 +40,7 @@ def context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
     runs = seen.filter(project__slug=asked["project"]) if asked["project"] else seen
     runs = runs.filter(name__icontains=asked["name"]) if asked["name"] else runs
     before = whole(asked["before"])
-    found = arrivals.newest(runs, split=asked["split"], before=before, most=MOST + 1)
+    found = feed.newest(runs, split=asked["split"], before=before, most=MOST + 1)
     cards = [card(one) for one in found[:MOST]]
     return {
         "cards": cards, "asked": asked, "projects": list(access.visible_projects(request).order_by("slug")),

@@ -12,8 +12,8 @@ from dashboard.pages.common import lookups as opened
 from dashboard.pages.common import said
 from dashboard.pages.flags import views as flags
 from rollouts.errors import RolloutError
-from rollouts.flags import bulk as marking
-from rollouts.review import viewed as seen
+from rollouts.flags import bulk
+from rollouts.review import viewed
 
 
 @login_required
@@ -23,7 +23,7 @@ def look(request: HttpRequest, uid: str) -> HttpResponse:
     run = access.run_or_404(request, uid)
     wanted = [pk for pk in request.POST.get("samples", "").split(",") if pk]
     try:
-        return JsonResponse({"seen": seen.look(run, wanted, opened.person(request))})
+        return JsonResponse({"seen": viewed.look(run, wanted, opened.person(request))})
     except RolloutError as error:
         return JsonResponse({"said": str(error)}, status=400)
 
@@ -37,11 +37,11 @@ def verdict(request: HttpRequest, pk: str) -> HttpResponse:
     access.require_role(request, run.project, "annotator")
     try:
         if request.POST.get("fine"):
-            seen.approve(run, pk, by)
+            viewed.approve(run, pk, by)
             words = _("Nothing wrong with it.")
         else:
-            act = marking.mark(run, [pk], by, **flags.told(request))
-            seen.look(run, [pk], by)
+            act = bulk.mark(run, [pk], by, **flags.told(request))
+            viewed.look(run, [pk], by)
             words = _("Flagged: {act}.").format(act=act.said)
     except RolloutError as error:
         return said.refused(request, error, "sample", pk)

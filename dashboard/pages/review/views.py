@@ -22,8 +22,7 @@ from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from rollouts.errors import BadInput
 from rollouts.models import Run, RunQuerySet, Sample, Step
-from rollouts.review import queues
-from rollouts.review import viewed as seen
+from rollouts.review import queues, viewed
 
 PANELS = {"queue": "review/queue.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 MOST_RUNS = 50
@@ -119,7 +118,7 @@ def review(request: HttpRequest) -> HttpResponseBase:
         "review/page.html",
         PANELS,
         lambda: context(request, run, look, role) | {"status": status},
-        *(run.version, status, role, run.project.reasons, seen.reader(run, request.user.pk)),
+        *(run.version, status, role, run.project.reasons, viewed.reader(run, request.user.pk)),
     )
 
 

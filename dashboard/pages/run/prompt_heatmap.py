@@ -18,7 +18,7 @@ from dashboard.pages.step.query_result import start_of
 from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Run, Sample
-from rollouts.prompts import heatmap as heat
+from rollouts.prompts import heatmap
 from rollouts.prompts.heatmap import KINDS, ORDERS, Heat, Line
 from rollouts.samples import bodies
 
@@ -62,7 +62,7 @@ def shown(request: HttpRequest, run: Run) -> dict[str, Any]:
     split = told["split"] if told["split"] in splits else (splits or [""])[0]
     only = told["only"] if told["only"] in KINDS else "all"
     order = told["order"] if told["order"] in ORDERS else ORDERS[0]
-    found = heat.heat(run, split, strip.kind_of(run, split))
+    found = heatmap.heat(run, split, strip.kind_of(run, split))
     lines = found.chosen(only, order)
     start = min(start_of(told["start"]), len(lines))
     link = Link(run, split, only, order)

@@ -16,7 +16,7 @@ from dashboard.pages.common.sparklines import polyline
 from dashboard.pages.pins import pin_list as pinned
 from rollouts.metrics import series
 from rollouts.models import Binding, Run
-from rollouts.replay import outcomes as replays
+from rollouts.replay import outcomes
 from rollouts.replay.outcomes import Cell, Strip
 
 # How a state is drawn, see `cells.HEIGHTS`, and its colour class in the table.
@@ -44,7 +44,7 @@ def reuse(run: Run) -> dict[str, Any] | None:
     revision = binding.revision if binding else None
     if revision is None and not run.replays.exists():
         return None
-    strip = replays.strip(run)
+    strip = outcomes.strip(run)
     if not strip.cells:
         return None
     has = set(run.steps.filter(split="train").values_list("step_kind", "step"))

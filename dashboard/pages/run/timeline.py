@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from dashboard.pages.common.url_state import Ask
 from rollouts.models import Run
-from rollouts.runs import timeline as events
+from rollouts.runs import timeline
 from rollouts.runs.timeline import Event, Told
 
 SLOTS = 100  # of the row
@@ -42,7 +42,7 @@ class Mark:
 
 def shown(run: Run) -> dict[str, Any]:
     """The context of `run/timeline.html`; `events` only where something happened."""
-    told = events.of(run)
+    told = timeline.of(run)
     return {"events": row(run, told) if told else None}
 
 
@@ -51,7 +51,7 @@ def row(run: Run, told: Told) -> dict[str, Any]:
         "marks": marks(run, told),
         "low": told.low,
         "high": told.high,
-        "counts": [(kind, SIGNS[kind], _(CALLED[kind]), count(told.events, kind)) for kind in events.KINDS],
+        "counts": [(kind, SIGNS[kind], _(CALLED[kind]), count(told.events, kind)) for kind in timeline.KINDS],
         "ticks": ticks(told),
         "lines": [(one, SIGNS[one.kind], said([one]), link(run, one)) for one in told.events[::-1][:MOST]],
         "more": len(told.events) > MOST,
@@ -84,7 +84,7 @@ def slot(told: Told, one: Event, slots: int) -> int:
 
 def mark(run: Run, at: int, found: Sequence[Event]) -> Mark:
     """Opens the chief thing among those that share the place."""
-    kinds = [kind for kind in events.KINDS if count(found, kind)]
+    kinds = [kind for kind in timeline.KINDS if count(found, kind)]
     title = " · ".join(said([one for one in found if one.kind == kind]) for kind in kinds)
     chief = next(one for one in found if one.kind == kinds[0])
     return Mark(round(100 * (at + 0.5) / SLOTS, 2), [(kind, SIGNS[kind]) for kind in kinds], title, link(run, chief))

@@ -30,8 +30,7 @@ from dashboard.pages.run import replay_summary as reuse
 from dashboard.pages.run import timeline as events
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import chart_layout as charting
-from rollouts.metrics import series
-from rollouts.metrics import time_axis as clock
+from rollouts.metrics import series, time_axis
 from rollouts.models import Artifact, Dump, Run
 
 PANELS = {
@@ -198,7 +197,7 @@ def drawing(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str
         curves |= series.read(over, shown, max_points=MOST_POINTS, attempt=every)
     layout = charting.arrange(shown, list(curves.values()))
     if timed:
-        curves = dict(clock.timed([one, *over], curves))
+        curves = dict(time_axis.timed([one, *over], curves))
     drawn = {
         uid: {name: found for name, found in by_name.items() if found and name not in layout.constant}
         for uid, by_name in curves.items()

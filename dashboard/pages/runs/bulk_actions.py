@@ -27,7 +27,7 @@ from rollouts.compare.targets import LETTERS
 from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run
 from rollouts.projects import projects
-from rollouts.runs import bulk_actions as tidying
+from rollouts.runs import bulk_actions
 
 MOST = 500
 NEEDS = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
@@ -69,12 +69,12 @@ def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
     if what in ("tag", "untag") and not word:
         raise BadInput(_("Type the tag first."), "tag")
     if what in ("tag", "untag"):
-        return counted(what, tidying.tag(runs, by, word, off=what == "untag"), tag=word)
+        return counted(what, bulk_actions.tag(runs, by, word, off=what == "untag"), tag=word)
     if what == "index":
-        return counted(what, tidying.index_again(runs, by))
+        return counted(what, bulk_actions.index_again(runs, by))
     if what == "restore":
         return counted(what, len([projects.restore_run(run, by) for run in runs]))
-    return counted(what, tidying.archive(runs, by, back=what == "unarchive"))
+    return counted(what, bulk_actions.archive(runs, by, back=what == "unarchive"))
 
 
 def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
@@ -149,7 +149,7 @@ def asks(request: HttpRequest, said: str = "", status: int = 200) -> HttpRespons
 
 
 def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
-    found = tidying.weights(runs)
+    found = bulk_actions.weights(runs)
     projects_of: dict[int, Project] = {run.project_id: run.project for run in runs}
     roles = {pk: one.role_of(opened.person(request)) for pk, one in projects_of.items()}
     lines = [(run, found[run.pk], opened.may(roles[run.project_id], "owner")) for run in runs]
@@ -165,7 +165,7 @@ def gone(request: HttpRequest) -> HttpResponse:
     runs, by = chosen(request, request.POST.getlist("run")), opened.person(request)
     allowed(by, runs, "admin")
     try:
-        tidying.delete(runs, by)
+        bulk_actions.delete(runs, by)
     except Conflict as pinned:
         return asks(request, str(pinned), 409)
     messages.success(request, counted("bin", len(runs), days=str(projects.BIN.days)))

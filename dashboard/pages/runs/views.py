@@ -28,7 +28,7 @@ from rolloutdeck.trainer_api import TRAINERS
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import series
 from rollouts.models import Membership, Run
-from rollouts.runs import listing as run_list
+from rollouts.runs import listing
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
 MOST = 1000
@@ -51,8 +51,8 @@ def runs(request: HttpRequest) -> HttpResponseBase:
     if not asked.col and not panel and (kept := remembered(request)):
         return redirect(reverse("runs") + asked.link(col=kept))
     found = listed(request, asked)
-    states = run_list.statuses(found)
-    shown = run_list.matching(found, run_list.terms(asked.name), states)
+    states = listing.statuses(found)
+    shown = listing.matching(found, listing.terms(asked.name), states)
     state = [(run.uid, run.version, states[run.pk]) for run in shown]
     roles = roles_of(request)
     if panel == "columns":
@@ -81,7 +81,7 @@ def listed(request: HttpRequest, asked: RunsAsked) -> list[Run]:
         rows = access.binned_runs(request)
     if asked.project:
         rows = rows.filter(project__slug=asked.project)
-    wanted = run_list.terms(asked.name)
+    wanted = listing.terms(asked.name)
     for term in wanted:
         if not term.name and not term.negated:
             rows = rows.filter(name__icontains=term.value)
@@ -221,7 +221,7 @@ def mark(run: Run, name: str) -> Mark:
 def picker(asked: RunsAsked, shown: Sequence[Run]) -> dict[str, Any]:
     """Every column that the newest of these runs could fill, those that are on first."""
     newest = shown[:NAMED]
-    differ, alike = run_list.differing(newest)
+    differ, alike = listing.differing(newest)
     on = set(asked.col or run_columns.USUAL)
     metrics = series.names_of(newest)
 

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import formatting as text
 from dashboard.pages.common.url_state import whole
-from rollouts.indexing import detokenize as decoding
+from rollouts.indexing import detokenize
 from rollouts.models import Run
 
 WINDOW = 2048
@@ -131,7 +131,7 @@ def of(body: Any, at: str, by: str, run: Run) -> Window:
     columns = recorded(body, count)
     by = by if by in columns else next(iter(columns), "")
     ids = body.response_ids[start:end]
-    texts = decoding.pieces_of(run, ids)
+    texts = detokenize.pieces_of(run, ids)
     made = Window(start, end, count, here, by, columns, ids, texts, len(body.prompt_ids or ()))
     values = columns.get(by)
     if values is not None and not np.isnan(values).all():

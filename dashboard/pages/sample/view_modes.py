@@ -16,7 +16,7 @@ from dashboard.pages.sample import text_view as prose
 from dashboard.pages.sample import token_view as tokenview
 from dashboard.pages.sample import turns_view as turns
 from rollouts.errors import StorageUnavailable
-from rollouts.indexing import detokenize as decoding
+from rollouts.indexing import detokenize
 from rollouts.models import Sample
 from rollouts.samples import bodies
 
@@ -61,7 +61,7 @@ def shown(body: Any, wanted: str, asked: Reading) -> dict[str, Any]:
 
 def raw(body: Any, asked: Reading) -> dict[str, Any]:
     if body.textless:
-        return {"command": decoding.command_for(asked.sample.step.run)}
+        return {"command": detokenize.command_for(asked.sample.step.run)}
     response = prose.dressed(body.response, asked.words)
     return {"response": response, "late": response.late, "landmarks": response.landmarks}
 

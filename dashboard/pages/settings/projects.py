@@ -23,7 +23,7 @@ from dashboard.pages.common.url_state import clean
 from dashboard.pages.step import query_result as asking
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
-from rollouts.indexing import correctness as judging
+from rollouts.indexing import correctness
 from rollouts.models import Membership, Project
 from rollouts.projects import projects
 from workers import tasks
@@ -82,8 +82,8 @@ def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
         "scopes": wire.SCOPES,
         "owner": opened.may(role, "owner"),
         "maintainer": opened.may(role, "maintainer"),
-        "judged": judging.progress(one),
-        "default_rule": judging.DEFAULT,
+        "judged": correctness.progress(one),
+        "default_rule": correctness.DEFAULT,
         "rule_draft": None,
         "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
         **more,
@@ -140,7 +140,7 @@ def correct(request: HttpRequest, slug: str) -> HttpResponse:
     access.require_role(request, one, "maintainer")
     told = request.POST.get("correct", "")
     try:
-        judging.change(one, told, opened.person(request))
+        correctness.change(one, told, opened.person(request))
     except BadInput as problem:
         shown = context(request, one, rule_draft=told, rule_error=asking.said(told, problem))
         return render(request, "settings/project.html", shown, status=400)

@@ -10,7 +10,7 @@ from django.db.models import Avg, Count, Max, Min, Q, QuerySet
 
 from dashboard.pages.common.formatting import grade
 from rollouts.models import Sample
-from rollouts.query import logged_keys as keys
+from rollouts.query import logged_keys
 from rollouts.query.search import Found
 
 MOST_BINS = 10
@@ -153,7 +153,7 @@ def by_source(final: QuerySet[Sample]) -> list[dict[str, Any]]:
     return [
         {
             "name": row["data_source"],
-            "term": f"source:{keys.quoted(row['data_source'])}",
+            "term": f"source:{logged_keys.quoted(row['data_source'])}",
             "count": row["count"],
             "mean": row["mean"],
             "width": round(100 * max(row["mean"] or 0, 0) / high, 1),

@@ -21,7 +21,7 @@ from rollouts.query import search
 from rollouts.query.body_scan import Patience
 from rollouts.query.missing_fields import unrecorded
 from rollouts.query.parser import BadQuery, Query, Text
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 
 MOST_ROWS = 2000
 MOST_START = 10**8
@@ -155,7 +155,7 @@ def faceted(result: Result) -> dict[str, int]:
 
 
 def find(
-    run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None, reader: seen.Reader | None = None
+    run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None, reader: viewed.Reader | None = None
 ) -> Result:
     """`beyond` is the step that a search of all steps had come down to when it was last asked; `reader` who asks."""
     error: SafeString | str = ""

@@ -14,7 +14,7 @@ from dashboard.pages.common.formatting import grade
 from dashboard.pages.common.url_state import Ask
 from dashboard.pages.step.histograms import Bin, Frame, bins_of
 from rollouts.models import Sample
-from rollouts.query import term_editing as terms
+from rollouts.query import term_editing
 from rollouts.query.ast import Range
 from rollouts.query.search import Found
 
@@ -165,7 +165,7 @@ def lines(counts: Counter[tuple[int, int]], blank: list[Bin], made: Scatter) -> 
 
 def region(ask: Ask, made: Scatter) -> tuple[float, float, float, float] | None:
     """(x, y, width, height) in per cent of the drawing, where the query bounds score or length; else None."""
-    own = [leaf for leaf in terms.ranges(ask.q) if leaf.key in ("score", made.key)]
+    own = [leaf for leaf in term_editing.ranges(ask.q) if leaf.key in ("score", made.key)]
     if not own:
         return None
     low, high = narrowed(own, "score", made.low, made.high)

@@ -20,7 +20,7 @@ from dashboard.pages.sample import pane as reading
 from dashboard.pages.step import query_result as asking
 from dashboard.pages.step import sort_menu as sorting
 from rollouts.models import Attempt, Run, Step
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 from rollouts.review.viewed import Reader
 
 PANELS = {
@@ -42,7 +42,7 @@ def step(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     """`step` is a number, `latest`, or `all`."""
     run = access.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    reader = seen.reader(run, request.user.pk)
+    reader = viewed.reader(run, request.user.pk)
     return panels.answer(
         request,
         "step/page.html",

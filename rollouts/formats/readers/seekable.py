@@ -11,7 +11,7 @@ from typing import BinaryIO
 from rolloutdeck.safe_pickle.errors import Refused
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 CHUNK = 1 << 20
 
@@ -23,7 +23,7 @@ def at_hand(stream: BinaryIO, told: Told) -> Iterator[Path]:
     if told.path:
         yield told.path
         return
-    path = storage.incoming()
+    path = files.incoming()
     try:
         with path.open("wb") as copy:
             shutil.copyfileobj(stream, copy, CHUNK)

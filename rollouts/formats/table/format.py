@@ -30,8 +30,7 @@ from rolloutdeck.protocol.columns import (  # fmt: skip
 )
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import HEAD_BYTES, Told
-from rollouts.formats.readers import arrow as arrow_rows
-from rollouts.formats.readers import jsonl
+from rollouts.formats.readers import arrow, jsonl
 from rollouts.formats.table.columns import mapping
 from rollouts.formats.table.columns import told as told_columns
 from rollouts.formats.table.mapping import Shape, only_tokens
@@ -53,7 +52,7 @@ class TableFormat:
     def sniff(self, filename: str, head: bytes) -> bool:
         """Whether the first row has what a generation needs; of Parquet, which ends with the names of its columns, and
         of Arrow nothing is known yet. Formats that go by a trainer's name are told."""
-        if self.name in PRESETS or head.startswith((PARQUET, arrow_rows.STREAM)):
+        if self.name in PRESETS or head.startswith((PARQUET, arrow.STREAM)):
             return self.name == "table"
         try:
             row = first_row(filename, head)

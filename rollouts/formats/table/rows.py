@@ -20,9 +20,7 @@ from rolloutdeck.protocol import wire
 from rolloutdeck.protocol.columns import guessed, looks
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.formats.readers import arrow as arrow_rows
-from rollouts.formats.readers import json_document as whole_json
-from rollouts.formats.readers import jsonl
+from rollouts.formats.readers import arrow, json_document, jsonl
 from rollouts.formats.readers.parquet import opened as parquet_file
 from rollouts.formats.readers.parquet import rows as parquet_file_rows
 from rollouts.formats.readers.seekable import at_hand
@@ -44,20 +42,20 @@ def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
     """Number from 1 and values by column of each row. Raises UnreadableDump."""
     if head.startswith(PARQUET):
         return parquet_rows(stream, told)
-    if head.startswith(arrow_rows.STREAM):
+    if head.startswith(arrow.STREAM):
         return batched_rows(stream, told)
     if head.startswith(UTF_16):
         raise UnreadableDump("It is written in UTF-16; save it as UTF-8.")
     start = head.removeprefix(jsonl.BOM).lstrip()
     if LOGGED.match(start):
-        return logged_rows(whole_json.value(stream)[0])
+        return logged_rows(json_document.value(stream)[0])
     if start.startswith(b"["):
         return json_list(stream)
     return json_rows(stream) if start.startswith(b"{") else csv_rows(stream)
 
 
 def is_csv(head: bytes) -> bool:
-    return not head.startswith((PARQUET, arrow_rows.STREAM)) and not head.removeprefix(jsonl.BOM).lstrip().startswith(
+    return not head.startswith((PARQUET, arrow.STREAM)) and not head.removeprefix(jsonl.BOM).lstrip().startswith(
         (b"{", b"[")
     )
 
@@ -128,7 +126,7 @@ def batched_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
     number = 0
     with at_hand(stream, told) as path:
         try:
-            for number, row in enumerate(arrow_rows.rows(path), 1):
+            for number, row in enumerate(arrow.rows(path), 1):
                 yield number, {key: plain(value) for key, value in row.items()}
         except UnreadableDump as error:
             if not number:
@@ -145,7 +143,7 @@ def json_rows(stream: BinaryIO) -> Iterator[Numbered]:
         return jsonl.rows(again)
     if not behind and not whole_object(first):
         return jsonl.rows(again)
-    return object_rows(whole_json.value(again)[0])
+    return object_rows(json_document.value(again)[0])
 
 
 def whole_object(line: bytes) -> bool:
@@ -157,9 +155,9 @@ def whole_object(line: bytes) -> bool:
 
 def json_list(stream: BinaryIO) -> Iterator[Numbered]:
     """A list of objects; of one that breaks off those that are whole."""
-    body = whole_json.body(stream)
+    body = json_document.body(stream)
     try:
-        yield from listed_rows(whole_json.parsed(body)[0])
+        yield from listed_rows(json_document.parsed(body)[0])
         return
     except UnreadableDump as error:
         whole, reason = list(beginning(body.decode("utf-8", "replace"))), str(error)

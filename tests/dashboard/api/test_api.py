@@ -202,17 +202,17 @@ def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) 
 def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     import hashlib
 
-    from rollouts.indexing import indexer as index
+    from rollouts.indexing import indexer
     from rollouts.ingest import ingest
     from rollouts.ingest.ingest import DumpHeader
-    from rollouts.storage import files as storage
+    from rollouts.storage import files
 
     body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    plain = storage.incoming()
+    plain = files.incoming()
     plain.write_bytes(body)
     header = DumpHeader("a", "train", 1, source="x", format="native")
     dump, _ = ingest.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
-    index.index(dump.pk)
+    indexer.index(dump.pk)
 
 
 def test_a_flag_is_raised_replaced_listed_and_withdrawn(ask: Ask, run: Run) -> None:

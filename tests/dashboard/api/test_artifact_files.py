@@ -11,8 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Artifact, Blob, Membership, Project, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import artifacts
+from rollouts.pins import artifact_check, artifacts
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
 from tests.dashboard.support.asgi_server import Answer, Site
@@ -57,7 +56,7 @@ def left(data_dir: Path) -> list[Path]:
 
 def checked(files: dict[str, bytes]) -> Artifact:
     artifact = Artifact.objects.get(key=key_of(files))
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 

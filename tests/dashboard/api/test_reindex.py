@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
 from tests.dashboard.support.api_client import Ask, filled
 from tests.support import builders as make
@@ -38,7 +38,7 @@ def test_a_failed_dump_is_indexed_again_from_the_overview(run: Run, at: Client) 
     assert "2 dumps are indexed again." in answer.content.decode()
     assert {(dump.state, dump.message) for dump in Dump.objects.all()} == {("received", "")}
     for pk in Dump.objects.values_list("pk", flat=True):
-        index.index(pk)
+        indexer.index(pk)
     assert set(Sample.objects.values_list("pk", flat=True)) == before
     assert not Dump.objects.exclude(state="indexed").exists()
     assert BUTTON not in at.get(address).content.decode()

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from rollouts.models import Artifact, AuditEntry, Project, Run
-from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import artifact_check
 from tests.dashboard.support.api_client import Ask, dumped, line
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
 from tests.support import builders as make
@@ -41,7 +41,7 @@ def told(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> d
 def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
     files = {"meta.json": meta(step)}
     artifact = brought(registered(run, step, files, facts=FACTS, **more), files)
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     return artifact
 
 

@@ -11,11 +11,11 @@ import orjson
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample
-from rollouts.storage import files as storage
+from rollouts.storage import files
 from tests.support import builders as make
 
 
@@ -33,11 +33,11 @@ def line(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
 def dumped(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a", split: str = "train") -> Dump:
     """Accepts and indexes one file of a step."""
     body = b"".join(orjson.dumps(row) + b"\n" for row in rows)
-    plain = storage.incoming()
+    plain = files.incoming()
     plain.write_bytes(body)
     header = DumpHeader(attempt, split, step, source=f"{split}/{step}.jsonl", format="verl-jsonl")
     dump, _ = ingest.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
-    index.index(dump.pk)
+    indexer.index(dump.pk)
     dump.refresh_from_db()
     return dump
 

@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
-from rollouts.storage import files as storage
+from rollouts.storage import files
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders as make
 
@@ -60,7 +60,7 @@ def test_a_dump_is_stored_and_its_receipt_names_hash_and_bytes(
     assert answer.headers["x-rolloutdeck"]
     dump = Dump.objects.get()
     assert (dump.run, dump.split, dump.step, dump.source, dump.attempt.key) == (run, "eval", 7, "7.jsonl", "a")
-    with storage.open_raw(project.pk, sha(BODY)) as raw:
+    with files.open_raw(project.pk, sha(BODY)) as raw:
         assert raw.read() == BODY
 
 
@@ -168,15 +168,15 @@ def test_all_parts_that_wait_for_a_disk_are_completed_by_a_question(
     site: Site, key: str, run: Run, monkeypatch: Any
 ) -> None:
     body = os.urandom(200)
-    real = storage.written_whole
+    real = files.written_whole
 
     def full(target: Path) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage, "written_whole", full)
+    monkeypatch.setattr(files, "written_whole", full)
     answers = [put(site, key, piece, of=body, Content_Range=place) for piece, place in parts_of(body, 100)]
     assert [answer.status for answer in answers] == [202, 507]
-    monkeypatch.setattr(storage, "written_whole", real)
+    monkeypatch.setattr(files, "written_whole", real)
     assert put(site, key, b"", of=body, Content_Range="bytes */200").status == 201
 
 
@@ -217,7 +217,7 @@ def wait_for(condition: Any) -> None:
 
 
 def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr(storage, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(files, "free_bytes", lambda: 1 << 20)
     answer = put(site, key, BODY)
     assert (answer.status, answer.headers["retry-after"]) == (507, "5")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.cli import import_
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import Dump, Run, Sample, Step
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.step_files import imported
@@ -30,7 +30,7 @@ def copied(tree: str, into: Path) -> Path:
 def worked() -> dict[tuple[str, str, int], int]:
     """A worker indexes what has arrived; samples by split, what steps count, and step."""
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     return {(one.split, one.step_kind, one.step): one.samples for one in Step.objects.order_by("pk")}
 
 

@@ -12,8 +12,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import artifact
 from rollouts.models import Artifact, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from rollouts.storage import blobs
 from tests.rollouts.support.verl_batches import V0
 
@@ -31,7 +30,7 @@ def step(node: Path, number: int, source: Path = V0, tree: str = TREE) -> Path:
 def checked() -> list[str]:
     """A worker checks what has arrived; the states of all artifacts afterwards."""
     for row in Artifact.objects.order_by("pk"):
-        verdicts.check(row.pk)
+        artifact_check.check(row.pk)
     return list(Artifact.objects.order_by("pk").values_list("state", flat=True))
 
 

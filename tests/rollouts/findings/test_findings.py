@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.findings import exhibits, findings
-from rollouts.flags import bulk as marking
+from rollouts.flags import bulk
 from rollouts.indexing.indexer import reindex
-from rollouts.live import notifications as live
-from rollouts.maintenance import sweep as upkeep
+from rollouts.live import notifications
+from rollouts.maintenance import sweep
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import projects
@@ -82,13 +82,13 @@ def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
     findings.show_sample(finding, one, mate, quotes=[quote(one, "Wait")])
     findings.show_query(finding, run, mate, split="train", step=1, q="score<0.3")
     before = list(finding.exhibits.values_list("held", flat=True))
-    marking.mark(run, [one.pk], mate)
+    bulk.mark(run, [one.pk], mate)
     indexed(run, lines(generation("other", "rows", 0.1)))
     reindex(run)
     assert list(finding.exhibits.values_list("held", flat=True)) == before
     projects.bin_run(run, owner)
     Run.objects.update(deleted_at=timezone.now() - timedelta(days=8))
-    assert upkeep.empty_bin() == 1
+    assert sweep.empty_bin() == 1
     assert list(finding.exhibits.values_list("held", "run")) == [(held, None) for held in before]
 
 
@@ -233,7 +233,7 @@ def test_every_change_is_told_to_open_pages(
     run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[str] = []
-    monkeypatch.setattr(live, "rung", lambda *topics: rung.extend(topics))
+    monkeypatch.setattr(notifications, "rung", lambda *topics: rung.extend(topics))
     exhibit = findings.show_sample(finding, sample(run), mate)
     findings.say(exhibit, "look")
     findings.move(exhibit, 1)

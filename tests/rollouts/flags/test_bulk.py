@@ -11,9 +11,8 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from rollouts.errors import BadInput, NotThere
-from rollouts.flags import bulk as marking
-from rollouts.flags import flags
-from rollouts.live import notifications as live
+from rollouts.flags import bulk, flags
+from rollouts.live import notifications
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
 from rollouts.query import search
 from tests.rollouts.support.push import generation, indexed, lines
@@ -28,7 +27,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    monkeypatch.setattr(live, "changed", lambda run, **what: heard.append((run.uid, what)))
+    monkeypatch.setattr(notifications, "changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 
@@ -49,28 +48,28 @@ def counted(run: Run) -> list[int]:
 
 
 def test_many_are_flagged_in_one_act_counted_per_step_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
-    act = marking.mark(run, samples(run), mate, reason="truncated", text="all cut")
+    act = bulk.mark(run, samples(run), mate, reason="truncated", text="all cut")
     assert (Flag.objects.filter(reason="truncated", text="all cut", user=mate).count(), counted(run)) == (6, [3, 3])
     assert act.said == "“truncated” (bad) on 6 samples"
     assert rings == [(run.uid, {})]
 
 
 def test_an_act_on_one_step_rings_for_that_step(run: Run, mate: User, rings: list[Any]) -> None:
-    marking.mark(run, samples(run, step__step=2), mate)
+    bulk.mark(run, samples(run, step__step=2), mate)
     assert rings == [(run.uid, {"split": "train", "step": 2})]
 
 
 def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mate: User, rings: list[Any]) -> None:
-    marking.mark(run, samples(run), mate)
-    assert marking.mark(run, samples(run), mate).pk is None
+    bulk.mark(run, samples(run), mate)
+    assert bulk.mark(run, samples(run), mate).pk is None
     assert (Flag.objects.count(), Marking.objects.count(), len(rings)) == (6, 1, 1)
 
 
 def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
     make.flag(first, mate, reason="other", label="unsure", text="hm")
-    marking.mark(run, [first, second], mate, reason="other", text="sure now")
-    assert marking.undo(run, mate) == marking.Undone("“other” (bad) on 2 samples", 2, 0, "")
+    bulk.mark(run, [first, second], mate, reason="other", text="sure now")
+    assert bulk.undo(run, mate) == bulk.Undone("“other” (bad) on 2 samples", 2, 0, "")
     assert [(flag.label, flag.text) for flag in flags.flags_of([first, second])[first]] == [("unsure", "hm")]
     assert flags.flags_of([second]) == {}
     assert len(flags.flags_of([second], withdrawn=True)[second]) == 1, "withdrawn, never deleted"
@@ -81,26 +80,26 @@ def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, ma
 
 def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run, mate: User) -> None:
     for pk in samples(run)[:2]:
-        marking.mark(run, [pk], mate)
-    assert [marking.undo(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
+        bulk.mark(run, [pk], mate)
+    assert [bulk.undo(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
     with pytest.raises(NotThere, match="nothing of yours to undo in this run"):
-        marking.undo(run, mate)
+        bulk.undo(run, mate)
 
 
 def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
-    marking.mark(run, [first, second], mate)
+    bulk.mark(run, [first, second], mate)
     make.flag(first, mate, text="and here is why")
-    undone = marking.undo(run, mate)
+    undone = bulk.undo(run, mate)
     assert (undone.flags, undone.kept) == (1, 1)
     assert set(flags.flags_of([first, second])) == {first}
 
 
 def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    marking.take_back(make.flag(first, mate, text="why"), owner)
+    bulk.take_back(make.flag(first, mate, text="why"), owner)
     assert counted(run) == [0, 0]
-    assert marking.undo(run, owner).sample == first
+    assert bulk.undo(run, owner).sample == first
     assert [flag.text for flag in flags.flags_of([first])[first]] == ["why"]
     assert counted(run) == [1, 0]
 
@@ -108,20 +107,20 @@ def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
 def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
     flag = make.flag(first, mate, text="why")
-    marking.take_back(flag, owner)
+    bulk.take_back(flag, owner)
     make.flag(first, mate, text="why")
     flags.withdraw(flag, mate)
-    undone = marking.undo(run, owner)
+    undone = bulk.undo(run, owner)
     assert (undone.flags, undone.kept) == (0, 1)
     assert (flags.flags_of([first]), counted(run)) == ({}, [0, 0])
 
 
 def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    marking.mark(run, [first], mate)
-    marking.mark(run, [first], mate, text="looped")
-    marking.take_back(Flag.objects.get(), owner)
-    undone = [marking.undo(run, by) for by in (owner, mate, mate)]
+    bulk.mark(run, [first], mate)
+    bulk.mark(run, [first], mate, text="looped")
+    bulk.take_back(Flag.objects.get(), owner)
+    undone = [bulk.undo(run, by) for by in (owner, mate, mate)]
     assert [(one.flags, one.kept) for one in undone] == [(1, 0)] * 3
     assert flags.flags_of([first]) == {}
 
@@ -130,22 +129,22 @@ def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User
     first = samples(run)[0]
     seen = make.flag(first, mate)
     flags.withdraw(Flag.objects.get(), mate)
-    assert marking.take_back(seen, owner).pk is None
+    assert bulk.take_back(seen, owner).pk is None
     with pytest.raises(NotThere):
-        marking.undo(run, owner)
+        bulk.undo(run, owner)
     assert flags.flags_of([first]) == {}
 
 
 def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long_ago(
     run: Run, project: Project, mate: User, owner: User
 ) -> None:
-    marking.mark(run, samples(run)[:1], mate)
+    bulk.mark(run, samples(run)[:1], mate)
     for who, where in ((owner, run), (mate, make.run(project, "other"))):
         with pytest.raises(NotThere):
-            marking.undo(where, who)
+            bulk.undo(where, who)
     Marking.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotThere):
-        marking.undo(run, mate)
+        bulk.undo(run, mate)
     assert counted(run) == [1, 0]
 
 
@@ -153,12 +152,12 @@ def test_all_that_a_query_finds_is_marked_unless_it_is_more_than_was_seen_or_tha
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = search.find(run, q="score>0")
-    assert sorted(marking.found(answer, 4)) == sorted(samples(run, score__gt=0))
+    assert sorted(bulk.found(answer, 4)) == sorted(samples(run, score__gt=0))
     with pytest.raises(BadInput, match="finds 4 samples now, not 3 as before"):
-        marking.found(answer, 3)
-    monkeypatch.setattr(marking, "MOST_AT_ONCE", 3)
+        bulk.found(answer, 3)
+    monkeypatch.setattr(bulk, "MOST_AT_ONCE", 3)
     with pytest.raises(BadInput, match="finds 4 samples; at most 3"):
-        marking.found(answer)
+        bulk.found(answer)
 
 
 def test_samples_of_another_run_none_and_too_many_are_refused(
@@ -166,11 +165,11 @@ def test_samples_of_another_run_none_and_too_many_are_refused(
 ) -> None:
     other = filled(make.run(project, "other"))
     with pytest.raises(NotThere, match="in grpo"):
-        marking.mark(run, [*samples(run), samples(other)[0]], mate)
-    monkeypatch.setattr(marking, "MOST_AT_ONCE", 5)
+        bulk.mark(run, [*samples(run), samples(other)[0]], mate)
+    monkeypatch.setattr(bulk, "MOST_AT_ONCE", 5)
     for wrong in ([], samples(run)):
         with pytest.raises(BadInput, match="between 1 and 5 samples"):
-            marking.mark(run, wrong, mate)
+            bulk.mark(run, wrong, mate)
     assert Flag.objects.count() == 0
 
 
@@ -180,6 +179,6 @@ def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
     run = make.run(project, "many")
     indexed(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
     with django_assert_max_num_queries(24):
-        marking.mark(run, samples(run), mate)
+        bulk.mark(run, samples(run), mate)
     with django_assert_max_num_queries(24):
-        assert marking.undo(run, mate).flags == 400
+        assert bulk.undo(run, mate).flags == 400

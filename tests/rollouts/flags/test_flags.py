@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from rollouts.errors import BadInput
 from rollouts.flags import flags
 from rollouts.indexing.indexer import index, reindex
-from rollouts.live import notifications as live
+from rollouts.live import notifications
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
 from tests.rollouts.query.test_search import ROWS, push
 from tests.support import builders as make
@@ -24,7 +24,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    monkeypatch.setattr(live, "changed", lambda run, **what: heard.append((run.uid, what)))
+    monkeypatch.setattr(notifications, "changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 

@@ -11,7 +11,7 @@ import pytest
 from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import pick
-from rollouts.formats.readers import parquet as parquet_rows
+from rollouts.formats.readers import parquet
 from rollouts.samples.record import Problem, Record
 from tests.rollouts.support.trainer_dumps import DATA, read
 
@@ -56,7 +56,7 @@ def test_a_dictionary_unfolds_to_no_more_than_a_dump_may_have(monkeypatch: pytes
 
 
 def test_rows_that_take_no_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_rows, "MOST_ROWS", 5)
+    monkeypatch.setattr(parquet, "MOST_ROWS", 5)
     with pytest.raises(UnreadableDump, match="more than 5 rows"):
         found(stream(asked(6)))
     nothing = pa.FixedSizeListArray.from_arrays(pa.nulls(6000), 3000)

@@ -14,7 +14,7 @@ import zstandard
 from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import inspect_log
-from rollouts.formats.readers import zip_members as zipped
+from rollouts.formats.readers import zip_members
 from rollouts.samples.record import LeftOut, Problem, Record
 from tests.rollouts.support.trainer_dumps import read
 
@@ -151,7 +151,7 @@ def test_a_log_that_unpacks_to_more_than_there_is_room_for_is_refused(monkeypatc
     monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 20000)
     with pytest.raises(UnreadableDump, match="The zip unpacks to more than"):
         found(bomb)
-    monkeypatch.setattr(zipped, "MOST_MEMBERS", 8)
+    monkeypatch.setattr(zip_members, "MOST_MEMBERS", 8)
     with pytest.raises(UnreadableDump, match="9 members"):
         found(bomb)
 

@@ -22,7 +22,7 @@ from rollouts.formats import (
     trl_completions,
 )
 from rollouts.samples.record import Problem, Record
-from rollouts.storage import files as storage
+from rollouts.storage import files
 from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
 
 REAL: dict[Path, Format] = {
@@ -47,7 +47,7 @@ def test_a_real_dump_is_recognised_by_its_beginning(path: Path) -> None:
 def test_a_stream_gives_what_the_file_gives_and_leaves_no_copy_behind(path: Path) -> None:
     form, name = BINARY[path], path.name
     assert read(form, path.read_bytes(), filename=name) == read(form, b"", filename=name, path=path) != []
-    assert [one for one in storage.incoming().parent.iterdir() if one.is_file()] == []
+    assert [one for one in files.incoming().parent.iterdir() if one.is_file()] == []
 
 
 @pytest.mark.parametrize("path", BINARY, ids=lambda path: "/".join(path.parts[-3:]))

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats import Told, of_file, pick
-from rollouts.formats import verl_batch as verl_skip
-from rollouts.indexing import detokenize as decoding
+from rollouts.formats import Told, of_file, pick, verl_batch
+from rollouts.indexing import detokenize
 from rollouts.samples.record import LeftOut, Record
 from tests.rolloutdeck.safe_pickle.dumps import Size, pickled
 from tests.rollouts.support.push import DUMPS
@@ -22,17 +21,17 @@ from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, NUMPY, SHAPE, 
 
 __all__ = ["pickled"]
 
-GEN, TQ = verl_skip.FORMATS
+GEN, TQ = verl_batch.FORMATS
 
 
 @pytest.fixture
 def decode() -> Any:
-    decoder = decoding.loaded(TOKENIZER / "tokenizer.json")
+    decoder = detokenize.loaded(TOKENIZER / "tokenizer.json")
     assert decoder
     return decoder.texts
 
 
-def read(path: Path, form: verl_skip.SkipFormat = GEN, **told: Any) -> list[Record]:
+def read(path: Path, form: verl_batch.SkipFormat = GEN, **told: Any) -> list[Record]:
     items = form.read(io.BytesIO(), Told(path.name, path=path, **{"facts": SHAPE, **told}))
     return [item for item in items if isinstance(item, Record)]
 

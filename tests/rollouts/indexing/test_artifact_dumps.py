@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.indexing import artifact_dumps
-from rollouts.indexing import indexer as index
+from rollouts.indexing import artifact_dumps, indexer
 from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
-from rollouts.query import body_scan as scan
-from rollouts.query import search
+from rollouts.query import body_scan, search
 from rollouts.samples import bodies
 from rollouts.storage import blobs
 from rollouts.storage import files as storage
@@ -149,13 +147,13 @@ def test_terms_of_which_each_is_said_by_another_body_hold_together(run: Run) -> 
 
 def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    matching = scan.matching
+    matching = body_scan.matching
 
     def told(scope: Any, node: Any, *more: Any) -> list[str]:
         asked.append(node)
         return matching(scope, node, *more)
 
-    monkeypatch.setattr(scan, "matching", told)
+    monkeypatch.setattr(body_scan, "matching", told)
     indexed(run, V1_TEXT)
     found(run, '"*" -(index=1 or -user) score>0')
     assert len(asked) == 2  # of the step, and of the run
@@ -232,7 +230,7 @@ def test_tokens_outlive_the_bytes_that_they_came_from(run: Run) -> None:
     artifact = ready(run, V1, role="rollout_tq")
     worked(run)
     blobs.path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
-    index.reindex(run)
+    indexer.reindex(run)
     worked(run)
     assert (with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)
     assert {dump.state for dump in run.dumps.all()} == {"indexed"}
@@ -273,9 +271,9 @@ def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
 
     files = {"gen_batch.dp": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(run, 1, files), files)
-    from rollouts.pins import artifact_check as verdicts
+    from rollouts.pins import artifact_check
 
-    assert verdicts.check(artifact.pk) == []
+    assert artifact_check.check(artifact.pk) == []
     artifact.refresh_from_db()
     assert (artifact.state, run.dumps.count()) == (Artifact.State.UNSAFE, 0)
 
@@ -293,9 +291,9 @@ def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
     ready(run, V0)
     dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
     for place in order:
-        index.index(dumps[place].pk)
+        indexer.index(dumps[place].pk)
     here = figures()
-    index.reindex(run)
+    indexer.reindex(run)
     worked(run)
     assert figures() == here
     assert len(rows(run)) == 32

@@ -11,12 +11,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts.errors import BadInput
-from rollouts.indexing import correctness as judging
-from rollouts.indexing import indexer as index
+from rollouts.indexing import correctness, indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import search
-from rollouts.samples import export as exports
-from rollouts.storage import files as storage
+from rollouts.samples import export
+from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.rollouts.support.verl_batches import V0, ready, worked
 from tests.support import builders as make
@@ -30,8 +29,8 @@ STEP = lines(
 
 
 def ruled(project: Project, owner: User, rule: str) -> None:
-    judging.change(project, rule, owner)
-    judging.judge_due(project.pk)
+    correctness.change(project, rule, owner)
+    correctness.judge_due(project.pk)
 
 
 def verdicts(run: Run, **which: Any) -> list[bool | None]:
@@ -75,7 +74,7 @@ def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run:
     assert verdicts(run, step__step=1) == verdicts(run, step__step=2)
     before, after = Step.objects.order_by("step").values_list("facets", flat=True)
     assert before == after
-    assert judging.progress(Project.objects.get()) == (2, 0)
+    assert correctness.progress(Project.objects.get()) == (2, 0)
 
 
 def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> None:
@@ -92,13 +91,13 @@ def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> No
 
 
 def exported(run: Run) -> Iterator[dict[str, Any]]:
-    for batch in exports.rows(search.find(run).samples):
+    for batch in export.rows(search.find(run).samples):
         yield from batch
 
 
 def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
     indexed(run, STEP)
-    assert judging.DEFAULT in search.find(run, q="is:wrong").notes[0]
+    assert correctness.DEFAULT in search.find(run, q="is:wrong").notes[0]
     ruled(run.project, owner, "score>=0.5")
     again = Run.objects.get()
     assert "`score>=0.5`" in search.find(again, q="-is:correct").notes[0]
@@ -120,9 +119,9 @@ def test_judging_again_changes_nothing_not_even_the_runs_version(run: Run, owner
     indexed(run, STEP)
     ruled(run.project, owner, "score>=0.5")
     version = Run.objects.get().version
-    judging.judge_due(run.project_id)
-    judging.judge(Step.objects.get().pk)  # a second worker that waited for the first
-    judging.change(run.project, "score>=0.5", owner)
+    correctness.judge_due(run.project_id)
+    correctness.judge(Step.objects.get().pk)  # a second worker that waited for the first
+    correctness.change(run.project, "score>=0.5", owner)
     assert Run.objects.get().version == version
     assert AuditEntry.objects.filter(verb="correct.set").count() == 1
 
@@ -132,8 +131,8 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
 ) -> None:
     for step in (1, 2, 3):
         indexed(run, STEP, step)
-    judging.change(run.project, "score>=0.5", owner)
-    whole, tried = judging.judge, []
+    correctness.change(run.project, "score>=0.5", owner)
+    whole, tried = correctness.judge, []
 
     def killed(step_id: int, **more: Any) -> None:
         tried.append(step_id)
@@ -141,29 +140,29 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
             raise KeyboardInterrupt
         whole(step_id, **more)
 
-    monkeypatch.setattr(judging, "judge", killed)
+    monkeypatch.setattr(correctness, "judge", killed)
     with pytest.raises(KeyboardInterrupt):
-        judging.judge_due(run.project_id)
+        correctness.judge_due(run.project_id)
     monkeypatch.undo()
-    assert judging.progress(Project.objects.get()) == (3, 2)
+    assert correctness.progress(Project.objects.get()) == (3, 2)
     assert verdicts(run, step__step=3) == [True, False, True, False]
     assert verdicts(run, step__step=1) == [True, False, False, False]
-    assert judging.due() == [run.project_id]
-    judging.judge_due(run.project_id)
-    assert judging.progress(Project.objects.get()) == (3, 0)
-    assert judging.due() == []
+    assert correctness.due() == [run.project_id]
+    correctness.judge_due(run.project_id)
+    assert correctness.progress(Project.objects.get()) == (3, 0)
+    assert correctness.due() == []
 
 
 def test_a_claim_of_a_killed_worker_lapses(run: Run, owner: User) -> None:
     indexed(run, STEP)
-    judging.change(run.project, "score>=0.5", owner)
-    Project.objects.update(judging_until=timezone.now() + judging.LEASE)
-    judging.judge_due(run.project_id)
-    assert (judging.due(), judging.progress(Project.objects.get()).left) == ([], 1)
+    correctness.change(run.project, "score>=0.5", owner)
+    Project.objects.update(judging_until=timezone.now() + correctness.LEASE)
+    correctness.judge_due(run.project_id)
+    assert (correctness.due(), correctness.progress(Project.objects.get()).left) == ([], 1)
     Project.objects.update(judging_until=timezone.now())
-    assert judging.due() == [run.project_id]
-    judging.judge_due(run.project_id)
-    assert (judging.progress(Project.objects.get()).left, Project.objects.get().judging_until) == (0, None)
+    assert correctness.due() == [run.project_id]
+    correctness.judge_due(run.project_id)
+    assert (correctness.progress(Project.objects.get()).left, Project.objects.get().judging_until) == (0, None)
 
 
 def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
@@ -171,17 +170,17 @@ def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
 ) -> None:
     for step in (1, 2):
         indexed(run, STEP, step)
-    judging.change(run.project, "score>=0.5", owner)
-    whole, seen = judging.judge, []
+    correctness.change(run.project, "score>=0.5", owner)
+    whole, seen = correctness.judge, []
 
     def changing(step_id: int, **more: Any) -> None:
         seen.append(step_id)
         whole(step_id, **more)
         if len(seen) == 1:
-            judging.change(run.project, "score<0.5", owner)
+            correctness.change(run.project, "score<0.5", owner)
 
-    monkeypatch.setattr(judging, "judge", changing)
-    judging.judge_due(run.project_id)
+    monkeypatch.setattr(correctness, "judge", changing)
+    correctness.judge_due(run.project_id)
     assert [verdicts(run, step__step=step) for step in (1, 2)] == [[False, True, False, True]] * 2
 
 
@@ -189,16 +188,16 @@ def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Ru
     gone = indexed(run, STEP, 1)
     indexed(run, STEP, 2)
     assert gone.segment
-    storage.body_path(gone.segment.path).unlink()
+    files.body_path(gone.segment.path).unlink()
     ruled(run.project, owner, "Answer")
     assert verdicts(run, step__step=1) == [None] * 4
     assert "judged" not in Step.objects.get(step=1).facets
     assert verdicts(run, step__step=2) == [True, True, False, False]
-    assert judging.progress(Project.objects.get()) == (2, 0)
+    assert correctness.progress(Project.objects.get()) == (2, 0)
 
 
 def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(project: Project, owner: User) -> None:
-    judging.change(project, "acc=1 or Answer", owner)
+    correctness.change(project, "acc=1 or Answer", owner)
     telling = [
         lines(generation("a", "x", 0.0), generation("a", "Answer: 2", 0.0)),
         lines(generation("a", "x", 0.0, acc=1), generation("b", "y", 0.0, acc=0)),
@@ -208,7 +207,7 @@ def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(proje
         run = make.run(project, name)
         pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
         for at in order:
-            index.index(pushed[at].pk)
+            indexer.index(pushed[at].pk)
         found.append({one.tail: one.correct for one in rows(run)})
     assert found == [{"x": True, "Answer: 2": True, "y": False}] * 2
 
@@ -238,7 +237,7 @@ def test_samples_without_text_are_not_judged_by_text(run: Run, owner: User) -> N
 )
 def test_a_rule_that_cannot_be_one_is_refused_and_nothing_changes(run: Run, owner: User, rule: str) -> None:
     with pytest.raises(BadInput):
-        judging.change(run.project, rule, owner)
+        correctness.change(run.project, rule, owner)
     assert (Project.objects.get().correct, Project.objects.get().rule) == ("", 0)
 
 

@@ -12,9 +12,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailable, UnreadableDump
-from rollouts.indexing import indexer as index
-from rollouts.live import notifications as live
-from rollouts.maintenance import compaction as segments
+from rollouts.indexing import indexer
+from rollouts.live import notifications
+from rollouts.maintenance import compaction
 from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies
@@ -101,7 +101,7 @@ def test_a_key_may_be_a_number_here_a_text_there_and_a_list_elsewhere(run: Run) 
 
 
 def test_a_key_that_appears_late_or_is_one_too_many_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "BATCH_ROWS", 1)
+    monkeypatch.setattr(indexer, "BATCH_ROWS", 1)
     many = {f"k{i}": i for i in range(500)}
     indexed(run, lines(generation("a", "1"), generation("a", "2", late="yes", acc=1.0), generation("a", "3", **many)))
     first, second, third = [bodies.read([sample])[sample.id] for sample in rows(run)]
@@ -143,7 +143,7 @@ def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:
 def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
     dump = push(run, lines({"prompt": "q", "response": "a"}), None)
     with pytest.raises(UnreadableDump):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, Sample.objects.count()) == (Dump.State.FAILED, 0)
     assert "which step" in dump.message
@@ -152,11 +152,11 @@ def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
 def test_what_cannot_be_read_fails_once_and_says_why(run: Run) -> None:
     dump = push(run, b"\x80\x04 a pickle")
     with pytest.raises(UnreadableDump):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     dump.refresh_from_db()
     assert dump.state == Dump.State.FAILED
     assert "in no format this server reads" in dump.message
-    index.index(dump.pk)  # nothing to claim
+    indexer.index(dump.pk)  # nothing to claim
 
 
 def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run) -> None:
@@ -164,7 +164,7 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
     storage.raw_path(run.project_id, dump.sha256).unlink()
     for state in [Dump.State.RECEIVED] * (Dump.MAX_TRIES - 1) + [Dump.State.FAILED]:
         with pytest.raises(StorageUnavailable):
-            index.index(dump.pk)
+            indexer.index(dump.pk)
         dump.refresh_from_db()
         assert dump.state == state
     assert dump.due_at > timezone.now() + timedelta(seconds=30)
@@ -173,25 +173,25 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
 def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
     worked = []
-    work = index.work
-    monkeypatch.setattr(index, "work", lambda dump: (worked.append(dump.pk), index.index(dump.pk), work(dump)))
-    index.index(dump.pk)
+    work = indexer.work
+    monkeypatch.setattr(indexer, "work", lambda dump: (worked.append(dump.pk), indexer.index(dump.pk), work(dump)))
+    indexer.index(dump.pk)
     assert worked == [dump.pk]
     assert Sample.objects.count() == 1
 
 
 def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = index.work
+    work = indexer.work
 
     def overtaken(claimed: Dump) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
-        monkeypatch.setattr(index, "work", work)
-        index.index(dump.pk)
+        monkeypatch.setattr(indexer, "work", work)
+        indexer.index(dump.pk)
         work(claimed)
 
-    monkeypatch.setattr(index, "work", overtaken)
-    index.index(dump.pk)
+    monkeypatch.setattr(indexer, "work", overtaken)
+    indexer.index(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count(), Segment.objects.count()) == (Dump.State.INDEXED, 2, 1, 1)
     assert [path.name for path in storage.body_path("").rglob("*.parquet")] == [dump.segment.path.rpartition("/")[2]]
@@ -199,15 +199,15 @@ def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pyt
 
 def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = index.work
+    work = indexer.work
 
     def overtaken(claimed: Dump) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
         assert Dump.objects.get(pk=dump.pk).claim()
         work(claimed)
 
-    monkeypatch.setattr(index, "work", overtaken)
-    index.index(dump.pk)
+    monkeypatch.setattr(indexer, "work", overtaken)
+    indexer.index(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)
 
@@ -217,10 +217,10 @@ def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: 
     def hung_up(*of: object, **more: object) -> None:
         transaction.on_commit(lambda: 1 / 0)
 
-    monkeypatch.setattr(live, "changed", hung_up)
+    monkeypatch.setattr(notifications, "changed", hung_up)
     dump = push(run, lines(generation()))
     with pytest.raises(ZeroDivisionError):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     dump.refresh_from_db()
     assert dump.state == Dump.State.INDEXED
     assert [body.prompt for body in bodies.read(rows(run)).values()]
@@ -233,13 +233,13 @@ def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for
     (old,) = storage.body_path("").rglob("*.parquet")
     os.utime(old, (1, 1))
     before = [sample.id for sample in rows(run)]
-    assert index.reindex(run) == 1
+    assert indexer.reindex(run) == 1
     with django_capture_on_commit_callbacks(execute=True):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     assert [sample.id for sample in rows(run)] == before
-    assert old.exists() and segments.sweep_orphans() == 0
+    assert old.exists() and compaction.sweep_orphans() == 0
     os.utime(old, (time.time() - 4000, time.time() - 4000))
-    assert segments.sweep_orphans() == 1
+    assert compaction.sweep_orphans() == 1
     assert len(list(storage.body_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
 
 
@@ -247,13 +247,13 @@ def test_a_reindex_reads_metrics_again_only_where_they_failed(run: Run) -> None:
     read = indexed(run, b'{"step":1,"data":{"loss":0.5}}\n', None, split="train")
     failed = indexed(run, b'{"step":2,"data":{"loss":0.25}}\n', None, split="train", source="other")
     Dump.objects.filter(pk=failed.pk).update(state=Dump.State.FAILED)
-    assert index.reindex(run) == 1
+    assert indexer.reindex(run) == 1
     states = Dump.objects.in_bulk()
     assert (states[read.pk].state, states[failed.pk].state) == (Dump.State.INDEXED, Dump.State.RECEIVED)
 
 
 def test_a_dump_that_is_gone_is_nothing_to_do(db: None) -> None:
-    index.index(12345)
+    indexer.index(12345)
 
 
 def test_metrics_become_series(run: Run) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
 from rollouts.samples import bodies
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
@@ -111,11 +111,11 @@ def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...])
 
     dumps = arrive("grpo")
     for place in order:
-        index.index(dumps[place].pk)
+        indexer.index(dumps[place].pk)
     here = figures()
-    index.reindex(run)
+    indexer.reindex(run)
     for dump in dumps:
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     assert figures() == here
     assert here[3] == ["superseded", "indexed", "indexed", "indexed"]
 
@@ -132,7 +132,7 @@ def test_a_newer_version_that_cannot_be_read_leaves_the_older_one_in_place(run: 
     indexed(run, lines(generation("a", "1")))
     broken = push(run, b"torn")
     with pytest.raises(Exception, match="in no format"):
-        index.index(broken.pk)
+        indexer.index(broken.pk)
     assert responses(run) == ["1"]
 
 
@@ -187,8 +187,8 @@ def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
 def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: User) -> None:
     dump = indexed(run, lines(generation("a", "1")))
     flag = make.flag(rows(run)[0].id, owner)
-    index.reindex(run)
-    index.index(dump.pk)
+    indexer.reindex(run)
+    indexer.index(dump.pk)
     flag.refresh_from_db()
     assert (flag.sample, flag.withdrawn_at, flag.step) == (rows(run)[0].id, None, Step.objects.get())
 

@@ -13,14 +13,14 @@ from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
-from rollouts.storage import files as storage
+from rollouts.storage import files
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
 
 
 def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
-    plain = storage.incoming()
+    plain = files.incoming()
     plain.write_bytes(body)
     told = DumpHeader.read({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
     return ingest.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
@@ -133,7 +133,7 @@ def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
     again, made = push(run, b"one\n")
     assert (created, made, again) == (True, False, dump)
     assert Dump.objects.count() == 1
-    with storage.open_raw(project.pk, dump.sha256) as raw:
+    with files.open_raw(project.pk, dump.sha256) as raw:
         assert raw.read() == b"one\n"
 
 
@@ -222,7 +222,7 @@ def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
     monkeypatch.setattr(os, "fsync", fsync)
     run, _ = ingest.open_run(project, name="grpo")
     dump, _ = push(run, b"A")
-    kept = storage.raw_path(project.pk, dump.sha256)
+    kept = files.raw_path(project.pk, dump.sha256)
     assert Path(synced[0]).name.startswith(f".{kept.name}")
     assert synced[1:] == [str(folder) for folder in (kept.parent, *list(kept.parents)[1:4])]
 

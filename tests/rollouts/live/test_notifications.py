@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from rollouts.indexing import indexer as index
-from rollouts.live import notifications as live
+from rollouts.indexing import indexer
+from rollouts.live import notifications
 from rollouts.models import Dump, Run, Sample
 from tests.rollouts.support.push import generation, lines, push
 
@@ -25,17 +25,17 @@ def down(settings: Any, tmp_path: Path) -> None:
 
 def test_without_redis_a_dump_is_indexed_and_a_change_is_kept(run: Run, down: None) -> None:
     dump = push(run, lines(generation()))
-    index.index(dump.pk)
+    indexer.index(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, Sample.objects.count()) == (Dump.State.INDEXED, 1)
     before = Run.objects.get(pk=run.pk).version
     with transaction.atomic():
-        live.changed(run)
+        notifications.changed(run)
     assert Run.objects.get(pk=run.pk).version == before + 1
 
 
 def test_a_ring_that_fails_in_any_other_way_fails_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "send", lambda ring: 1 / 0)
+    monkeypatch.setattr(notifications, "send", lambda ring: 1 / 0)
     with transaction.atomic():
-        live.changed(run)
-    live.rung("runs")
+        notifications.changed(run)
+    notifications.rung("runs")

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from rollouts.indexing import indexer as index
-from rollouts.maintenance import compaction as segments
+from rollouts.indexing import indexer
+from rollouts.maintenance import compaction
 from rollouts.models import Dump, Project, Run, Sample, Segment
-from rollouts.samples import bodies
-from rollouts.samples import export as exports
+from rollouts.samples import bodies, export
 from rollouts.storage import files as storage
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support import builders as make
@@ -51,20 +50,20 @@ def test_small_bodies_are_folded_into_one_and_every_sample_reads_as_before(
 ) -> None:
     before = texts(run)
     with django_capture_on_commit_callbacks(execute=True):
-        assert segments.fold(run.pk, "train") == 5
+        assert compaction.fold(run.pk, "train") == 5
     assert len(before) == 750
     assert texts(run) == before
-    assert segments.fold(run.pk, "train") == segments.fold(run.pk, "eval") == 0
+    assert compaction.fold(run.pk, "train") == compaction.fold(run.pk, "eval") == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) -> None:
     """SQLite shows a connection that is still reading rows everything as it was when it began."""
-    batches = exports.rows(Sample.objects.order_by("step", "dump", "ordinal"))
+    batches = export.rows(Sample.objects.order_by("step", "dump", "ordinal"))
     read = len(next(batches))
 
     def fold() -> None:
-        assert segments.fold(run.pk, "train") == 5
+        assert compaction.fold(run.pk, "train") == 5
         connection.close()
 
     with ThreadPoolExecutor(1) as other:
@@ -77,7 +76,7 @@ def test_what_fails_behind_the_commit_of_a_fold_takes_no_body_away(run: Run, mon
     before = texts(run)
     monkeypatch.setattr(storage, "retire", refused)
     with pytest.raises(PermissionError):
-        segments.fold(run.pk, "train")
+        compaction.fold(run.pk, "train")
     assert texts(run) == before
 
 
@@ -86,18 +85,18 @@ def test_the_files_that_a_fold_leaves_go_after_an_hour(run: Run, django_capture_
     for path in old:
         os.utime(path, (1, 1))
     with django_capture_on_commit_callbacks(execute=True):
-        segments.fold(run.pk, "train")
-    assert segments.sweep_orphans() == 0
+        compaction.fold(run.pk, "train")
+    assert compaction.sweep_orphans() == 0
     assert set(old) < set(files())
     for path in old:
         os.utime(path, (time.time() - 4000, time.time() - 4000))
-    assert segments.sweep_orphans() == len(old) == 5
+    assert compaction.sweep_orphans() == len(old) == 5
     assert len(files()) == Segment.objects.count() == 1
 
 
 def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The foot of a file that hundreds of dumps were folded into takes a tenth of a second to parse."""
-    segments.fold(run.pk, "train")
+    compaction.fold(run.pk, "train")
     indexed(run, lines(generation("p", "6", step=6)), 6)
     before = texts(run)
     places: list[int | None] = []
@@ -107,9 +106,9 @@ def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monk
         places.append(dump.segment_id)
         return real(dump)
 
-    for module in (bodies, segments):
+    for module in (bodies, compaction):
         monkeypatch.setattr(module, "opened", opened)
-    assert segments.fold(run.pk, "train") == 2
+    assert compaction.fold(run.pk, "train") == 2
     assert len(places) == len(set(places)) == 2
     assert texts(run) == before
 
@@ -117,7 +116,7 @@ def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monk
 def test_a_sample_stays_readable_between_the_old_file_and_the_new_one(run: Run) -> None:
     sample = rows(run)[700]
     stale = Dump.objects.select_related("segment").get(pk=sample.dump_id)
-    segments.fold(run.pk, "train")
+    compaction.fold(run.pk, "train")
     for path in files():
         if not path.name.startswith("segment-"):
             path.unlink()
@@ -125,13 +124,13 @@ def test_a_sample_stays_readable_between_the_old_file_and_the_new_one(run: Run) 
 
 
 def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_garbage(run: Run) -> None:
-    segments.fold(run.pk, "train")
+    compaction.fold(run.pk, "train")
     before = texts(run)
-    index.reindex(run)
+    indexer.reindex(run)
     for dump in Dump.objects.order_by("pk")[:2]:
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     assert texts(run) == before
-    segments.fold(run.pk, "train")
+    compaction.fold(run.pk, "train")
     assert texts(run) == before
     assert set(Segment.objects.filter(dumps__isnull=False).values_list("rows", flat=True)) == {750}
 
@@ -139,30 +138,30 @@ def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_g
 def test_a_sample_is_read_although_its_dump_was_indexed_again_since_its_row_was(run: Run) -> None:
     dump = indexed(run, lines(generation(response="before")))
     seen = Dump.objects.get(pk=dump.pk)
-    index.reindex(run)
-    index.index(dump.pk)
+    indexer.reindex(run)
+    indexer.index(dump.pk)
     assert not Segment.objects.filter(pk=seen.segment_id or 0).exists()
     assert bodies.records_at(seen, [0])[0].response == "before"
 
 
 def test_a_fold_that_meets_a_reindex_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = texts(run)
-    copy = segments.copy
+    copy = compaction.copy
 
     def slow_copy(dumps: Any, path: Path) -> Any:
         moved = copy(dumps, path)
-        index.reindex(run)
-        index.index(dumps[0].pk)
+        indexer.reindex(run)
+        indexer.index(dumps[0].pk)
         return moved
 
-    monkeypatch.setattr(segments, "copy", slow_copy)
-    assert segments.fold(run.pk, "train") == 0
+    monkeypatch.setattr(compaction, "copy", slow_copy)
+    assert compaction.fold(run.pk, "train") == 0
     assert texts(run) == before
     assert not [path for path in files() if path.name.startswith("segment-")]
 
 
 def test_two_sources_can_settle_when_one_of_them_lies_in_a_segment(run: Run) -> None:
-    segments.fold(run.pk, "train")
+    compaction.fold(run.pk, "train")
     indexed(run, lines({"prompt": "p3", "response": "3-3", "advantages": 0.5}), 3, source="plugin", format="native")
     assert Sample.objects.get(tail="3-3").advantage == 0.5
     assert len(rows(run)) == 750
@@ -176,7 +175,7 @@ def test_files_that_no_row_names_go_after_an_hour(run: Run) -> None:
     for path in files():
         if path.name not in ("old.parquet", "young.parquet"):
             os.utime(path, (1, 1))
-    assert segments.sweep_orphans() == 1
+    assert compaction.sweep_orphans() == 1
     assert "young.parquet" in {path.name for path in files()}
     assert len(texts(run)) == 750
 
@@ -187,15 +186,15 @@ def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) ->
         path.unlink()
     with pytest.raises(storage.StorageUnavailable, match="index the run again"):
         bodies.read([sample])
-    index.reindex(run)
-    index.index(sample.dump_id)
+    indexer.reindex(run)
+    indexer.index(sample.dump_id)
     assert bodies.read(rows(run)[:1])[sample.id].response == sample.tail
 
 
 def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
     other = make.run(run.project, "other")
     mine = push(other, lines(generation()))
-    index.index(mine.pk)
-    segments.fold(run.pk, "train")
+    indexer.index(mine.pk)
+    compaction.fold(run.pk, "train")
     mine.refresh_from_db()
     assert mine.segment and mine.segment.run == other

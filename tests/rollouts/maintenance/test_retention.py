@@ -12,10 +12,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts.errors import Conflict, StorageUnavailable
-from rollouts.maintenance import sweep as upkeep
+from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import artifacts, pins
+from rollouts.pins import artifact_check, artifacts, pins
 from rollouts.projects import projects
 from rollouts.replay import plans
 from rollouts.storage import blobs
@@ -34,7 +33,7 @@ def run(project: Project) -> Run:
 
 def here(run: Run, step: int = 3, **more: object) -> Artifact:
     artifact = brought(registered(run, step, FILES, **more), FILES)
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -50,11 +49,11 @@ def removed(row: Pin, owner: User, days: int) -> None:
 
 def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Run, owner: User, data_dir: Path) -> None:
     artifact, row = here(run), pins.pin(run, 3, owner)[0]
-    assert upkeep.drop_unpinned() == 0
+    assert sweep.drop_unpinned() == 0
     removed(row, owner, days=6)
-    assert upkeep.drop_unpinned() == 0 and len(files(data_dir)) == 1
+    assert sweep.drop_unpinned() == 0 and len(files(data_dir)) == 1
     removed(row, owner, days=8)
-    assert upkeep.drop_unpinned() == 1 and files(data_dir) == []
+    assert sweep.drop_unpinned() == 1 and files(data_dir) == []
     artifact.refresh_from_db()
     assert (artifact.state, artifact.missing, Blob.objects.count()) == ("waiting", 1, 0)
     assert artifacts.wanted(run) == []
@@ -66,14 +65,14 @@ def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Ru
 def test_bytes_that_were_sent_without_a_pin_stay(run: Run, owner: User, data_dir: Path) -> None:
     here(run, send_now=True)
     removed(pins.pin(run, 3, owner)[0], owner, days=8)
-    assert upkeep.drop_unpinned() == 0 and len(files(data_dir)) == 1
+    assert sweep.drop_unpinned() == 0 and len(files(data_dir)) == 1
 
 
 def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
     here(run)
     other = here(make.run(run.project, "other"))
     removed(pins.pin(run, 3, owner)[0], owner, days=8)
-    assert upkeep.drop_unpinned() == 1 and len(files(data_dir)) == 1
+    assert sweep.drop_unpinned() == 1 and len(files(data_dir)) == 1
     assert artifacts.missing(other) == []
 
 
@@ -84,9 +83,9 @@ def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, 
     plans.bind(bound)
     plans.save(run.project, "default", owner, if_match=1, action="cache")
     removed(row, owner, days=8)
-    assert upkeep.drop_unpinned() == 0
+    assert sweep.drop_unpinned() == 0
     Run.objects.filter(pk=bound.pk).update(outcome="finished")
-    assert upkeep.drop_unpinned() == 1 and files(data_dir) == []
+    assert sweep.drop_unpinned() == 1 and files(data_dir) == []
 
 
 def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) -> None:
@@ -115,7 +114,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
     pins.pin(run, 3, owner, target_step=1)
     pins.pin(kept, 4, owner, target_step=2)
     binned(run, owner)
-    assert upkeep.empty_bin() == 1
+    assert sweep.empty_bin() == 1
     assert (Artifact.objects.count(), Blob.objects.count(), files(data_dir)) == (1, 0, [])
     assert [entry.target_step for entry in plans.entries_of(plans.current(run.project))] == [2]
 
@@ -126,9 +125,9 @@ def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run,
     pins.pin(run, 3, owner, target_step=1)
     plans.bind(bound)
     binned(run, owner)
-    assert upkeep.empty_bin() == 0
+    assert sweep.empty_bin() == 0
     Run.objects.filter(pk=bound.pk).update(outcome="failed")
-    assert upkeep.empty_bin() == 1
+    assert sweep.empty_bin() == 1
 
 
 def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
@@ -136,7 +135,7 @@ def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
     pins.pin(run, 3, owner, target_step=1)
     plans.bind(run)
     binned(run, owner)
-    assert upkeep.empty_bin() == 1
+    assert sweep.empty_bin() == 1
 
 
 def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
@@ -161,12 +160,12 @@ def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_ar
     orphan = blobs.path(run.project_id, "ab" * 32)
     orphan.parent.mkdir(parents=True)
     orphan.write_bytes(b"x")
-    assert upkeep.drop_orphan_blobs() == 0
+    assert sweep.drop_orphan_blobs() == 0
     for path in (mine, orphan):
-        os.utime(path, (time.time() - upkeep.LEFTOVERS_LIVE - 9,) * 2)
-    assert upkeep.drop_orphan_blobs() == 1
+        os.utime(path, (time.time() - sweep.LEFTOVERS_LIVE - 9,) * 2)
+    assert sweep.drop_orphan_blobs() == 1
     assert files(data_dir) == [mine]
     Artifact.objects.all().delete()
     Blob.objects.update(created_at=timezone.now() - timedelta(hours=2))
-    assert upkeep.drop_orphan_blobs() == 1
+    assert sweep.drop_orphan_blobs() == 1
     assert files(data_dir) == []

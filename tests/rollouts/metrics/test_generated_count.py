@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.metrics import generated_count as generated
-from rollouts.metrics import series
+from rollouts.metrics import generated_count, series
 from rollouts.models import Run, Step
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed, line
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 
 def told(run: Run, step: int, count: float | None) -> None:
-    series.append(run, make.attempt(run), [Point(step, {generated.NAME: count, "loss": 0.5})])
+    series.append(run, make.attempt(run), [Point(step, {generated_count.NAME: count, "loss": 0.5})])
 
 
 def samples(run: Run, step: int, split: str = "train") -> Step:

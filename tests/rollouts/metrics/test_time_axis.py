@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollouts.metrics import series
-from rollouts.metrics import time_axis as clock
+from rollouts.metrics import series, time_axis
 from rollouts.models import Run
 from rollouts.samples.record import Point
 from tests.support import builders as make
@@ -22,7 +21,7 @@ def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
 
 def hours(run: Run, name: str = "loss", **how: Any) -> list[list[float]]:
     curves = series.read([run], [name], **how)
-    return [curve["hours"] for curve in clock.timed([run], curves)[run.uid][name]]
+    return [curve["hours"] for curve in time_axis.timed([run], curves)[run.uid][name]]
 
 
 def test_points_stand_where_the_trainers_clock_stood(run: Run) -> None:

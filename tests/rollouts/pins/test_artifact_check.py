@@ -10,10 +10,9 @@ import pytest
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailable
-from rollouts.maintenance import sweep as upkeep
+from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import artifacts
+from rollouts.pins import artifact_check, artifacts
 from rollouts.storage import blobs
 from tests.conftest import DATA
 from tests.rollouts.support.artifacts import brought, manifest_of, meta, registered
@@ -30,7 +29,7 @@ class Evil:
 
 def checked(run: Run, files: dict[str, bytes]) -> Artifact:
     artifact = brought(registered(run, 3, files), files)
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -78,20 +77,20 @@ def test_any_other_file_is_refused_because_a_trainer_might_unpickle_it(run: Run)
 
 def test_checking_again_changes_nothing(run: Run) -> None:
     artifact = checked(run, {"meta.json": meta(3)})
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     assert Artifact.objects.get().ready_at == artifact.ready_at
-    verdicts.check(artifact.pk + 99)
+    artifact_check.check(artifact.pk + 99)
 
 
 def test_one_worker_at_a_time_checks_and_the_sweep_sends_it_again_when_that_one_died(run: Run) -> None:
     artifact = brought(registered(run, 3), {"meta.json": meta(3)})
-    assert upkeep.artifacts_due() == [artifact.pk]
+    assert sweep.artifacts_due() == [artifact.pk]
     assert artifact.claim() and not artifact.claim()
-    assert upkeep.artifacts_due() == []
+    assert sweep.artifacts_due() == []
     Artifact.objects.update(due_at=timezone.now() - timedelta(seconds=1))
-    assert upkeep.artifacts_due() == [artifact.pk]
-    verdicts.check(artifact.pk)
-    assert Artifact.objects.get().state == "ready" and upkeep.artifacts_due() == []
+    assert sweep.artifacts_due() == [artifact.pk]
+    artifact_check.check(artifact.pk)
+    assert Artifact.objects.get().state == "ready" and sweep.artifacts_due() == []
 
 
 def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> None:
@@ -99,7 +98,7 @@ def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> Non
     for _ in range(Artifact.MAX_TRIES):
         assert artifact.claim()
         Artifact.objects.update(due_at=timezone.now())
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "unsafe" and "without an answer" in artifact.message
 
@@ -111,16 +110,16 @@ def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     aside = Path(f"{place}.aside")
     place.rename(aside)
     with pytest.raises(StorageUnavailable):
-        verdicts.check(artifact.pk)
+        artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "uploading"
     aside.rename(place)
     Artifact.objects.update(due_at=timezone.now())
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "ready"
 
 
 def test_json_that_would_take_all_memory_is_not_read(run: Run) -> None:
-    artifact = checked(run, {"meta.json": b"[" + b"[]," * verdicts.MOST_VALUES + b"0]"})
+    artifact = checked(run, {"meta.json": b"[" + b"[]," * artifact_check.MOST_VALUES + b"0]"})
     assert artifact.state == "unsafe" and "more than 10000000 values" in artifact.message

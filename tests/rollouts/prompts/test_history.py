@@ -9,8 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from rollouts.models import Project, Run, Sample
-from rollouts.prompts import heatmap as heat
-from rollouts.prompts import prompts
+from rollouts.prompts import heatmap, prompts
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders as make
 
@@ -124,5 +123,5 @@ def test_one_right_answer_of_four_does_not_solve_a_prompt_on_its_history_or_on_t
     asked(run, 1, [1, 0, 0, 0])
     asked(run, 2, [1, 1, 0, 0])
     assert [one.step for one in own(run).solved] == [2]
-    (line,) = heat.heat(run, "train", "global_step").lines
+    (line,) = heatmap.heat(run, "train", "global_step").lines
     assert line.solved == (False, True)

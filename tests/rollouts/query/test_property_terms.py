@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rollouts.errors import BadInput
-from rollouts.indexing import correctness as judging
+from rollouts.indexing import correctness
 from rollouts.models import Project, Run, Step
-from rollouts.query import group_outcomes as alike
+from rollouts.query import group_outcomes
 from rollouts.query.search import find
 from rollouts.samples.text_properties import CATALOG
 from tests.rollouts.support.push import indexed, lines
@@ -88,8 +88,8 @@ def test_steps_of_more_samples_than_are_asked_at_once_have_all_their_groups(
     for step in range(2, 7):
         indexed(run, lines(answer(f"all/{step}", 0, 1), answer("none", 0, 0)), step=step, format="native")
     at_once = find(run, q="is:solve-all").total
-    alike.kept.answers.clear()
-    monkeypatch.setattr(alike, "AT_ONCE", 4)
+    group_outcomes.kept.answers.clear()
+    monkeypatch.setattr(group_outcomes, "AT_ONCE", 4)
     assert find(run, q="is:solve-all").total == at_once == 3 + 5
     assert groups(run, "is:solve-none step:3..5") == ["none"]
 
@@ -103,4 +103,4 @@ def test_every_facet_is_a_term_that_parts_the_samples(run: Run, facet: Any) -> N
 
 def test_what_is_correct_cannot_be_said_by_what_was_solved() -> None:
     with pytest.raises(BadInput, match="cannot ask for `is:solve-all`"):
-        judging.rule("is:solve-all or acc=1")
+        correctness.rule("is:solve-all or acc=1")

@@ -19,7 +19,7 @@ from rollouts.query.ast import BadQuery
 from rollouts.query.body_scan import Part, Patience, joined, kept, parts
 from rollouts.query.search import ORDERINGS, find
 from rollouts.query.sql import zero_variance
-from rollouts.storage import files as storage
+from rollouts.storage import files
 from tests.support import builders as make
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ def push(
 ) -> Dump:
     told = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
     body = "\n".join(json.dumps(row, ensure_ascii=False) for row in told).encode()
-    plain = storage.incoming()
+    plain = files.incoming()
     plain.write_bytes(body)
     header = ingest.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
     dump, _ = ingest.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
@@ -320,7 +320,7 @@ def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
 
 def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
     for part in parts(find(run).scope):
-        storage.body_path(part.path).unlink()
+        files.body_path(part.path).unlink()
     with pytest.raises(StorageUnavailable, match="cannot be read"):
         find(run, q="quokka")
 

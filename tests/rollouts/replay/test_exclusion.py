@@ -11,8 +11,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.safe_pickle.rewrite import mask
 from rollouts.flags import flags
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from rollouts.replay import exclusion, plans
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import DUMPS, generation, indexed, line, push
@@ -144,7 +143,7 @@ def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
         push(run, file.getvalue(), step=0, step_kind="rollout_id", source="0.pt", format="slime-rollout")
     files, facts = {"0.pt": file.getvalue()}, {"format": "slime-rollout", "rows": len(texts), "prompts": 1}
     artifact = registered(run, 0, files, role="rollout", step_kind="rollout_id", facts=facts)
-    verdicts.check(brought(artifact, files).pk)
+    artifact_check.check(brought(artifact, files).pk)
     worked(run)
     return artifact
 

@@ -12,8 +12,7 @@ from rollouts.ingest import ingest
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run
 from rollouts.pins import pins
-from rollouts.replay import outcomes as replays
-from rollouts.replay import plans
+from rollouts.replay import outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
@@ -42,7 +41,7 @@ def good(source: Run, owner: User) -> Pin:
 
 
 def test_a_hit_says_what_the_source_steps_generation_had_taken(run: Run, good: Pin) -> None:
-    row, created = replays.report(run, "a", 1, "hit", pin=good.pk, rows=32, seconds=0.5)
+    row, created = outcomes.report(run, "a", 1, "hit", pin=good.pk, rows=32, seconds=0.5)
     assert (created, row.outcome, row.pin, row.rows, row.seconds, row.saved) == (True, "hit", good, 32, 0.5, 41.5)
 
 
@@ -53,28 +52,28 @@ def test_each_trainers_own_word_for_the_time_of_a_generation_is_known(
     registered(source, 9, step_kind=kind)
     series.append(source, ingest.attempt_of(source, "launch"), [Point(9, {name: 12.5}, kind)])
     pinned = pins.pin(source, 9, owner, step_kind=kind)[0]
-    assert replays.report(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
+    assert outcomes.report(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
 
 
 def test_a_source_that_logged_no_time_saves_an_unknown_amount(run: Run, source: Run, owner: User) -> None:
     registered(source, 9)
-    row, _ = replays.report(run, "a", 1, "hit", pin=pins.pin(source, 9, owner)[0].pk)
+    row, _ = outcomes.report(run, "a", 1, "hit", pin=pins.pin(source, 9, owner)[0].pk)
     assert row.saved is None
 
 
 def test_the_time_of_the_pins_own_launch_counts(run: Run, source: Run, good: Pin) -> None:
     series.append(source, good.attempt, [Point(3, {"timing_s/gen": 7.0}, "global_step")])
-    assert replays.report(run, "a", 1, "hit", pin=good.pk)[0].saved == 7.0
+    assert outcomes.report(run, "a", 1, "hit", pin=good.pk)[0].saved == 7.0
 
 
 def test_told_again_it_is_the_same_event_and_the_last_word_stands(run: Run, good: Pin) -> None:
-    replays.report(run, "a", 1, "miss", reason="the bytes are not here yet")
-    row, created = replays.report(run, "a", 1, "hit", pin=good.pk)
+    outcomes.report(run, "a", 1, "miss", reason="the bytes are not here yet")
+    row, created = outcomes.report(run, "a", 1, "hit", pin=good.pk)
     assert (created, row.outcome, row.reason, Replay.objects.count()) == (False, "hit", "", 1)
 
 
 def test_a_miss_saves_nothing(run: Run, good: Pin) -> None:
-    assert replays.report(run, "a", 1, "miss", pin=good.pk)[0].saved is None
+    assert outcomes.report(run, "a", 1, "miss", pin=good.pk)[0].saved is None
 
 
 @pytest.mark.parametrize(
@@ -93,20 +92,20 @@ def test_a_miss_saves_nothing(run: Run, good: Pin) -> None:
 )
 def test_an_event_that_makes_no_sense_is_refused(run: Run, wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        replays.report(run, "a", 1, **{"outcome": "hit", **wrong})
+        outcomes.report(run, "a", 1, **{"outcome": "hit", **wrong})
 
 
 def test_a_pin_of_another_project_is_not_there(run: Run, good: Pin) -> None:
     other = make.run(make.project("code"), "theirs")
     with pytest.raises(NotThere, match="no pin"):
-        replays.report(other, "a", 1, "hit", pin=good.pk)
+        outcomes.report(other, "a", 1, "hit", pin=good.pk)
 
 
 def test_without_a_pin_it_is_the_one_that_the_plan_has_there(run: Run, good: Pin, owner: User) -> None:
     plans.save(run.project, "default", owner, if_match=0, action="repeat_last", entries=[(good, 2)])
     plans.bind(run)
-    assert replays.report(run, "a", 1, "miss")[0].pin is None
-    assert [replays.report(run, "a", step, "hit")[0].pin for step in (2, 9)] == [good, good]
+    assert outcomes.report(run, "a", 1, "miss")[0].pin is None
+    assert [outcomes.report(run, "a", step, "hit")[0].pin for step in (2, 9)] == [good, good]
 
 
 def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: Pin, owner: User) -> None:
@@ -114,10 +113,10 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
     plans.bind(run)
     for step in (1, 2, 3, 4, 5):
         dumped(run, step, [line(step, n, 1.0) for n in range(2)], attempt="a")
-    replays.report(run, "a", 2, "hit", rows=32, seconds=0.5)
-    replays.report(run, "a", 3, "refused", reason="32 rows, 64 wanted")
-    replays.report(run, "a", 4, "miss", reason="the server did not answer")
-    shown = replays.strip(run)
+    outcomes.report(run, "a", 2, "hit", rows=32, seconds=0.5)
+    outcomes.report(run, "a", 3, "refused", reason="32 rows, 64 wanted")
+    outcomes.report(run, "a", 4, "miss", reason="the server did not answer")
+    shown = outcomes.strip(run)
     assert [(cell.step, cell.state) for cell in shown.cells] == [
         (1, "none"),
         (2, "replayed"),
@@ -131,21 +130,21 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
 
 
 def test_after_a_resume_the_last_launchs_word_stands_for_a_step(run: Run, good: Pin) -> None:
-    replays.report(run, "a", 1, "refused")
-    replays.report(run, "b", 1, "hit", pin=good.pk)
-    [cell] = replays.strip(run).cells
+    outcomes.report(run, "a", 1, "refused")
+    outcomes.report(run, "b", 1, "hit", pin=good.pk)
+    [cell] = outcomes.strip(run).cells
     assert cell.state == "replayed"
 
 
 def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run, good: Pin) -> None:
-    row, _ = replays.report(run, "a", 7, "hit", step_kind="feed_index", pin=good.pk)
+    row, _ = outcomes.report(run, "a", 7, "hit", step_kind="feed_index", pin=good.pk)
     dumped(run, 7, [line(7, n, 1.0) for n in range(2)], attempt="a")
     assert row.saved is None
-    assert {(cell.step_kind, cell.step, cell.state) for cell in replays.strip(run).cells} == {
+    assert {(cell.step_kind, cell.step, cell.state) for cell in outcomes.strip(run).cells} == {
         ("feed_index", 7, "replayed"),
         ("global_step", 7, "none"),
     }
 
 
 def test_a_run_without_steps_has_an_empty_strip(run: Run) -> None:
-    assert replays.strip(run).cells == ()
+    assert outcomes.strip(run).cells == ()

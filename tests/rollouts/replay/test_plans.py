@@ -12,9 +12,7 @@ from django.db import connection
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
-from rollouts.replay import outcomes as replays
-from rollouts.replay import overrides as loosen
-from rollouts.replay import plans
+from rollouts.replay import outcomes, overrides, plans
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
 from tests.support import builders as make
@@ -144,7 +142,7 @@ def test_a_run_that_is_bound_never_sees_later_edits(project: Project, owner: Use
     first = saved(project, owner, 0, (good[0], 1))
     assert plans.bind(run).revision == first
     make.attempt(run, "a")
-    replays.report(run, "a", 1, "hit")
+    outcomes.report(run, "a", 1, "hit")
     saved(project, owner, 1, (good[1], 1))
     assert plans.bind(run).revision == first
     assert plans.bind(run, "default@2").revision == first
@@ -202,11 +200,11 @@ def test_a_refusal_that_the_project_has_loosened_is_a_warning(
 ) -> None:
     saved(project, owner, 0, (good[0], 2))
     asking = {**SHAPE, "role": "rollout", "rows": 64}
-    loosen.loosen(project, "rows", owner, "half a batch is enough for this test")
+    overrides.loosen(project, "rows", owner, "half a batch is enough for this test")
     [entry] = plans.verdict(plans.current(project), asking).entries
     assert not entry.refused
     assert [(one.fact, one.verdict) for one in entry.differences if one.loosened] == [("rows", "warn")]
-    loosen.tighten(project, "rows", owner)
+    overrides.tighten(project, "rows", owner)
     [entry] = plans.verdict(plans.current(project), asking).entries
     assert entry.refused
 

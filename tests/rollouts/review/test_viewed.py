@@ -10,13 +10,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from rollouts.errors import BadInput, NotThere
-from rollouts.flags import bulk as marking
-from rollouts.flags import flags
+from rollouts.flags import bulk, flags
 from rollouts.indexing.indexer import index, reindex
 from rollouts.models import Flag, Project, Run, Seen
 from rollouts.query import completion
 from rollouts.query.search import find
-from rollouts.review import viewed as seen
+from rollouts.review import viewed
 from tests.rollouts.flags.test_bulk import filled, samples
 from tests.support import builders as make
 
@@ -32,7 +31,7 @@ def found(run: Run, q: str, by: User) -> set[str]:
 
 def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, mate: User, owner: User) -> None:
     every = samples(run)
-    assert seen.look(run, [*every[:2], every[0]], mate) == 2
+    assert viewed.look(run, [*every[:2], every[0]], mate) == 2
     assert found(run, "is:seen", mate) == set(every[:2])
     assert found(run, "is:unseen", mate) == found(run, "-is:seen", mate) == set(every[2:])
     assert found(run, "is:seen", owner) == set()
@@ -44,21 +43,21 @@ def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_le
 ) -> None:
     other = filled(make.run(project, "other"))
     every = samples(run)
-    seen.approve(run, every[0], mate)
-    before = seen.reader(run, mate.pk)
-    assert seen.look(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
-    assert (seen.reader(run, mate.pk), Seen.objects.count()) == (before, 1)
+    viewed.approve(run, every[0], mate)
+    before = viewed.reader(run, mate.pk)
+    assert viewed.look(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
+    assert (viewed.reader(run, mate.pk), Seen.objects.count()) == (before, 1)
     assert found(run, "is:fine", mate) == {every[0]}
 
 
 def test_more_than_a_request_may_hold_is_refused(run: Run, mate: User) -> None:
     with pytest.raises(BadInput, match="At most 500 samples are marked at once, not 501"):
-        seen.look(run, [f"a{n}" for n in range(501)], mate)
+        viewed.look(run, [f"a{n}" for n in range(501)], mate)
 
 
 def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
     wanted = samples(run)[0]
-    seen.look(run, [wanted], mate)
+    viewed.look(run, [wanted], mate)
     reindex(run)
     for dump in run.dumps.all():
         index(dump.pk)
@@ -67,13 +66,13 @@ def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
 
 def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
     wanted = samples(run)[1]
-    seen.look(run, [wanted], mate)
-    looked = seen.reader(run, mate.pk)
-    seen.approve(run, wanted, mate)
-    said = seen.reader(run, mate.pk)
+    viewed.look(run, [wanted], mate)
+    looked = viewed.reader(run, mate.pk)
+    viewed.approve(run, wanted, mate)
+    said = viewed.reader(run, mate.pk)
     assert looked != said
-    seen.approve(run, wanted, mate)
-    assert seen.reader(run, mate.pk) == said
+    viewed.approve(run, wanted, mate)
+    assert viewed.reader(run, mate.pk) == said
     assert found(run, "is:fine", mate) == found(run, "is:seen", mate) == {wanted}
 
 
@@ -87,11 +86,11 @@ def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
         told = delete(rows)
         if left and rows.model is Seen:
             left.pop()
-            seen.look(run, [wanted], mate)
+            viewed.look(run, [wanted], mate)
         return told
 
     monkeypatch.setattr(QuerySet, "delete", delete_late)
-    assert seen.approve(run, wanted, mate).fine
+    assert viewed.approve(run, wanted, mate).fine
     assert not left
     assert list(Seen.objects.values_list("sample", "fine")) == [(wanted, True)]
 
@@ -99,29 +98,29 @@ def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
 def test_a_sample_of_no_run_cannot_be_fine(run: Run, mate: User, bad: str) -> None:
     with pytest.raises(NotThere, match="There is no sample"):
-        seen.approve(run, bad, mate)
+        viewed.approve(run, bad, mate)
 
 
 def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, owner: User) -> None:
     first, second, third = samples(run)[:3]
-    marking.mark(run, [first], mate, reason="truncated")
-    seen.approve(run, second, mate)
-    marking.mark(run, [third], mate, reason="other")
-    seen.approve(run, second, owner)  # another person's act is theirs
-    assert seen.undo(run, mate).sample == third
-    assert (seen.undo(run, mate).said, found(run, "is:seen", mate)) == ("“fine” on 1 sample", set())
-    assert seen.undo(run, mate).sample == first
+    bulk.mark(run, [first], mate, reason="truncated")
+    viewed.approve(run, second, mate)
+    bulk.mark(run, [third], mate, reason="other")
+    viewed.approve(run, second, owner)  # another person's act is theirs
+    assert viewed.undo(run, mate).sample == third
+    assert (viewed.undo(run, mate).said, found(run, "is:seen", mate)) == ("“fine” on 1 sample", set())
+    assert viewed.undo(run, mate).sample == first
     assert not Flag.objects.filter(withdrawn_at=None).exists()
     with pytest.raises(NotThere, match="nothing of yours to undo"):
-        seen.undo(run, mate)
+        viewed.undo(run, mate)
     assert found(run, "is:fine", owner) == {second}
 
 
 def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
-    seen.approve(run, samples(run)[0], mate)
+    viewed.approve(run, samples(run)[0], mate)
     Seen.objects.update(at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotThere):
-        seen.undo(run, mate)
+        viewed.undo(run, mate)
 
 
 def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
@@ -139,7 +138,7 @@ def test_where_nobody_asks_the_answer_is_a_sentence(run: Run, term: str) -> None
 
 
 def test_they_are_offered_with_counts_to_a_person_and_not_at_all_to_nobody(run: Run, mate: User) -> None:
-    seen.look(run, samples(run)[:2], mate)
+    viewed.look(run, samples(run)[:2], mate)
     asked = completion.complete(run, "is:", step=1, reader=mate.pk).choices
     counts = {one.text: one.count for one in completion.complete(run, "is:uns", step=1, reader=mate.pk).choices}
     assert counts == {"is:unseen": 1}

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from rollouts.models import Project, Run, Step
-from rollouts.runs import listing as run_list
+from rollouts.runs import listing
 from tests.support import builders as make
 
 pytestmark = pytest.mark.django_db
@@ -35,4 +35,4 @@ def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
         quiet(project, "ended", 900, outcome="finished"): "finished",
     }
     assert {run.name: run.status for run in wanted} == {run.name: status for run, status in wanted.items()}
-    assert run_list.statuses(list(wanted)) == {run.pk: status for run, status in wanted.items()}
+    assert listing.statuses(list(wanted)) == {run.pk: status for run, status in wanted.items()}

@@ -10,14 +10,14 @@ from typing import Any
 from rollouts.indexing.indexer import index
 from rollouts.ingest import ingest
 from rollouts.models import Dump, Run, Sample
-from rollouts.storage import files as storage
+from rollouts.storage import files
 
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
 
 def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     """The row of a dump that has arrived and waits."""
-    plain = storage.incoming()
+    plain = files.incoming()
     plain.write_bytes(body)
     told = ingest.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
     return ingest.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))[0]

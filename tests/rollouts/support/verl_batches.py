@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import Artifact, Dump, Run
-from rollouts.pins import artifact_check as verdicts
+from rollouts.pins import artifact_check
 from tests.rollouts.support.artifacts import brought, registered
 
 DATA = Path(__file__).parents[2] / "data"
@@ -34,7 +34,7 @@ def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
     """Registered, brought and checked; what a worker should index because of it is not indexed yet."""
     files = files_of(path)
     artifact = brought(registered(run, step, files, **{"facts": SHAPE, **more}), files)
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == Artifact.State.READY, artifact.message
     return artifact
@@ -43,7 +43,7 @@ def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
 def tokenizer(run: Run) -> Artifact:
     files = {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
     artifact = brought(registered(run, 0, files, role="tokenizer"), files)
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -51,5 +51,5 @@ def tokenizer(run: Run) -> Artifact:
 def worked(run: Run) -> list[Dump]:
     """A worker indexes what waits; the run's dumps afterwards."""
     for dump in run.dumps.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     return list(run.dumps.order_by("pk"))

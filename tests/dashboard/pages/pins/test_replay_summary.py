@@ -8,8 +8,7 @@ from django.test import Client
 
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
-from rollouts.replay import outcomes as replays
-from rollouts.replay import plans
+from rollouts.replay import outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.pages.pins.support import panel
 from tests.rollouts.support.push import generation, indexed, lines
@@ -20,9 +19,9 @@ def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pi
     later = make.run(project, "later", uid="later")
     plans.save(project, "default", pin.user, if_match=0, action="cache", entries=[(pin, 1)])
     plans.bind(later)
-    replays.report(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
-    replays.report(later, "a", 2, "miss")
-    replays.report(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")
+    outcomes.report(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
+    outcomes.report(later, "a", 2, "miss")
+    outcomes.report(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")
     page = panel(signed, "/runs/later/", "reuse")
     assert "1 of 3 steps replayed" in page
     assert 'href="/runs/grpo/steps/2/"' in page and "default@1" in page
@@ -33,7 +32,7 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
     later = make.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(later, lines(generation(step=step)), step)
-        replays.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
+        outcomes.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
     first, second, third = (panel(signed, f"/runs/later/steps/{step}/", "pin") for step in (1, 2, 3))
     assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
     assert "replay" not in second.partition("<details")[0]
@@ -44,7 +43,7 @@ def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin
     later = make.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(later, lines(generation(step=step)), step)
-        replays.report(later, "files", step, outcome, pin=pin.pk)
+        outcomes.report(later, "files", step, outcome, pin=pin.pk)
     of = [Sample.objects.get(step__run=later, step__step=step).pk for step in (1, 2, 3)]
     first, second, third = (panel(signed, f"/samples/{pk}/", "sample") for pk in of)
     assert re.search(r'<a class="tag reused clip" href="/runs/grpo/steps/2/"[^>]*>↺ grpo step 2</a>', first)

@@ -12,8 +12,7 @@ from django.utils import timezone
 from dashboard.pages.run import views as run_page
 from rolloutdeck.protocol import wire
 from rollouts.lib.weighted_lru import Kept
-from rollouts.metrics import chart_layout as charts
-from rollouts.metrics import series
+from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed, lines, push
@@ -99,11 +98,11 @@ def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Cl
 
 def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:
     curve = {"attempt": "a", "number": 1, "step_kind": "global_step", "steps": [1, 2]}
-    curves = {name: [{**curve, "values": [0.0, float(at)]}] for at, name in enumerate(charts.FAN)}
-    layout = charts.arrange(curves, [curves])  # type: ignore[list-item]
-    assert [(chart.names, chart.kind) for chart in layout.default] == [(charts.FAN, "fan")]
-    still = {name: [{**curve, "values": [1.0, 1.0]}] for name in charts.FAN}
-    assert charts.arrange(still, [still]).default == []  # type: ignore[list-item]
+    curves = {name: [{**curve, "values": [0.0, float(at)]}] for at, name in enumerate(chart_layout.FAN)}
+    layout = chart_layout.arrange(curves, [curves])  # type: ignore[list-item]
+    assert [(chart.names, chart.kind) for chart in layout.default] == [(chart_layout.FAN, "fan")]
+    still = {name: [{**curve, "values": [1.0, 1.0]}] for name in chart_layout.FAN}
+    assert chart_layout.arrange(still, [still]).default == []  # type: ignore[list-item]
 
 
 def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Client) -> None:
@@ -111,7 +110,7 @@ def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Cl
     for step in (1, 2):
         indexed(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
     told = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
-    assert [told[name][0]["values"] for name in charts.FAN] == [[1, 2], [5, 10], [9, 18]]
+    assert [told[name][0]["values"] for name in chart_layout.FAN] == [[1, 2], [5, 10], [9, 18]]
 
 
 def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Project, at: Client) -> None:

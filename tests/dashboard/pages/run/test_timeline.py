@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages.run import timeline as row
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run, Sample
-from rollouts.runs import timeline as events
+from rollouts.runs import timeline
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
@@ -45,7 +45,7 @@ def page(client: Client, run: Run) -> str:
 
 def test_a_run_to_which_nothing_happened_has_no_row(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    assert events.of(run) is None
+    assert timeline.of(run) is None
     assert "events-row" not in page(client, run)
 
 
@@ -72,18 +72,18 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
 def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
     series.append(run, make.attempt(run, "again"), [Point(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)])
     make.attempt(run, "silent so far")
-    told = events.of(run)
+    told = timeline.of(run)
     assert told is not None
     assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
     assert (told.low, told.high) == (1, 10)
     assert series.fold(run.pk, least=1) == 12
-    assert events.of(run) == told
+    assert timeline.of(run) == told
 
 
 def test_a_failure_stands_at_the_last_step_of_the_run(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
-    told = events.of(run)
+    told = timeline.of(run)
     assert told is not None and [(one.kind, one.step) for one in told.events] == [("failed", 10)]
 
 
@@ -91,7 +91,7 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
     attempt = make.attempt(run)
     Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
     pin(run, 6, mate)
-    told = events.of(run)
+    told = timeline.of(run)
     assert told is not None
     drawn = row.row(run, told)
     assert len(drawn["marks"]) == row.SLOTS and len(drawn["lines"]) == row.MOST and drawn["more"]
@@ -106,7 +106,7 @@ def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> Non
     for split in ("train", "eval"):
         make.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         pin(run, 6, mate, split=split)
-    told = events.of(run)
+    told = timeline.of(run)
     assert told is not None
     assert [one.title for one in row.row(run, told)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
 
@@ -119,7 +119,7 @@ def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
     with django_assert_num_queries(11):
-        told = events.of(run)
+        told = timeline.of(run)
     assert told is not None
     assert [(one.kind, one.step) for one in told.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]
 

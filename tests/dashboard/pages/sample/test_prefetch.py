@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.pages.sample import prefetch as ahead
 from dashboard.pages.sample import prompt_history as past
 from rollouts.models import Project, Run, Sample
-from rollouts.storage import files as storage
+from rollouts.storage import files
 from tests.dashboard.support.api_client import filled, one_sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders as make
@@ -109,7 +109,7 @@ def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Clien
     client.force_login(mate)
     gone = run.dumps.select_related("segment").get(step=9).segment
     assert gone
-    storage.body_path(gone.path).unlink()
+    files.body_path(gone.path).unlink()
     others = [pk for pk in ids(run) if pk not in set(run_step(run, 9))]
     assert list(panes(client, *ids(run))) == others
     Sample.objects.filter(pk=others[0]).update(ordinal=10**6)

@@ -10,10 +10,9 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from tests.dashboard.support.asgi_server import Site
 
 Ask = Callable[..., int]
@@ -35,9 +34,9 @@ def arrived(ask: Ask, folder: Path) -> None:
     """The files below a folder, imported; a worker judges and indexes what came."""
     assert ask("import", folder, "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
-        verdicts.check(row.pk)
+        artifact_check.check(row.pk)
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
 
 
 def pinned(step: int, by: User, **more: Any) -> Pin:

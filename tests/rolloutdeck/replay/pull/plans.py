@@ -11,8 +11,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import MANIFEST
 from rollouts.models import Pin, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
 from tests.rollouts.support.artifacts import brought, meta, registered
 from tests.rollouts.support.verl_batches import V0, files_of
@@ -32,7 +31,7 @@ def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout"
     kind = "feed_index" if role == "async_rollout" else "global_step"
     files = {name: data if name.endswith(("dp", "pt")) else meta(step) for name, data in files_of(path).items()}
     told = {"role": role, "step_kind": kind, "facts": {"role": role, **FACTS, **facts}}
-    verdicts.check(brought(registered(run, step, files, **told), files).pk)
+    artifact_check.check(brought(registered(run, step, files, **told), files).pk)
     return pins.pin(run, step, by, step_kind=kind)[0]
 
 

@@ -11,8 +11,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import MANIFEST
 from rollouts.models import Artifact, Binding, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from rollouts.storage import blobs
 from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.artifacts import brought, meta, registered
@@ -50,7 +49,7 @@ def test_an_unsafe_dump_is_not_given_to_a_trainer(
 ) -> None:
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
-    verdicts.check(artifact.pk)
+    artifact_check.check(artifact.pk)
     plan(owner, (pins.pin(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "its files are unsafe" in capsys.readouterr().err
@@ -88,7 +87,7 @@ def test_a_file_that_is_not_what_its_name_says_is_not_put(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": files_of(V1)["0/tq_batch.pt"], "meta.json": meta(1)}
-    verdicts.check(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
+    artifact_check.check(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
     plan(owner, (pins.pin(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "gen_batch.dp is no gen_batch.dp: it is tq_batch." in capsys.readouterr().err

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe_pickle.batches.batch import open_batch
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import Flag, Run, Sample
 from tests.rolloutdeck.replay.pull.plans import TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line, rows
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 def flag(run: Run, by: User, *records: int) -> None:
     """The samples of these rows of the step's own file are flagged bad."""
     for dump in run.dumps.filter(state="received"):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     for sample in Sample.objects.filter(step__run=run, ordinal__in=records):
         Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=by, label="bad")
 

@@ -13,10 +13,9 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli.entry import main
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
-from rollouts.indexing import indexer as index
+from rollouts.indexing import indexer
 from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.cli.test_import_trainers import copied
@@ -44,9 +43,9 @@ def pinned(slime: Ask, owner: User, tmp_path: Path) -> Callable[[int], Pin]:
     """Pins a rollout of the run `old`, of which slime's own files were imported."""
     assert slime("import", copied("slime", tmp_path / "out"), "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
-        verdicts.check(row.pk)
+        artifact_check.check(row.pk)
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        index.index(dump.pk)
+        indexer.index(dump.pk)
     return lambda step: pins.pin(Run.objects.get(name="old"), step, owner, step_kind="rollout_id")[0]
 
 

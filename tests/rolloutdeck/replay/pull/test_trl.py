@@ -14,8 +14,7 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.trainers import trl
 from rollouts.models import Flag, Pin, Project, Run
-from rollouts.pins import artifact_check as verdicts
-from rollouts.pins import pins
+from rollouts.pins import artifact_check, pins
 from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, line, rows
@@ -43,7 +42,7 @@ def kept(step: int) -> dict[str, bytes]:
 
 def pinned(run: Run, step: int, by: User, **facts: Any) -> Pin:
     row = registered(run, step, kept(step), role="rollout", facts={**FACTS, **facts})
-    verdicts.check(brought(row, kept(step)).pk)
+    artifact_check.check(brought(row, kept(step)).pk)
     return pins.pin(run, step, by)[0]
 
 

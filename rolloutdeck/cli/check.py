@@ -13,7 +13,7 @@ from rolloutdeck.cli.common import plural
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainer_api import Finding, Trainer
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.trainer_config import load
 
 
 def main(args: argparse.Namespace) -> int:
@@ -32,8 +32,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """The file's settings with the command line's overrides on top."""
-    found, complete = configuration.read(args.config) if args.config else ({}, False)
-    settings = {**found, **configuration.overrides(args.overrides)}
+    found, complete = load.read(args.config) if args.config else ({}, False)
+    settings = {**found, **load.overrides(args.overrides)}
     if args.config and not settings:
         raise BadInput(f"{args.config} holds no settings.")
     return settings, complete

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from rolloutdeck.cli import import_artifacts as import_steps
+from rolloutdeck.cli import import_artifacts
 from rolloutdeck.cli.common import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
 from rolloutdeck.cli.import_artifacts import Steps
 from rolloutdeck.cli.watch import FILES
@@ -141,10 +141,10 @@ def _send(target: Target, found: Survey, keeping: Keeping) -> Report:
         for one in found.files:
             bar.file += 1
             _send_file(target, one, report, bar)
-        for step in import_steps.measured(found, keeping):
+        for step in import_artifacts.measured(found, keeping):
             at_once = now or step.role == "tokenizer"
             bar.file += len(step.files) if at_once else 0
-            import_steps.send(target, step, at_once, report.steps_to_replay, _patiently, bar.add)
+            import_artifacts.send(target, step, at_once, report.steps_to_replay, _patiently, bar.add)
     except (NotNow, Refused) as error:
         bar.end()
         sent = sum(report.files.values())
@@ -240,7 +240,7 @@ def _table(report: Report) -> None:
         if report.files[axis]:
             steps = ranges(sorted(report.steps.get(axis, ())))
             rows.append((axis, f"{report.files[axis]:,}", f"{report.known[axis]:,}", steps))
-    if kept := import_steps.row(report.steps_to_replay):
+    if kept := import_artifacts.row(report.steps_to_replay):
         rows.append(kept)
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     for row in rows if len(rows) > 1 else ():  # of a tokenizer alone there is nothing to tell
@@ -262,7 +262,7 @@ def _wait(target: Target, report: Report) -> int:
     """Until the server has indexed everything of the run; says how many samples that gave and what failed."""
     try:
         _until_indexed(target, report.steps_to_replay)
-        status = import_steps.verdict(target, report.steps_to_replay)
+        status = import_artifacts.verdict(target, report.steps_to_replay)
         if not report.pieces:
             return status
         dumps = [dump for dump in _dumps(target) if _is_of(dump, report)]
@@ -319,7 +319,7 @@ def _until_indexed(target: Target, steps: Steps) -> None:
     while time.monotonic() - moved < STUCK_SECONDS:
         waiting = _patiently(lambda: target.counts())
         now_left = waiting.get("received", 0) + waiting.get("indexing", 0)
-        now_left += sum(one["state"] in import_steps.UNSETTLED for one in import_steps.told_of(target, steps))
+        now_left += sum(one["state"] in import_artifacts.UNSETTLED for one in import_artifacts.told_of(target, steps))
         if not now_left:
             return
         if now_left != left:

@@ -23,7 +23,7 @@ from rolloutdeck.replay.placement import Asking, Placement, left_out_for
 from rolloutdeck.replay.plan import Plan
 from rolloutdeck.replay.pull import Pull
 from rolloutdeck.trainer_api import Trainer
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.trainer_config import load
 
 TELL_SECONDS = 2.0  # between two words on a long download
 
@@ -82,14 +82,14 @@ def _opened(server: Server, project: str, name: str, args: argparse.Namespace, s
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of the command line: those of --config with those of --set on top."""
-    found = configuration.read(args.config)[0] if args.config else {}
-    return {**found, **configuration.overrides(args.set)}
+    found = load.read(args.config)[0] if args.config else {}
+    return {**found, **load.overrides(args.set)}
 
 
 def _config(server: Server, project: str, plan: str, args: argparse.Namespace, run: dict[str, Any]) -> dict[str, Any]:
     """The run's config on the server; where it has none and none is given, that of the run whose step is pinned."""
     if run.get("config") or args.config:
-        return dict(configuration.flat(run.get("config") or {}))
+        return dict(load.flat(run.get("config") or {}))
     name, _, revision = plan.partition("@")
     query = {"plan": name or None, "revision": revision or None}
     path = f"projects/{quote(project, safe='')}/replay-plan/"
@@ -98,7 +98,7 @@ def _config(server: Server, project: str, plan: str, args: argparse.Namespace, r
     if not artifacts:
         return {}
     source = _whole(server, entries[0]["source"]["run"])
-    pinned = dict(configuration.flat(source.get("config") or {}))
+    pinned = dict(load.flat(source.get("config") or {}))
     taken = "has the settings of" if pinned else "has batches like"
     known = f"Nothing is known of the settings of {run['name']}: it is taken that it {taken} {source['name']}"
     _tell(f"{known}, under its own name. Say --set where it differs, or give its --config.")
@@ -108,7 +108,7 @@ def _config(server: Server, project: str, plan: str, args: argparse.Namespace, r
 def _asking(args: argparse.Namespace, config: dict[str, Any]) -> Asking:
     """What the run asks for: its config, the command line's settings on top."""
     trainer, given = trainers.load(args.trainer), _given(args)
-    return trainer.asking(configuration.resolved({**config, **_way(trainer, args), **given}))
+    return trainer.asking(load.resolved({**config, **_way(trainer, args), **given}))
 
 
 def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from rolloutdeck.client import artifact, spool
-from rolloutdeck.client import artifact_uploads as shelf
+from rolloutdeck.client import artifact, artifact_uploads, spool
 from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
 from rolloutdeck.protocol import wire
 
@@ -75,7 +74,7 @@ def _deliver(
     return Outcome("sent", data=answer.json()) if answer.ok else judge(answer)
 
 
-def asking(server: Server, header: wire.SpoolHeader, timeout: float = 30.0) -> shelf.Ask:
+def asking(server: Server, header: wire.SpoolHeader, timeout: float = 30.0) -> artifact_uploads.Ask:
     """Requests to addresses below the run's, from which a server that never saw the run can create it."""
 
     def ask(method: str, path: str, **options: Any) -> Answer:
@@ -97,7 +96,7 @@ def _register(server: Server, header: wire.SpoolHeader, told: Mapping[str, Any])
         return Outcome("rejected", f"{path} can't be kept: {getattr(error, 'strerror', None) or error}")
     command = artifact.command_for(path, header["project"], header["name"], header["attempt"])
     ask = asking(server, header)
-    answer = shelf.register(ask, found, header["attempt"], command, told["send_now"])
+    answer = artifact_uploads.register(ask, found, header["attempt"], command, told["send_now"])
     if not answer.ok:
         return judge(answer)
     if told["send_now"] and (trouble := _send_now(ask, found, answer.json())):
@@ -105,10 +104,10 @@ def _register(server: Server, header: wire.SpoolHeader, told: Mapping[str, Any])
     return Outcome("sent", data=(header["uid"], found))
 
 
-def _send_now(ask: shelf.Ask, found: artifact.Artifact, told: Any) -> Outcome | None:
+def _send_now(ask: artifact_uploads.Ask, found: artifact.Artifact, told: Any) -> Outcome | None:
     """Brings over what the server lacks; None when it has all. The spool file stays until then."""
     problems: list[str] = []
-    sending = shelf.Shelf(say=problems.append)
+    sending = artifact_uploads.Shelf(say=problems.append)
     sending.put(found, told.get("missing", ()) if isinstance(told, dict) else ())
     while answer := sending.send(ask):
         if not answer.ok and not problems:

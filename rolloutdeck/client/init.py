@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from rolloutdeck.client import launch, spool, writer
-from rolloutdeck.client import serialize as tables
+from rolloutdeck.client import launch, serialize, spool, writer
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
@@ -150,7 +149,7 @@ def _config(config: Any) -> dict[str, Any]:
         return {}
     try:
         config = config if isinstance(config, Mapping) else vars(config)
-        text = json.dumps(tables.text_keys(config), default=tables.plain)
+        text = json.dumps(serialize.text_keys(config), default=serialize.plain)
     except Exception as error:  # the objects of other libraries raise what they like
         log.warning("The config is left out, it has no JSON form: %s", error)
         return {}

@@ -9,8 +9,7 @@ from typing import Any
 
 from rolloutdeck.client.delivery import asking
 from rolloutdeck.lib.http import Server
-from rolloutdeck.protocol import schedule as resolution
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import schedule, wire
 from rolloutdeck.protocol.compatibility import Difference, refused
 
 DEFAULT = "default"
@@ -68,12 +67,12 @@ class Plan:
 
     def resolve(self, step: int) -> Entry | None:
         """What this step replays; None where it generates."""
-        target = resolution.resolve(self.action, [entry.target_step for entry in self.entries], step)
+        target = schedule.resolve(self.action, [entry.target_step for entry in self.entries], step)
         return next((entry for entry in self.entries if entry.target_step == target), None)
 
     def strip(self, steps: int) -> list[tuple[int, int | None]]:
         """(step, target or None) for the steps 1 to `steps`."""
-        return resolution.strip(self.action, [entry.target_step for entry in self.entries], range(1, steps + 1))
+        return schedule.strip(self.action, [entry.target_step for entry in self.entries], range(1, steps + 1))
 
 
 def ask(

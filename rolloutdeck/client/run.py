@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rolloutdeck.client import artifact, launch, spool, writer
-from rolloutdeck.client import serialize as tables
+from rolloutdeck.client import artifact, launch, serialize, spool, writer
 from rolloutdeck.client.heartbeat import Heartbeat
 from rolloutdeck.client.sender import Sender
 from rolloutdeck.lib.environment import Settings
@@ -133,7 +132,7 @@ class Run:
 
         Arrays and tensors inside are read a moment later in another thread: don't change them in place.
         """
-        taken = tables.Rows(rows)
+        taken = serialize.Rows(rows)
         query = self._query(step, split, step_kind, f"call:{uuid.uuid4().hex}", "native", producer)
         if taken.count:
             self._put(writer.Samples(taken, query))
@@ -185,7 +184,7 @@ class Run:
             "split": _word(split, "split", wire.SPLITS),
             "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
             "files": [str(name) for name in told.get("files") or ()],
-            "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=tables.plain)),
+            "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=serialize.plain)),
             "send_now": bool(send_now),
         }
         self._put(writer.Note("artifact", said, what="artifacts"))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import serialize as tables
-from rolloutdeck.client import spool
+from rolloutdeck.client import serialize, spool
 from rolloutdeck.lib.log import Voice, log
 from rolloutdeck.protocol import wire
 
@@ -55,7 +54,7 @@ class Points:
         self.spoiled, told = 0, []
         for point in self.points:
             try:
-                told.append({**point, "values": tables.numbers(point["values"])})
+                told.append({**point, "values": serialize.numbers(point["values"])})
             except Exception:  # the objects of other libraries raise what they like, and cost their own point alone
                 self.spoiled += 1
         told = [point for point in told if point["values"]]
@@ -66,7 +65,7 @@ class Points:
 
 @dataclass
 class Samples:
-    rows: tables.Rows
+    rows: serialize.Rows
     query: dict[str, Any]
     kind: str = "dump"
     what: str = "samples"
@@ -91,7 +90,7 @@ class Samples:
         size = breath = self.spoiled = 0
         for row in self.rows:
             try:
-                lines.append(tables.line(row))
+                lines.append(serialize.line(row))
             except (TypeError, ValueError, RecursionError):
                 self.spoiled += 1
                 continue

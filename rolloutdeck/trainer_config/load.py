@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainer_config import command_line
-from rolloutdeck.trainer_config import python_source as python_file
+from rolloutdeck.trainer_config import command_line, python_source
 from rolloutdeck.trainer_config.command_line import overrides as overrides
 from rolloutdeck.trainer_config.command_line import scalar as scalar
 
@@ -37,7 +36,7 @@ def _read(path: Path, text: str) -> tuple[dict[str, Any], bool]:
     if path.suffix in (".yaml", ".yml"):
         return _tree(path, _yaml(path, text))
     if path.suffix == ".py":
-        return _words(path, "Python", python_file.settings, text), False
+        return _words(path, "Python", python_source.settings, text), False
     if path.suffix in (".sh", ".bash") or text.startswith("#!"):
         return _words(path, "shell script", command_line.script, text), False
     return _words(path, "list of key=value", lambda text: overrides(command_line.words(text)), text), False

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import BinaryIO
 
 from rolloutdeck.protocol.wire import MAX_LINE_BYTES, PART_BYTES
-from rolloutdeck.watch import compression as packing
+from rolloutdeck.watch import compression
 from rolloutdeck.watch.state import Sent
 
 END_BYTES = 1024  # of a growing file's beginning and of its sent end, by which a new file is told from the old one
@@ -91,7 +91,7 @@ def json_ends(file: BinaryIO, size: int) -> bool:
 
 
 def gzip_ends(file: BinaryIO, size: int) -> bool:
-    return packing.ends_whole(file)
+    return compression.ends_whole(file)
 
 
 def zstd_ends(file: BinaryIO, size: int) -> bool:
@@ -101,7 +101,7 @@ def zstd_ends(file: BinaryIO, size: int) -> bool:
 
 ENDS = {
     ".parquet": parquet_ends, ".arrow": arrow_ends, ".pt": zip_ends, ".eval": zip_ends, ".pkl": pickle_ends,
-    ".json": json_ends, packing.GZIP: gzip_ends, packing.ZSTD: zstd_ends,
+    ".json": json_ends, compression.GZIP: gzip_ends, compression.ZSTD: zstd_ends,
 }  # fmt: skip
 
 

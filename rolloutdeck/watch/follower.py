@@ -17,7 +17,7 @@ from typing import BinaryIO
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.trainer_api import FileKind
-from rolloutdeck.watch import compression as packing
+from rolloutdeck.watch import compression
 from rolloutdeck.watch.file_endings import continues, digest, ends, ends_whole, torn, whole_lines
 from rolloutdeck.watch.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
 from rolloutdeck.watch.state import Sent, State
@@ -114,7 +114,7 @@ class Follower:
 
     def _sealed(self, source: str) -> bool:
         """Whether it is compressed and was sent while it was not."""
-        return packing.bare_name(source) != source and packing.bare_name(source) in self.state.files
+        return compression.bare_name(source) != source and compression.bare_name(source) in self.state.files
 
     def whole_files(self) -> list[Found]:
         """All whole files there are, sent or not, in the order of their writing."""

@@ -16,8 +16,7 @@ from types import MappingProxyType
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainer_api import FileKind, Head, SkipFolder
-from rolloutdeck.watch import compression as packing
-from rolloutdeck.watch import scan_warnings as doubts
+from rolloutdeck.watch import compression, scan_warnings
 
 HEAD_BYTES = 1 << 14
 ARROW = b"\xff\xff\xff\xff"
@@ -101,8 +100,8 @@ def files_below(path: Path) -> Iterator[Path]:
 
 def read_head(path: Path) -> Head:
     """The first rows of a file; of its first line only the first key where the line is longer than 4 MiB."""
-    if packing.is_packed(path):
-        return packing.head_of(path, LONG_HEAD_BYTES)
+    if compression.is_packed(path):
+        return compression.head_of(path, LONG_HEAD_BYTES)
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
         if start.startswith(b"PAR1"):  # its columns are named at its end
@@ -121,13 +120,13 @@ def kind_of(path: Path, kinds: Sequence[FileKind], *, told: bool = False) -> tup
 
     Raises OSError if the file can't be read.
     """
-    name = packing.bare(path).name
+    name = compression.bare(path).name
     candidates = [kind for kind in kinds if fnmatch(name, kind.pattern)]
     if not candidates or not path.is_file():  # reading a pipe would wait for ever
         return None, Head()
     head = read_head(path)
     for known in candidates:
-        kind = packing.whole(known) if packing.is_packed(path) else known
+        kind = compression.whole(known) if compression.is_packed(path) else known
         if kind.holds == "samples" and not kind.stepless and kind.step(path) is None:
             continue
         if told or kind.recognise(name, head):
@@ -187,7 +186,7 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
     guessed: dict[tuple[str, str], list[Path]] = {}
     for folder, members in by_folder.items():
         result.files += _with_split(folder, base, members, choice, guessed)
-    result.notes += [*doubts.guessed(guessed), *doubts.alike(result.files)]
+    result.notes += [*scan_warnings.guessed(guessed), *scan_warnings.alike(result.files)]
     result.files.sort(key=lambda found: (found.step if found.step is not None else -1, found.split, found.source))
     return result
 
@@ -228,11 +227,11 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
     for pattern, what in trainers.others().items():
         if fnmatch(path.name, pattern):
             return what
-    if path.suffix == packing.ZSTD:
+    if path.suffix == compression.ZSTD:
         return UNSEEN
     if not path.exists():
         return "links to files that are not there"
-    plain = packing.bare(path)
+    plain = compression.bare(path)
     if plain.suffix in TABLES and not path.stat().st_size:
         return "empty files"
     if plain.suffix in TABLES or plain.name.endswith(".table.json"):

@@ -21,7 +21,7 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rolloutdeck.watch import compression as packing
+from rolloutdeck.watch import compression
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.readers.jsonl import integer
@@ -211,7 +211,7 @@ def work(dump: Dump) -> None:
             finish(Reading(dump, "", left_out=Counter(dump.left_out)))
         return
     with raw(dump) as stream:
-        form = pick(packing.bare_name(dump.source), head_of(dump), dump.format or table.format_of(dump.columns))
+        form = pick(compression.bare_name(dump.source), head_of(dump), dump.format or table.format_of(dump.columns))
         dump.format = form.name
         items = form.read(stream, told(dump))
         reading = Reading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
@@ -229,7 +229,7 @@ def work(dump: Dump) -> None:
 
 
 def told(dump: Dump) -> Told:
-    source = packing.bare_name(dump.source)
+    source = compression.bare_name(dump.source)
     return artifact_dumps.told(dump, Told(source, dump.split, dump.step, dump.step_kind, dump.columns))
 
 

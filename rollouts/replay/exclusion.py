@@ -16,7 +16,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from rolloutdeck import trainer_api as trainers
-from rolloutdeck.protocol import compatibility as compat
+from rolloutdeck.protocol import compatibility
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing.merge import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
@@ -203,13 +203,13 @@ def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str])
 
 def differences(
     artifact: Artifact, rows: Rows, facts: Mapping[str, Any], loosened: Iterable[str]
-) -> list[compat.Difference]:
+) -> list[compatibility.Difference]:
     """Those of what is left of an artifact. Fewer rows are a warning where the trainer repeats prompts to fill up."""
     loose = list(loosened)
     if artifact.role not in REPEATS:
-        return compat.differences(rows.left(artifact.facts), facts, loose)
-    pinned = {one.fact: one for one in compat.differences(artifact.facts, facts, loose)}
-    left = compat.differences(rows.left(artifact.facts), facts, [*loose, *FEWER])
+        return compatibility.differences(rows.left(artifact.facts), facts, loose)
+    pinned = {one.fact: one for one in compatibility.differences(artifact.facts, facts, loose)}
+    left = compatibility.differences(rows.left(artifact.facts), facts, [*loose, *FEWER])
     return [pinned.get(one.fact, one) for one in left]
 
 

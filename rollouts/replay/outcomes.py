@@ -8,8 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from rolloutdeck.protocol import schedule as resolution
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import schedule, wire
 from rollouts.errors import BadInput, NotThere
 from rollouts.ingest import ingest
 from rollouts.lib.validation import number, one_of
@@ -76,7 +75,7 @@ class Planned:
         return cls(bound.revision.action, {one.target_step: one.pin for one in entries})
 
     def pin_at(self, step: int) -> Pin | None:
-        target = resolution.resolve(self.action, list(self.pins), step)
+        target = schedule.resolve(self.action, list(self.pins), step)
         return None if target is None else self.pins[target]
 
 

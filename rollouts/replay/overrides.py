@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import compatibility as compat
+from rolloutdeck.protocol import compatibility
 from rollouts.errors import BadInput
 from rollouts.lib.validation import one_of, text
 from rollouts.live import notifications
@@ -24,10 +24,10 @@ MOST_NOTE = 500
 @transaction.atomic
 def loosen(project: Project, fact: str, by: User, note: str) -> Project:
     """A difference in `fact` is only a warning from now on; `note` says why. Raises BadInput without one."""
-    fact = one_of(fact, "fact", compat.REFUSE, default="")
+    fact = one_of(fact, "fact", compatibility.REFUSE, default="")
     note = text(note, "note", most=MOST_NOTE).strip()
     if not fact:
-        raise BadInput(_("`fact` must be one of {known}.").format(known=", ".join(compat.REFUSE)), "fact")
+        raise BadInput(_("`fact` must be one of {known}.").format(known=", ".join(compatibility.REFUSE)), "fact")
     if not note:
         said = _("Say why: whoever replays in spite of a difference should be able to read it later.")
         raise BadInput(said, "note")

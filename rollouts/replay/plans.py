@@ -14,10 +14,8 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput as NotUnderstood
-from rolloutdeck.protocol import compatibility as compat
-from rolloutdeck.protocol import schedule as resolution
-from rolloutdeck.protocol import wire
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.protocol import compatibility, schedule, wire
+from rolloutdeck.trainer_config import load
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications
@@ -260,12 +258,12 @@ class Judged:
 
     entry: Entry
     artifacts: tuple[Artifact, ...]
-    differences: tuple[compat.Difference, ...]
+    differences: tuple[compatibility.Difference, ...]
     excluded: exclusion.Excluded = exclusion.NOTHING
 
     @property
     def refused(self) -> bool:
-        return compat.refused(self.differences)
+        return compatibility.refused(self.differences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +282,7 @@ def verdict(revision: Revision | None, facts: Mapping[str, Any], steps: Iterable
     flagged, leave = exclusion.of(entry.pin for entry in entries), bool(revision and revision.exclude_flagged)
     return Verdict(
         tuple(judged(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
-        tuple(resolution.strip(action, targets, steps)),
+        tuple(schedule.strip(action, targets, steps)),
     )
 
 
@@ -311,7 +309,7 @@ def judged(
     if leave and rows and not rows.whole:
         found = exclusion.differences(fitting[0], rows, facts, loosened)
     else:
-        found = compat.differences(fitting[0].facts if fitting else {}, facts, loosened)
+        found = compatibility.differences(fitting[0].facts if fitting else {}, facts, loosened)
     return Judged(entry, tuple(fitting), tuple(found), excluded)
 
 
@@ -329,7 +327,7 @@ def facts_of(run: Run) -> dict[str, Any]:
 
 def configured(run: Run) -> dict[str, Any]:
     """What the run's config says, where one of the trainers' modules understands it."""
-    settings = configuration.resolved(dict(configuration.flat(run.config))) if isinstance(run.config, dict) else {}
+    settings = load.resolved(dict(load.flat(run.config))) if isinstance(run.config, dict) else {}
     known = trainers.offering("asking")
     for name in ((run.framework,) if run.framework in known else known) if settings else ():
         with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):

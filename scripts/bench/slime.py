@@ -11,8 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from rolloutdeck.trainers.slime.plugin import record as recording
-from rolloutdeck.trainers.slime.plugin import session
+from rolloutdeck.trainers.slime.plugin import record, session
 
 ROWS, TOKENS, PROMPT, ANSWERS = 1024, 1000, 200, 8
 
@@ -45,13 +44,13 @@ def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
 
 def hook(args: Any, rollout: int, samples: list[Sample]) -> None:
     for sample in samples:
-        recording.sample_hook(args, sample, rollout_id=rollout)
+        record.sample_hook(args, sample, rollout_id=rollout)
 
 
 def end(args: Any, rollout: int, samples: list[Sample]) -> None:
     groups = [samples[first : first + ANSWERS] for first in range(0, ROWS, ANSWERS)]
-    recording.all_samples(args, groups, None)
-    recording.log_rollout(rollout, args, samples, {}, 1.0)
+    record.all_samples(args, groups, None)
+    record.log_rollout(rollout, args, samples, {}, 1.0)
 
 
 def timed(function: Callable[[], object]) -> float:

@@ -10,16 +10,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import artifact, sender
-from rolloutdeck.client import dispatcher as courier
+from rolloutdeck.client import artifact, dispatcher, sender
 from rolloutdeck.client import init as opening
 from rolloutdeck.client.run import Run
-from rolloutdeck.lib import download as fetch
+from rolloutdeck.lib import download
 from rolloutdeck.protocol import wire
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.common import session
-from rolloutdeck.watch import artifact_collector as gather
-from rolloutdeck.watch import follower as watch
+from rolloutdeck.trainers.common import patching, session
+from rolloutdeck.watch import artifact_collector, follower
 from rollouts.models import Project
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.fake_server import Receiver
@@ -44,7 +41,7 @@ def at_receiver(receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatc
     for name, value in {"URL": receiver.url, "TOKEN": "secret", "SPOOL": str(spool_root), "ATTEMPT": "first"}.items():
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for module, name in [(courier, "FIRST_PAUSE"), (courier, "LAST_PAUSE"), (courier, "KEPT_PAUSE")]:
+    for module, name in [(dispatcher, "FIRST_PAUSE"), (dispatcher, "LAST_PAUSE"), (dispatcher, "KEPT_PAUSE")]:
         monkeypatch.setattr(module, name, 0.05)
     monkeypatch.setattr(sender, "LOOK_AGAIN", 0.05)
     monkeypatch.setattr(sender, "ADOPT_SECONDS", 0.2)
@@ -79,8 +76,8 @@ def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("LOOK_SECONDS", "ASK_SECONDS", "QUIET_SECONDS"):
-        monkeypatch.setattr(gather, name, 0.0)
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+        monkeypatch.setattr(artifact_collector, name, 0.0)
+    monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
     artifact._hashes.clear()
     (tmp_path / "node").mkdir()
     return tmp_path / "node"
@@ -106,8 +103,8 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     transformers = ModuleType("transformers")
     vars(transformers)["TrainerCallback"] = object
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    monkeypatch.setattr(hooks, "voice", hooks.Voice())
-    monkeypatch.setattr(fetch, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(patching, "voice", patching.Voice())
+    monkeypatch.setattr(download, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(session, "MOST_WAITING", 100)  # these trainers take no time between two steps
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     for name in NEEDS:

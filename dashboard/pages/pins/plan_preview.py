@@ -13,8 +13,7 @@ from django.utils.translation import ngettext
 from dashboard.pages.common import status_strip as cells
 from dashboard.pages.common.status_strip import Cell, Track
 from dashboard.pages.pins.plan_draft import Draft
-from rolloutdeck.protocol import compatibility as compat
-from rolloutdeck.protocol import schedule as resolution
+from rolloutdeck.protocol import compatibility, schedule
 from rolloutdeck.protocol.compatibility import Difference
 from rollouts.replay.plans import Judged
 
@@ -62,7 +61,7 @@ def outcome(
     pins = {step: pin for pin, step in reversed(draft.entries)}
     drawn = [
         cell(step, target, pins, names, refused, draft.on_mismatch)
-        for step, target in resolution.strip(draft.action, list(pins), range(first, steps + 1))
+        for step, target in schedule.strip(draft.action, list(pins), range(first, steps + 1))
     ]
     end = next((one.first for one in drawn if one.word != "hit"), None) if alone else None
     if end is not None:
@@ -133,7 +132,7 @@ def together(draft: Draft, found: Mapping[int, Judged]) -> list[Line]:
             shown = (one.fact, one.verdict, value(one.pinned), value(one.asking))
             line = lines.setdefault(shown, Line(*shown, loosened=one.loosened))
             line.targets.append(step)
-    return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", compat.FACTS.index(line.fact)))
+    return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", compatibility.FACTS.index(line.fact)))
 
 
 def known(judged: Judged | None) -> list[Difference]:
@@ -144,7 +143,7 @@ def known(judged: Judged | None) -> list[Difference]:
 def untold(found: Mapping[int, Judged]) -> list[str]:
     """Facts that neither a pin nor the run tells and that would only warn: one line names them."""
     names = {one.fact for judged in found.values() for one in judged.differences if one.untold}
-    return sorted(names, key=compat.FACTS.index)
+    return sorted(names, key=compatibility.FACTS.index)
 
 
 def value(told: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from rolloutdeck.safe_pickle.batches.fields import Cells, of_consolidated, of_parts, of_tree
 from rolloutdeck.safe_pickle.batches.plain_values import plain
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Buffer,
@@ -71,7 +71,7 @@ def agreed(found: Contents) -> Contents:
 
 def of_rollout(source: Source) -> Contents:
     """A DataProto of ROLL: verl's, with the tensors' bytes in a BytesIO, and room for a batch that lies elsewhere."""
-    value = machine.load(source)
+    value = interpreter.load(source)
     if not isinstance(value, Rollout) or value.state is None:
         raise Refused(f"it holds {_what(value)}, not ROLL's DataProto")
     tensors, columns, elsewhere, meta = value.state
@@ -82,7 +82,7 @@ def of_rollout(source: Source) -> Contents:
 
 def proto(source: Source) -> Proto:
     """The DataProto of a pickle, as the machine built it."""
-    value = machine.load(source)
+    value = interpreter.load(source)
     if not isinstance(value, Proto) or value.state is None:
         raise Refused(f"it holds {_what(value)}, not verl's DataProto")
     return value
@@ -108,7 +108,7 @@ def _tensors(value: Any) -> Contents | Unreadable | None:
     """The first part of a DataProto's state; None when it has no tensors, inert when they can't be read."""
     if isinstance(value, Data):
         archive = Archive.open(source_of(value))
-        value = machine.load(archive.pickle, archive)
+        value = interpreter.load(archive.pickle, archive)
     read = READ.get(type(value))
     if read is None:
         raise Refused(f"a DataProto whose tensors are {_what(value)}")
@@ -156,7 +156,7 @@ READ: dict[type, Callable[[Any], Contents | Unreadable | None]] = {
 
 def _of_archive(source: Source) -> Contents:
     archive = Archive.open(source)
-    value = machine.load(archive.pickle, archive)
+    value = interpreter.load(archive.pickle, archive)
     if not isinstance(value, dict) or not isinstance(value.get("tensordict"), Tree):
         raise Refused(f"a torch file that holds {_what(value)}, not the batch of a TransferQueue")
     found = _of_tree(value["tensordict"])

@@ -13,7 +13,7 @@ from typing import Any
 from rolloutdeck.safe_pickle.batches.fields import block, numbers
 from rolloutdeck.safe_pickle.batches.plain_values import MAX_VALUES, Walk
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Tensor
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.stream.torch_archive import Archive
@@ -30,7 +30,7 @@ def open_saved(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
     what is no archive of torch or holds no dict. Tensors read from the file until the block ends."""
     with Source.open(path) as source:
         archive = Archive.open(source)
-        value = machine.load(archive.pickle, archive)
+        value = interpreter.load(archive.pickle, archive)
         if not isinstance(value, dict):
             raise Refused("the torch file holds no dict")
         yield value

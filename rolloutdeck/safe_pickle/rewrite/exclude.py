@@ -15,7 +15,7 @@ from typing import Any
 from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
 from rolloutdeck.safe_pickle.batches.layouts import proto, source_of
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Consolidated, Data, Piece, Proto, Tree
 from rolloutdeck.safe_pickle.rewrite.archive_writer import pack
 from rolloutdeck.safe_pickle.rewrite.atomic import whole
@@ -103,7 +103,7 @@ def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> No
 def queue(source: Source, chosen: Selection) -> dict[str, Any]:
     """The batch of a TransferQueue: {tensordict, tags, keys, global_steps}."""
     archive = Archive.open(source)
-    found = machine.load(archive.pickle, archive)
+    found = interpreter.load(archive.pickle, archive)
     assert isinstance(found, dict)  # it was read as one before
     rows = {name: chosen.listed(found[name]) for name in ("tags", "keys")}
     return {**found, "tensordict": chosen.tree(found["tensordict"]), **rows}
@@ -126,7 +126,7 @@ def write_proto(batch: Proto, chosen: Selection, inner: Path, file: Any) -> None
 
 def tensordict(source: Source, chosen: Selection) -> Consolidated | Tree:
     archive = Archive.open(source)
-    found = machine.load(archive.pickle, archive)
+    found = interpreter.load(archive.pickle, archive)
     if isinstance(found, Consolidated):
         return chosen.consolidated(found)
     if isinstance(found, Tree):

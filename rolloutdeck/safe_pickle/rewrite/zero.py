@@ -14,7 +14,7 @@ from typing import BinaryIO
 from rolloutdeck.safe_pickle.batches.fields import Block
 from rolloutdeck.safe_pickle.batches.layouts import Contents, of_rollout, source_of
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Buffer, Piece, Rollout
 from rolloutdeck.safe_pickle.rewrite.atomic import whole
 from rolloutdeck.safe_pickle.stream.opcodes import Span
@@ -68,7 +68,7 @@ def span_of(found: Contents, name: str) -> Span | None:
 
 def member_of(opened: Source, cells: object) -> tuple[Span, list[int]]:
     """The member of the archive in which a tensor lies, and where its CRC stands: positions in the file."""
-    value = machine.load(opened)
+    value = interpreter.load(opened)
     assert (
         isinstance(value, Rollout) and value.state and isinstance(value.state[0], Buffer)
     )  # it was read as one before

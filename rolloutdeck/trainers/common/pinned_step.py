@@ -16,7 +16,7 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
 from rolloutdeck.replay.plan import sentence_of
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 
 
 def check(plan: Plan, entry: Entry, whole: str = "") -> None:
@@ -57,4 +57,6 @@ def leave(
         log.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
     if plan.on_mismatch == "stop":
         told = f"{plan.name}@{plan.revision}"
-        raise hooks.Stop(f"The replay plan {told} says to stop where a pin can't be replayed. {what} {step}: {reason}")
+        raise patching.Stop(
+            f"The replay plan {told} says to stop where a pin can't be replayed. {what} {step}: {reason}"
+        )

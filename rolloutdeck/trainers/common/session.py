@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import Selection
 
 MOST_WAITING = 3  # steps whose rows wait to be made; each holds its batch in memory
@@ -48,7 +48,7 @@ class Session:
 
     def lose(self, what: str, count: int = 1) -> None:
         self.run.lose(f"{self.who}: {what}", count)
-        hooks.voice.once(what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what)
+        patching.voice.once(what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what)
 
     def flush(self, seconds: float) -> None:
         """Waits until our thread has nothing left, at most `seconds`. A forked child does not have that thread."""
@@ -59,7 +59,7 @@ class Session:
     def _work(self) -> None:
         while True:
             job, rows = self._jobs.get()
-            hooks.harmless(job)()
+            patching.harmless(job)()
             self._made += rows
             self._jobs.task_done()
             del job

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 
 DEFAULT = 8
 
@@ -26,7 +26,7 @@ class Selection:
             return cls({"": DEFAULT, "none": 0, "all": None}[told], seed)
         if found := re.fullmatch(r"groups:(\d{1,9})", told):
             return cls(int(found.group(1)), seed)
-        hooks.voice.once("tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; it is groups:8 now.", told)
+        patching.voice.once("tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; it is groups:8 now.", told)
         return cls(DEFAULT, seed)
 
     def less(self, groups: int) -> Selection:

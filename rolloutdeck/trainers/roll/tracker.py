@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 
 NAME = "rolloutdeck"
 FILE = "metrics.jsonl"
@@ -42,7 +42,9 @@ class Tracker:
         self.path = Path(str(folder)) / FILE if folder else None
         self.also, self._thread = also, threading.get_ident()
         if self.path is None:
-            hooks.voice.once("roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}.")
+            patching.voice.once(
+                "roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}."
+            )
 
     def log(self, values: Mapping[str, Any], step: int | None, **words: Any) -> None:
         if threading.get_ident() == self._thread:  # else it is history, which the file has
@@ -54,7 +56,7 @@ class Tracker:
         if self.also is not None:
             self.also.finish()
 
-    @hooks.harmless
+    @patching.harmless
     def _write(self, values: Mapping[str, Any], step: int | None) -> None:
         if self.path is None or step is None:
             return

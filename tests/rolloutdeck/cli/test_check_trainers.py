@@ -11,11 +11,11 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.trainer_api import Finding
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.trainer_config import load
 from rolloutdeck.trainers.cure import settings_check as cure_check
 from rolloutdeck.trainers.roll import settings_check as roll_check
 from rolloutdeck.trainers.slime import settings_check as slime_check
-from rolloutdeck.trainers.trl import settings_check as trl_check
+from rolloutdeck.trainers.trl import settings_check as settings_check
 
 Settings = dict[str, Any]
 Case = tuple[Any, Settings, str]
@@ -29,7 +29,7 @@ GOOD: dict[Any, Settings] = {
         "eval_prompt_data": ["aime", "/data/aime.jsonl", "gsm8k", "/data/gsm8k.jsonl"],
         "num_rollout": 3000,
     },
-    trl_check: {"log_completions": True, "logging_steps": 1, "output_dir": "out", "trl_version": "1.16.0"},
+    settings_check: {"log_completions": True, "logging_steps": 1, "output_dir": "out", "trl_version": "1.16.0"},
     roll_check: {
         "exp_name": "math",
         "rollout_dump_dir": "/d/rollout",
@@ -71,13 +71,13 @@ LOSING: list[Case] = [
     (slime_check, {"dump_details": None, "custom_eval_rollout_log_function_path": None}, "not called for evals"),
     (slime_check, {"dynamic_sampling_filter_path": "slime.x.check_std"}, "in no dump"),
     (slime_check, {"load_forge_rollout_data": "/d/{rollout_id}.pt"}, "only that rollout function reads it"),
-    (trl_check, {"log_completions": False}, "written nowhere"),
-    (trl_check, {"logging_steps": 5}, "those between are gone"),
-    (trl_check, {"logging_strategy": "epoch"}, "when the trainer logs"),
-    (trl_check, {"eval_strategy": "steps", "eval_steps": 50}, "overwrites the train file of its step"),
-    (trl_check, {"eval_strategy": "IntervalStrategy.EPOCH"}, "overwrites the train file of its step"),
-    (trl_check, {"trainer": "RLOOTrainer"}, "writes no file"),
-    (trl_check, {"trl_version": "0.27.2"}, "from 0.28 on"),
+    (settings_check, {"log_completions": False}, "written nowhere"),
+    (settings_check, {"logging_steps": 5}, "those between are gone"),
+    (settings_check, {"logging_strategy": "epoch"}, "when the trainer logs"),
+    (settings_check, {"eval_strategy": "steps", "eval_steps": 50}, "overwrites the train file of its step"),
+    (settings_check, {"eval_strategy": "IntervalStrategy.EPOCH"}, "overwrites the train file of its step"),
+    (settings_check, {"trainer": "RLOOTrainer"}, "writes no file"),
+    (settings_check, {"trl_version": "0.27.2"}, "from 0.28 on"),
     (roll_check, {"rollout_dump_dir": None, "track_with": "wandb"}, "Generations are written nowhere"),
     (roll_check, {**MOCK, "rollout_dump_dir": None}, "Metrics are written nowhere"),
     (roll_check, {"rollout_dump_dir": "./output/rollout_dump"}, "silent about others"),
@@ -95,9 +95,9 @@ def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
     """The printed lines in the form that their trainer takes."""
     if check is roll_check:
         (folder / "more.yaml").write_text("\n".join(lines) + "\n")
-        return configuration.read(folder / "more.yaml")[0]
+        return load.read(folder / "more.yaml")[0]
     words = [word for line in lines if not line.startswith("pip ") for word in shlex.split(line)]
-    return configuration.overrides(words)
+    return load.overrides(words)
 
 
 @pytest.mark.parametrize(("check", "changed", "says"), LOSING)
@@ -119,9 +119,9 @@ HINTS: list[Case] = [
     (slime_check, {"load_debug_rollout_data": "/d/7.pt", "eval_interval": None}, "one file every time"),
     (slime_check, {"eval_config": "e.yaml", **DUMP, "eval_interval": 5, "eval_prompt_data": None,
                    "custom_eval_rollout_log_function_path": None}, "without their names"),
-    (trl_check, {"num_iterations": 2}, "the same rows"),
-    (trl_check, {"steps_per_generation": 8, "gradient_accumulation_steps": 4}, "the same rows"),
-    (trl_check, {"rollout_func": "f", "trainer": "RLOOTrainer", "callbacks": "RolloutdeckCallback"}, "no rollout_func"),
+    (settings_check, {"num_iterations": 2}, "the same rows"),
+    (settings_check, {"steps_per_generation": 8, "gradient_accumulation_steps": 4}, "the same rows"),
+    (settings_check, {"rollout_func": "f", "trainer": "RLOOTrainer", "callbacks": "RolloutdeckCallback"}, "no rollout_func"),
     (roll_check, {**MOCK, "rollout_mock.dump_dir": "./dumps"}, "relative path"),
     (roll_check, DOMAINS, "the last batch is kept"),
     (roll_check, {"track_with": "wandb"}, "track_with: wandb keeps no metrics beside the samples"),
@@ -145,35 +145,35 @@ def test_what_a_user_should_know_without_a_loss_is_a_hint(check: Any, changed: S
 def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
     (finding,) = [one for one in found(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if one.lost]
     assert finding.lost == "Evals are skipped." and "nothing is generated" in finding.title
-    other = configuration.overrides(word for line in finding.paste for word in shlex.split(line))
+    other = load.overrides(word for line in finding.paste for word in shlex.split(line))
     assert ["of rollout 0, again" in one.title for one in found(slime_check, other)] == [True]
 
 
 def test_a_rollout_func_that_an_old_trl_never_calls_is_found() -> None:
-    (finding,) = [one for one in found(trl_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if one.lost]
+    (finding,) = [one for one in found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if one.lost]
     assert "generates without a word" in finding.lost
-    assert found(trl_check, {"rollout_func": "f", "trl_version": "0.29.0"}) == []
-    assert found(trl_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
+    assert found(settings_check, {"rollout_func": "f", "trl_version": "0.29.0"}) == []
+    assert found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
 
 
 def test_trls_callback_takes_everything_whatever_is_logged() -> None:
     off = {"log_completions": False, "logging_steps": 50, "eval_strategy": "epoch", "trainer": "RLOOTrainer"}
-    assert found(trl_check, {**off, "callbacks": "[RolloutdeckCallback(keep='k')]"}) == []
+    assert found(settings_check, {**off, "callbacks": "[RolloutdeckCallback(keep='k')]"}) == []
 
 
 def test_trls_own_default_of_logging_loses_nine_steps_of_ten() -> None:
-    findings = trl_check.check({"log_completions": True, "output_dir": "out"}, complete=False)
+    findings = settings_check.check({"log_completions": True, "output_dir": "out"}, complete=False)
     assert [finding.title for finding in findings] == ["logging_steps is not set, so it is 10"]
 
 
 def test_a_checkpoint_of_trl_tells_what_was_lost_and_nothing_that_it_can_not_know() -> None:
     state = {"logging_steps": 10, "eval_steps": 5, "log_history": [{"loss": 1.0}, {"eval_reward": 0.5, "step": 5}]}
-    titles = [finding.title for finding in trl_check.check({**state, "trl_version": "1.16.0"}, complete=True)]
+    titles = [finding.title for finding in settings_check.check({**state, "trl_version": "1.16.0"}, complete=True)]
     assert titles == ["logging_steps=10", "evals of this run"]
 
 
 def test_a_script_of_trl_that_leaves_its_config_to_a_command_line_is_not_judged_by_defaults() -> None:
-    (finding,) = trl_check.check({"trainer": "GRPOTrainer", "args": "training_args"}, complete=False)
+    (finding,) = settings_check.check({"trainer": "GRPOTrainer", "args": "training_args"}, complete=False)
     assert not finding.lost and "are not in this file" in finding.title
 
 
@@ -217,8 +217,8 @@ def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> 
 
 
 FORMS: dict[Any, Callable[[str], Settings]] = {
-    slime_check: lambda line: configuration.overrides(shlex.split(line)),
-    trl_check: lambda line: configuration.overrides([line]),
+    slime_check: lambda line: load.overrides(shlex.split(line)),
+    settings_check: lambda line: load.overrides([line]),
 }
 
 
@@ -288,7 +288,7 @@ def test_rolls_recommended_lines_pass_its_check(tmp_path: Path) -> None:
     lines = ["exp_name: math", *roll_check.recommended(), *roll_check.keeping()]
     (tmp_path / "run.yaml").write_text("\n".join(lines) + "\n")
     assert main(["check", "--trainer", "roll", "--config", str(tmp_path / "run.yaml")]) == 0
-    assert configuration.read(tmp_path / "run.yaml")[0]["rollout_dump_dir"] == "/shared/rl/PROJECT/math/rollout"
+    assert load.read(tmp_path / "run.yaml")[0]["rollout_dump_dir"] == "/shared/rl/PROJECT/math/rollout"
 
 
 def test_a_trainer_without_a_check_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

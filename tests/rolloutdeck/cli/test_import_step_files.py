@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import entry as cli
-from rolloutdeck.client import artifact_uploads as shelf
+from rolloutdeck.cli import entry
+from rolloutdeck.client import artifact_uploads
 from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
@@ -70,7 +70,7 @@ def test_the_command_that_the_server_shows_sends_the_bytes(node: Path) -> None:
     folder = step(node, 1)
     imported(node, "--artifacts", "on-pin")
     words = Artifact.objects.get().origin["command"].split()
-    assert words[0] == "rolloutdeck" and cli.main([*words[1:], "--no-wait"]) == 0
+    assert words[0] == "rolloutdeck" and entry.main([*words[1:], "--no-wait"]) == 0
     assert Artifact.objects.count() == 1 and bytes_of(Artifact.objects.get()) == on_disk(folder)
 
 
@@ -96,7 +96,7 @@ def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
     step(node, 1)
     step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
-    assert cli.main(["import", str(node)]) == 1
+    assert entry.main(["import", str(node)]) == 1
     said = capsys.readouterr()
     assert "Can be replayed: 1 step." in said.out
     assert "Step 5 is unsafe:" in said.err
@@ -129,7 +129,7 @@ def test_a_path_without_a_tokenizer_is_refused_in_a_sentence(node: Path, capsys:
 
 
 def test_a_large_file_travels_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "PART_BYTES", 100_000)
+    monkeypatch.setattr(artifact_uploads, "PART_BYTES", 100_000)
     folder = step(node, 1)
     imported(node)
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli import entry as cli
-from rolloutdeck.client import replay_plan as replay
+from rolloutdeck.client import replay_plan
 from rolloutdeck.client.run import Run as TrainersRun
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
@@ -75,11 +75,11 @@ def test_a_plan_that_was_named_is_waited_for_longer(
 ) -> None:
     given: list[float] = []
 
-    def ask(*words: Any) -> replay.Plan:
+    def ask(*words: Any) -> replay_plan.Plan:
         given.append(words[-1])
-        return replay.Plan()
+        return replay_plan.Plan()
 
-    monkeypatch.setattr(replay, "ask", ask)
+    monkeypatch.setattr(replay_plan, "ask", ask)
     training.replay_plan(name)
     assert waited - 4 < given[0] <= waited
 

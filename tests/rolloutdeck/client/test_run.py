@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import init as opening
-from rolloutdeck.client import launch, spool
+from rolloutdeck.client import init, launch, spool
 from rolloutdeck.client.run import Run
-from rolloutdeck.lib import log as voice
+from rolloutdeck.lib import log
 from tests.rolloutdeck.support.fake_server import Receiver, until
 
 Start = Callable[..., Run]
@@ -200,11 +199,11 @@ def test_a_value_that_raises_costs_its_own_point_alone(start: Start, at_receiver
 def test_init_never_raises(at_receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     endless: list[Any] = []
     endless.append(endless)
-    strange: Any = opening.init
+    strange: Any = init.init
     run = strange(project="math", nothing="of the kind")
     run.log({"a": 1}, step=1)
     run.finish()
-    run = opening.init(project="math", config={"a": endless})
+    run = init.init(project="math", config={"a": endless})
     run.finish()
     assert [body["name"] for body in at_receiver.posted("/runs/")] == [run.name]
     assert "config" not in at_receiver.posted("/runs/")[0]
@@ -229,7 +228,7 @@ def test_without_a_server_data_is_kept_until_there_is_one(
 def test_a_process_that_set_up_no_logging_is_told_on_stderr_where_its_run_is_seen(
     start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(voice.log, "propagate", False)  # to the handlers of pytest
+    monkeypatch.setattr(log.log, "propagate", False)  # to the handlers of pytest
     run = start()
     run.log({"loss": 1.0}, step=1)
     run.finish()
@@ -237,10 +236,10 @@ def test_a_process_that_set_up_no_logging_is_told_on_stderr_where_its_run_is_see
 
 
 def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(voice.log, "propagate", False)
+    monkeypatch.setattr(log.log, "propagate", False)
     with (tmp_path / "closed").open("w") as closed:
         monkeypatch.setattr(sys, "stderr", closed)
-    voice.aloud("Run %s", "grpo")
+    log.aloud("Run %s", "grpo")
 
 
 @pytest.mark.parametrize(

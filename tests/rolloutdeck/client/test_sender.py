@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import delivery, sender, spool
-from rolloutdeck.client import dispatcher as courier
+from rolloutdeck.client import delivery, dispatcher, sender, spool
 from rolloutdeck.client.dispatcher import Courier
 from rolloutdeck.client.run import Run
 from rolloutdeck.client.sync import sync
@@ -240,17 +239,17 @@ def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> 
 def test_the_pause_that_the_server_asks_for_is_kept() -> None:
     answer = Answer(503, {"retry-after": "7"}, b"{}", is_ours=True)
     assert delivery.judge(answer).pause == 7
-    assert courier.Backoff().next(asked=7) == 7
+    assert dispatcher.Backoff().next(asked=7) == 7
     assert delivery.judge(Answer(429, {"retry-after": "9" * 9}, b"", is_ours=True)).pause == delivery.LONGEST_PAUSE
     assert delivery.judge(Answer(429, {"retry-after": "soon"}, b"", is_ours=True)).pause == 0
 
 
 def test_pauses_grow_and_differ_between_trainers() -> None:
-    pauses = courier.Backoff()
+    pauses = dispatcher.Backoff()
     grown = [pauses.next() for _ in range(30)]
-    assert grown[0] <= courier.FIRST_PAUSE and max(grown) <= courier.LAST_PAUSE
+    assert grown[0] <= dispatcher.FIRST_PAUSE and max(grown) <= dispatcher.LAST_PAUSE
     assert grown[8] > 2 * grown[1]
-    assert len({courier.Backoff().next() for _ in range(20)}) > 1
+    assert len({dispatcher.Backoff().next() for _ in range(20)}) > 1
 
 
 @pytest.mark.parametrize("url", ["", "ftp://deck", "http://", "http://[::1", "http://127.0.0.1:1", "http://h:99999999"])

@@ -9,7 +9,7 @@ import pytest
 
 from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.trainer_api import spots
-from rolloutdeck.watch import artifact_collector as gather
+from rolloutdeck.watch import artifact_collector
 from rolloutdeck.watch.follower import Follower, Root
 from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.state import State
@@ -75,4 +75,4 @@ def test_a_folder_behind_such_a_link_is_no_run_of_a_tree(tmp_path: Path) -> None
 def test_a_step_behind_such_a_link_is_not_told_of(tmp_path: Path) -> None:
     link(tmp_path / "train/step_000001.pkl", DATA / "roll/mock/train/step_000001.pkl")
     (spot,) = spots(tmp_path)
-    assert gather._stamps(spot) == {}
+    assert artifact_collector._stamps(spot) == {}

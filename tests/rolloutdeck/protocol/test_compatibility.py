@@ -2,7 +2,7 @@
 
 import pytest
 
-from rolloutdeck.protocol import compatibility as compat
+from rolloutdeck.protocol import compatibility
 from rolloutdeck.protocol.compatibility import Difference, differences
 
 KNOWN = {
@@ -14,18 +14,18 @@ KNOWN = {
 
 
 def test_every_fact_is_known_here():
-    assert set(KNOWN) == set(compat.FACTS)
+    assert set(KNOWN) == set(compatibility.FACTS)
 
 
 def test_the_same_facts_have_no_differences():
     assert differences(KNOWN, dict(KNOWN)) == []
 
 
-@pytest.mark.parametrize("fact", compat.REFUSE)
+@pytest.mark.parametrize("fact", compatibility.REFUSE)
 def test_a_batch_that_cannot_be_loaded_or_would_train_on_something_else_is_refused(fact):
     asking = {**KNOWN, fact: "another"}
     assert differences(KNOWN, asking) == [Difference(fact, KNOWN[fact], "another", "refuse")]
-    assert compat.refused(differences(KNOWN, asking))
+    assert compatibility.refused(differences(KNOWN, asking))
 
 
 @pytest.mark.parametrize("fact", ["model", "dataset", "versions"])
@@ -39,7 +39,7 @@ def test_rollout_correction_that_is_on_in_the_asking_run_is_a_warning_even_when_
     assert differences(on, KNOWN) == []
 
 
-@pytest.mark.parametrize("fact", compat.FACTS)
+@pytest.mark.parametrize("fact", compatibility.FACTS)
 def test_what_is_unknown_on_either_side_is_a_warning_and_always_listed(fact):
     unknown = {name: value for name, value in KNOWN.items() if name != fact}
     assert differences(unknown, KNOWN) == [Difference(fact, None, KNOWN[fact], "warn")]
@@ -56,5 +56,5 @@ def test_a_loosened_refusal_is_a_warning_that_says_so():
 
 
 def test_nothing_known_at_all_warns_of_every_fact():
-    assert [one.fact for one in differences({}, {})] == list(compat.FACTS)
-    assert not compat.refused(differences({}, {}))
+    assert [one.fact for one in differences({}, {})] == list(compatibility.FACTS)
+    assert not compatibility.refused(differences({}, {}))

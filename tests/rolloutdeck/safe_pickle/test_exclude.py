@@ -19,7 +19,7 @@ from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
 from rolloutdeck.safe_pickle.batches.layouts import Contents
 from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import placeholders as standins
+from rolloutdeck.safe_pickle.load import placeholders
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe_pickle.rewrite import archive_writer as packing
 from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut, exclude, rows_of
@@ -156,7 +156,7 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
         text, bytes_ = Dtype("O8", (3, *flags, 63)), Dtype("u1", (3, *flags, 0))
         flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
         rows = size // width
-        tensors = ((rows,), None, {"prompts": ("uint8", standins.Size((rows, width)), flat)})
+        tensors = ((rows,), None, {"prompts": ("uint8", placeholders.Size((rows, width)), flat)})
         uids = Array(core, text, (rows,), [str(row // 2) for row in range(rows)])
         write(Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": uids}, {})), file)
     tracemalloc.start()

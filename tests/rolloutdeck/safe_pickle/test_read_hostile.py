@@ -14,7 +14,7 @@ import pytest
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rolloutdeck.safe_pickle.batches.plain_values import plain
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import interpreter as machine
+from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import Source
 from tests.rolloutdeck.safe_pickle import assembler as asm
@@ -226,7 +226,7 @@ def test_keys_whose_hashes_could_be_forged_become_inert() -> None:
     many = (
         b"".join(asm.row(asm.number(n)) + asm.NONE for n in range(3)) + b"\x8a\x0a" + b"\xff" * 9 + b"\x7f" + asm.NONE
     )
-    found = machine.load(Source.of(asm.pickled(b"}(" + many + b"u")))
+    found = interpreter.load(Source.of(asm.pickled(b"}(" + many + b"u")))
     assert [str(key) for key in found] == ["unreadable: a key of type tuple"] * 3 + ["unreadable: a key of type int"]
 
 
@@ -236,7 +236,7 @@ def test_a_value_that_contains_another_ten_times_forty_levels_deep_is_refused_no
     for _ in range(40):
         level = b"](" + level + b"2" * 9 + b"e"  # DUP
     with pytest.raises(Refused, match="8,000,000"):
-        plain(machine.load(Source.of(asm.pickled(level))))
+        plain(interpreter.load(Source.of(asm.pickled(level))))
 
 
 def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
@@ -253,14 +253,14 @@ def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
 @pytest.mark.parametrize("opened", [b"]", b"}N"])
 def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_one(opened: bytes) -> None:
     closed = b"a" if opened == b"]" else b"s"
-    found = plain(machine.load(Source.of(asm.pickled(opened * 100_000 + b"N" + closed * 100_000))))
+    found = plain(interpreter.load(Source.of(asm.pickled(opened * 100_000 + b"N" + closed * 100_000))))
     for _ in range(65):
         found = found[0] if isinstance(found, list) else found[None]
     assert str(found) == "unreadable: values nested too deep"
 
 
 def test_a_list_that_holds_itself_ends_in_an_inert_value() -> None:
-    (found,) = plain(machine.load(Source.of(asm.pickled(b"]\x94h\x00a"))))
+    (found,) = plain(interpreter.load(Source.of(asm.pickled(b"]\x94h\x00a"))))
     assert str(found) == "unreadable: value inside itself"
 
 
@@ -271,7 +271,7 @@ def test_a_long_argument_handed_over_again_and_again_is_refused(name: str) -> No
     again = b"0" + asm.named(name) + b"\x94" + args + b"0" + b"h\x00h\x01R0" * 50_000 + asm.NONE
     program = asm.pickled(asm.NONE + again)
     with pytest.raises(Refused, match="again and again"):
-        machine.load(Source.of(program))
+        interpreter.load(Source.of(program))
 
 
 def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], Path]) -> None:

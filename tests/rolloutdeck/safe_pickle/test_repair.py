@@ -17,7 +17,7 @@ import pytest
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rolloutdeck.safe_pickle.batches.layouts import proto
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load import placeholders as standins
+from rolloutdeck.safe_pickle.load import placeholders
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
 from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
@@ -139,7 +139,7 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
             Dtype("u1", (3, "|", None, None, None, -1, -1, 0)),
         )
         flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
-        tensors = ((2,), None, {"prompts": ("int64", standins.Size((2, size // 16)), flat)})
+        tensors = ((2,), None, {"prompts": ("int64", placeholders.Size((2, size // 16)), flat)})
         write(
             Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": Array(core, text, (2,), ["a", "b"])}, {})), file
         )

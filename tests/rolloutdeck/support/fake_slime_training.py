@@ -13,12 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.lib import download as fetch
+from rolloutdeck.lib import download
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import session as shared
-from rolloutdeck.trainers.slime.plugin import record as recording
-from rolloutdeck.trainers.slime.plugin import replay as replaying
-from rolloutdeck.trainers.slime.plugin import session
+from rolloutdeck.trainers.slime.plugin import record, replay, session
 from tests.rolloutdeck.support import fake_slime as slimes
 
 FOLDER, WRONG = Path(sys.argv[1]), sys.argv[2]
@@ -70,12 +68,12 @@ def main() -> None:
 
 
 sys.modules.update(slimes.modules())
-fetch.FIRST_PAUSE, shared.MOST_WAITING = 0.05, 100  # a rollout takes no time here
+download.FIRST_PAUSE, shared.MOST_WAITING = 0.05, 100  # a rollout takes no time here
 if WRONG == "raise":
-    for module, name in ((recording, "session_of"), (recording, "frozen"), (replaying, "session_of")):
+    for module, name in ((record, "session_of"), (record, "frozen"), (replay, "session_of")):
         setattr(module, name, fail)
 if WRONG == "kill":
-    vars(replaying.pinned)["fetch"], session.EXIT_SECONDS = awaited(fetch.fetch), 1.0
+    vars(replay.pinned)["fetch"], session.EXIT_SECONDS = awaited(download.fetch), 1.0
 if WRONG == "full":
     tempfile.gettempdir()  # is looked for by writing
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import entry as cli
+from rolloutdeck.cli import entry
 from rolloutdeck.client import artifact
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifact_check, pins
@@ -52,4 +52,4 @@ def pinned(number: int, owner: User) -> Any:
 
 
 def imported(*words: object) -> int:
-    return cli.main(["import", *map(str, words), "--no-wait"])
+    return entry.main(["import", *map(str, words), "--no-wait"])

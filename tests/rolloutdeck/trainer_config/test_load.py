@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.trainer_config import load
 
 SCRIPT = r"""#!/bin/bash
 set -ex
@@ -42,7 +42,7 @@ ray job submit --address="http://127.0.0.1:8265" \
 
 def read(folder: Path, name: str, text: str) -> dict[str, Any]:
     (folder / name).write_text(text)
-    return configuration.read(folder / name)[0]
+    return load.read(folder / name)[0]
 
 
 def test_a_shell_script_tells_its_flags_with_its_own_variables_put_in(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_shell_script_tells_hydras_overrides_too(tmp_path: Path) -> None:
     ],
 )
 def test_flags_are_settings_as_they_stand(words: list[str], found: dict[str, Any]) -> None:
-    assert configuration.overrides(words) == found
+    assert load.overrides(words) == found
 
 
 PYTHON = """\

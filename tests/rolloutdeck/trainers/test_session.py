@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.client import init as opening
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.common import session
+from rolloutdeck.client import init
+from rolloutdeck.trainers.common import patching, session
 from tests.rolloutdeck.support.fake_server import Receiver
 
 ROOT = Path(__file__).parents[3]
@@ -25,11 +24,11 @@ class Held(session.Session):
 
 @pytest.fixture
 def held(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    monkeypatch.setattr(hooks, "voice", hooks.Voice())
-    one = Held(opening.init(project="math", name="waits"))
+    monkeypatch.setattr(patching, "voice", patching.Voice())
+    one = Held(init.init(project="math", name="waits"))
     yield one
     one.run.finish(timeout=0)
-    opening._runs.clear()
+    init._runs.clear()
 
 
 def made(held: Held, jobs: int, rows: int | None) -> int:

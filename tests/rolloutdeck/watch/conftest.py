@@ -9,7 +9,7 @@ import pytest
 
 from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
-from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch import follower
 from rolloutdeck.watch.follower import Root
 from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.upload import Target
@@ -29,7 +29,7 @@ def watching(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wat
     """A new process's view of the folder `run`, whose state file lies in a home of its own. Still means still at two
     looks, so that no test waits."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
 
     def start(folder: Path = tmp_path / "run", choice: Choice | None = None) -> Follow:
         target = Target(Server(deck.url, "secret"), "math", "grpo", "files")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch import follower
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, metric, text, turns
 
@@ -124,11 +124,11 @@ def test_the_last_step_before_a_restart_stays_in_its_attempt_when_metrics_tell_o
     for step in (1, 2, 3):
         trainer.step(step)
         trainer.metrics(step)
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 1000)
+    monkeypatch.setattr(follower, "QUIET_SECONDS", 1000)
     turns(follow)
     trainer.metrics(2, launch=2, mode="w")
     turns(follow)
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(follower, "QUIET_SECONDS", 0)
     turns(follow)
     trainer.step(2, launch=2)
     turns(follow)

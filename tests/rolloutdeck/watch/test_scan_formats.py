@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rolloutdeck.cli import entry as cli
+from rolloutdeck.cli import entry
 from rolloutdeck.cli.common import table_of
 from rolloutdeck.protocol import columns
 from rolloutdeck.watch import scan
@@ -172,7 +172,7 @@ def test_a_trainers_name_stands_for_its_columns(mapped: str, expected: tuple[str
 def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.csv").write_text("frage,antwort\n1+1?,2\n")
     server = ["--url", "http://127.0.0.1:1", "--token", "rd_none"]
-    assert cli.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
+    assert entry.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
     said = capsys.readouterr().err
     assert "`promt=frage` maps no column" in said and said.count("\n") == 1
 

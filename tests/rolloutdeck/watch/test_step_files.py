@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import entry as cli
+from rolloutdeck.cli import entry
 from rolloutdeck.cli.watch import Follow
-from rolloutdeck.client import artifact
-from rolloutdeck.client import artifact_uploads as shelf
+from rolloutdeck.client import artifact, artifact_uploads
 from rolloutdeck.client.launch import host_name
 from rolloutdeck.lib.http import Server
-from rolloutdeck.watch import artifact_collector as gather
+from rolloutdeck.watch import artifact_collector
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.follower import Root
 from rolloutdeck.watch.scan import Choice
@@ -121,7 +120,7 @@ def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
     artifact._hashes.clear()
     with monkeypatch.context() as patched:
         patched.setattr(artifact, "sha256_of", lambda *_: pytest.fail("hashed again"))
-        patched.setattr(gather.trainers, "described", lambda *_: pytest.fail("read again"))
+        patched.setattr(artifact_collector.trainers, "described", lambda *_: pytest.fail("read again"))
         turns(following())
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)
 
@@ -129,7 +128,7 @@ def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
 def test_an_interrupted_file_goes_on_where_it_was(
     node: Path, following: Following, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "PART_BYTES", 100_000)
+    monkeypatch.setattr(artifact_uploads, "PART_BYTES", 100_000)
     folder = step(node, 1)
     follow = following()
     turns(follow)
@@ -206,7 +205,7 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     follow = following()
     turns(follow)
     monkeypatch.setattr("rollouts.pins.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
-    monkeypatch.setattr(shelf, "host_name", lambda: "node" * 500)
+    monkeypatch.setattr(artifact_uploads, "host_name", lambda: "node" * 500)
     follow.gatherer.keeping = Keeping("on-pin", artifact.of_tokenizer(TOKENIZER))
     (told,) = follow.gatherer.shelf.artifacts.values()
     follow.gatherer.shelf.lost.append((told, "it is gone"))
@@ -231,12 +230,12 @@ def test_prompts_of_a_fully_async_run_lie_on_their_own_axis(node: Path, followin
 def test_a_tree_finds_the_run_that_has_nothing_but_kept_steps(node: Path) -> None:
     step(node, 4, tree="math/night/skip/exp_proj/GBS8_N4_in128_out256")
     tree = ["--tree", f"{node}/{{project}}/{{run}}/{{split}}"]
-    assert cli.main(["watch", *tree, "--once", "--poll", "0.01", "--artifacts", "now"]) == 0
+    assert entry.main(["watch", *tree, "--once", "--poll", "0.01", "--artifacts", "now"]) == 0
     row = Artifact.objects.get()
     assert (row.run.name, row.step, row.missing) == ("night", 4, 0)
 
 
 def test_watch_once_ends_when_all_is_told(node: Path) -> None:
     step(node, 1)
-    assert cli.main(["watch", str(node), "--once", "--poll", "0.01", "--tokenizer", str(TOKENIZER)]) == 0
+    assert entry.main(["watch", str(node), "--once", "--poll", "0.01", "--tokenizer", str(TOKENIZER)]) == 0
     assert sorted(Artifact.objects.values_list("role", "missing")) == [("rollout", 2), ("tokenizer", 0)]

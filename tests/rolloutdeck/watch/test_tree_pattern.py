@@ -8,7 +8,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import BadInput
-from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch import follower
 from rolloutdeck.watch.tree_pattern import Identity, Pattern
 from tests.rolloutdeck.support.deck import Deck
 
@@ -28,7 +28,7 @@ def command(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comm
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", "secret")
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
     return lambda *words: main([*words])
 
 

@@ -18,7 +18,7 @@ from equality import compare
 from verl.protocol import DataProto
 
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.trainers.verl.plugin import load_batch as loading
+from rolloutdeck.trainers.verl.plugin import load_batch
 
 METHOD = "VERL_DATAPROTO_SERIALIZATION_METHOD"
 
@@ -37,7 +37,7 @@ def ours(path: str) -> Any:
         mock.patch("pickle.loads", side_effect=AssertionError("unpickled")),
         mock.patch("torch.load", side_effect=AssertionError("unpickled")),
     ):
-        return loading.load(path)
+        return load_batch.load(path)
 
 
 def verdict(path: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.trainer_config import load
 from rolloutdeck.trainers.verl.layout import asking, quoted
 from tests.support.server import Product
 
@@ -155,7 +155,7 @@ def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
         cases += [(role, [*OLD, *told, f"trainer.experiment_name={name}"]) for name in names]
     printed = ended("installed.py", [json.dumps([overrides for _, overrides in cases])], tmp_path)
     for (role, _), found in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
-        asked = asking(dict(configuration.flat(found["config"])))
+        asked = asking(dict(load.flat(found["config"])))
         assert asked.role == role
         assert str(tmp_path / asked.step_folder(7)) == found["folders"][role]
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rolloutdeck.safe_pickle.verify.abstract_values import Thing, Value
-from rolloutdeck.safe_pickle.verify.rules import arrays, batches, roll, tensors
-from rolloutdeck.safe_pickle.verify.rules import stdlib as plain
+from rolloutdeck.safe_pickle.verify.rules import arrays, batches, roll, stdlib, tensors
 from rolloutdeck.safe_pickle.verify.rules.tensors import storage
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ Rule = Callable[["Judge", list[Value]], Value]
 State = Callable[["Judge", Thing, Value], None]
 
 CALLS: dict[str, Rule] = {
-    **plain.CALLS,
+    **stdlib.CALLS,
     **arrays.CALLS,
     **tensors.CALLS,
     **batches.CALLS,

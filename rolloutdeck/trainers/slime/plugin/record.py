@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.slime.facts import facts_of
 from rolloutdeck.trainers.slime.plugin.rows import Row, flat, frozen, put_tokens, rows_of
 from rolloutdeck.trainers.slime.plugin.session import Session, session_of
@@ -67,13 +67,13 @@ def sample_hook(args, sample, *, rollout_id=None, evaluation=False) -> None:  # 
     _live(args, sample, rollout_id, evaluation)
 
 
-@hooks.harmless
+@patching.harmless
 def _mark(args: Any, name: str, value: Any) -> None:
     """slime's contract tests ask of a function in these places that it leaves this on the arguments."""
     setattr(args, name, value)
 
 
-@hooks.harmless
+@patching.harmless
 def _rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | None, seconds: float) -> None:
     session, own = session_of(args), flat(samples)
     kept, known = [frozen(one) for one in own], set(map(id, own))
@@ -97,7 +97,7 @@ def _rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | No
         keep_dump(session, args, step, len(kept))
 
 
-@hooks.harmless
+@patching.harmless
 def _eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> None:
     session = session_of(args)
     key = str(getattr(args, "eval_reward_key", None) or getattr(args, "reward_key", None) or "")
@@ -155,7 +155,7 @@ def figures(which: str, *told: Any) -> dict[str, Any]:
         return dict(compute(*told))
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        hooks.voice.once(f"figures {which}{what}", "slime's own figures are left out: %s", what)
+        patching.voice.once(f"figures {which}{what}", "slime's own figures are left out: %s", what)
         return {}
 
 
@@ -171,7 +171,7 @@ def keep_dump(session: Session, args: Any, step: int, rows: int) -> None:
         session.run.log_artifact(path.parent, step, "rollout", told, step_kind=KIND, send_now=now)
 
 
-@hooks.harmless
+@patching.harmless
 def _every(args: Any, groups: Any) -> None:
     _mark(args, "processed_group_count", len(groups))
     session, own = session_of(args), flat(groups)
@@ -181,7 +181,7 @@ def _every(args: Any, groups: Any) -> None:
         session.lose("groups of rollouts that were not logged (--custom-rollout-log-function-path)", len(before))
 
 
-@hooks.harmless
+@patching.harmless
 def _live(args: Any, sample: Any, rollout_id: int | None, evaluation: bool) -> None:
     state = getattr(sample, "status", None)
     if rollout_id is None or getattr(state, "value", state) in UNFINISHED:

@@ -19,8 +19,7 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.common import pinned_step as pinned
+from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.slime.facts import facts_of
 from rolloutdeck.trainers.slime.plugin.session import Session, session_of
 
@@ -52,7 +51,7 @@ def generating(args: Any) -> Callable[..., Any]:
     return function
 
 
-@hooks.harmless
+@patching.harmless
 def _replayed(args: Any, step: int, data_source: Any) -> Any:
     if not Settings.read().plan:
         return None
@@ -63,11 +62,11 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
         return None
     start = time.monotonic()
     try:
-        pinned.check(plan, entry)
+        pinned_step.check(plan, entry)
         flagged = flagged_in(entry) if plan.exclude_flagged else ()
         samples = brought(entry, flagged)
     except Exception as error:  # whatever it is, the rollout can be generated
-        pinned.leave(session.run, plan, entry, step, error, KIND)
+        pinned_step.leave(session.run, plan, entry, step, error, KIND)
         return None
     passed_over(args, data_source)
     seconds = time.monotonic() - start
@@ -106,7 +105,7 @@ def brought(entry: Entry, flagged: Collection[int] = ()) -> list[Any]:
     """The samples of a pin's file, those that are `flagged` without weight: slime zeroes their loss masks, and counts
     them in the rewards of their group (`ray/rollout.py:680`). Raises Unfit, Refused, NotGiven, NotReachable, OSError.
     """
-    with pinned.brought(entry, *chosen(entry)) as path:
+    with pinned_step.brought(entry, *chosen(entry)) as path:
         rows = read(path)
     from slime.utils.types import Sample
 
@@ -149,7 +148,7 @@ def unread_in(value: Any) -> str:
     return next((found for one in value if (found := unread_in(one))), "")
 
 
-@hooks.harmless
+@patching.harmless
 def passed_over(args: Any, data_source: Any) -> None:
     """The prompts that the rollout would have taken, so that the next one has those that it had in the pinned run."""
     data_source.get_samples(args.rollout_batch_size)

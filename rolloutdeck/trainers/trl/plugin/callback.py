@@ -13,9 +13,9 @@ from transformers import TrainerCallback
 from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
 from rolloutdeck.protocol.tokenizer import fingerprint
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.session import EXIT_SECONDS
-from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.capture import Taking
 from rolloutdeck.trainers.trl.plugin.rows import Held
 from rolloutdeck.trainers.trl.plugin.session import Session, opened
@@ -46,20 +46,20 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     def run(self) -> Run | None:
         return self.session.run if self.session else None
 
-    @hooks.harmless
+    @patching.harmless
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._join()
 
-    @hooks.harmless
+    @patching.harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._join()
 
-    @hooks.harmless
+    @patching.harmless
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and state.is_world_process_zero:
             self.opened(args).run.log({named(key): value for key, value in logs.items()}, step=state.global_step)
 
-    @hooks.harmless
+    @patching.harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Only what we hold in memory is waited for; an eval may follow, the end of the process ends the run."""
         if self.session:
@@ -96,7 +96,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         except Unfit as error:
             return session.lose(f"steps that could be pinned: {error}")
         if folder is not None and (call + 1) * len(held.prompts) * ranks >= self._facts["rows"]:
-            told = {"files": [kept.name_of(each) for each in range(call + 1)], "facts": self._facts}
+            told = {"files": [step_files.name_of(each) for each in range(call + 1)], "facts": self._facts}
             session.run.log_artifact(folder, held.step, "rollout", told, send_now=True)
 
     def _keep(self, session: Session, held: Held, call: int, rank: int, ranks: int) -> Path | None:
@@ -104,11 +104,11 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         there. Raises Unfit, OSError."""
         assert self.keep is not None
         if ranks == 1:
-            return kept.write(self.keep, held, call)
-        folder = kept.write_part(self.keep, held, call, rank, session.run.attempt)
+            return step_files.write(self.keep, held, call)
+        folder = step_files.write_part(self.keep, held, call, rank, session.run.attempt)
         if rank:
             return None
-        if kept.join(folder, held, call, ranks, session.run.attempt, self._patience):
+        if step_files.join(folder, held, call, ranks, session.run.attempt, self._patience):
             return folder
         self._patience = 1.0
         session.lose(f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)")
@@ -120,7 +120,7 @@ def facts_of(trainer: Any) -> dict[str, Any]:
     use at once raises in either of them."""
     processing = trainer.processing_class
     vocabulary = getattr(processing, "tokenizer", processing).get_vocab()
-    return kept.facts_of(trainer, fingerprint(vocabulary))
+    return step_files.facts_of(trainer, fingerprint(vocabulary))
 
 
 def named(key: str) -> str:

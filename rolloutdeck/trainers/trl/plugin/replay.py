@@ -14,9 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.trl.plugin import step_files as kept
-from rolloutdeck.trainers.trl.plugin import tools
+from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.trl.plugin import step_files, tools
 from rolloutdeck.trainers.trl.plugin.callback import RolloutdeckCallback
 from rolloutdeck.trainers.trl.plugin.rows import Tools
 
@@ -28,7 +27,7 @@ Rollout = Callable[[Sequence[Any], Any], Batch]  # (prompts, trainer), as TRL ca
 class Step(Protocol):
     """A step that shall be replayed."""
 
-    def generation(self, call: int, trainer: Any) -> kept.Generation:
+    def generation(self, call: int, trainer: Any) -> step_files.Generation:
         """Its `call`-th generation, from 0. Raises whatever speaks against it, Unfit where the pin does not fit."""
 
     def hit(self, trainer: Any, rows: int, seconds: float) -> None:
@@ -60,13 +59,13 @@ class Replaying:
         found = self._replayed(prompts, trainer) if trainer.model.training else None
         return self.otherwise(prompts, trainer) if found is None else found
 
-    @hooks.harmless
+    @patching.harmless
     def _replayed(self, prompts: Sequence[Any], trainer: Any) -> Batch | None:
         number, call = self.calls.next(trainer)
         step = self.source.at(number, trainer)
         if step is None:
             return None
-        start, found, error = time.monotonic(), kept.Generation([]), None
+        start, found, error = time.monotonic(), step_files.Generation([]), None
         try:
             found = step.generation(call, trainer)
             tools.check(trainer, found)
@@ -135,20 +134,22 @@ def objection(trainer: Any, error: Exception | None) -> Exception | None:
     return None if first is None else (Unfit if first[0] else OSError)(first[1])
 
 
-def own_of(found: kept.Generation, prompts: Sequence[Any], trainer: Any) -> kept.Generation:
+def own_of(found: step_files.Generation, prompts: Sequence[Any], trainer: Any) -> step_files.Generation:
     """Those of a generation's rows that this process trains on. Raises Unfit unless they are the answers to its
     prompts, in their order."""
     rows, count, rank = found.rows, len(prompts), int(trainer.accelerator.process_index)
     if len(rows) != count * ranks(trainer):
         raise Unfit(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")
     own = list(rows[rank * count : (rank + 1) * count])
-    wrong = sum(pinned != asked for pinned, asked in zip(kept.texts(own), map(kept.text_of, prompts), strict=True))
+    wrong = sum(
+        pinned != asked for pinned, asked in zip(step_files.texts(own), map(step_files.text_of, prompts), strict=True)
+    )
     if wrong:
         raise Unfit(f"the prompts of {wrong} of {count} rows are not those that were answered")
-    return kept.Generation(own, found.tools)
+    return step_files.Generation(own, found.tools)
 
 
-def batch_of(found: kept.Generation, trainer: Any) -> Batch:
+def batch_of(found: step_files.Generation, trainer: Any) -> Batch:
     """What TRL takes from a `rollout_func`. Where the trainer has tools, it calls none of them behind this batch."""
     rows = found.rows
     made: Batch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}

@@ -13,8 +13,8 @@ from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.download import hash_of
 from rolloutdeck.lib.log import log
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.replay import leads, run_of, said_once
 
 
@@ -32,7 +32,7 @@ class Laid:
     def at(self, step: int, trainer: Any) -> LaidStep | None:
         if self.steps is None:
             self.steps = said_once(trainer, lambda: {path.name for path in self.folder.glob("step_*")})
-        name = kept.folder_of(step)
+        name = step_files.folder_of(step)
         return LaidStep(self.folder / name, step, self.told) if name in self.steps else None
 
 
@@ -44,13 +44,13 @@ class LaidStep:
     number: int
     told: Mapping[str, Any]
 
-    def generation(self, call: int, trainer: Any) -> kept.Generation:
+    def generation(self, call: int, trainer: Any) -> step_files.Generation:
         """Raises Unfit, OSError, ValueError."""
-        path = self.folder / kept.name_of(call)
+        path = self.folder / step_files.name_of(call)
         known = (self.told.get("files") or {}).get(f"{self.folder.name}/{path.name}")
         if self.told and (known is None or hash_of(path) != known):
             raise Unfit(f"{path.name} is not the file that `pull` laid out")
-        return kept.read(path)
+        return step_files.read(path)
 
     def hit(self, trainer: Any, rows: int, seconds: float) -> None:
         self._report(trainer, "hit", rows=rows, seconds=seconds)
@@ -62,7 +62,7 @@ class LaidStep:
         if leads(trainer):
             log.warning("Step %d is not replayed: %s", self.number, reason)
         if self.told.get("on_mismatch") == "stop":
-            raise hooks.Stop(f"The replay plan {self.told.get('plan')} says to stop. Step {self.number}: {reason}")
+            raise patching.Stop(f"The replay plan {self.told.get('plan')} says to stop. Step {self.number}: {reason}")
 
     def _report(self, trainer: Any, outcome: str, **more: Any) -> None:
         """To the run of the trainer's callback, where it has one and the folder says which pins these are."""

@@ -13,9 +13,8 @@ from typing import Any
 from rolloutdeck.client.replay_plan import Entry, Plan
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.log import log
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.common import pinned_step as pinned
-from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.common import patching, pinned_step
+from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import facts_of
 from rolloutdeck.trainers.trl.plugin.replay import Replaying, Rollout, generated, run_of, said_once
 from rolloutdeck.trainers.trl.plugin.replay_folder import Laid
@@ -52,15 +51,15 @@ class PinnedStep:
     entry: Entry
     number: int
 
-    def generation(self, call: int, trainer: Any) -> kept.Generation:
+    def generation(self, call: int, trainer: Any) -> step_files.Generation:
         """Raises Unfit, NotGiven, NotReachable, OSError, ValueError."""
-        pinned.check(self.plan, self.entry, "a step of TRL")
-        name = kept.name_of(call)
+        pinned_step.check(self.plan, self.entry, "a step of TRL")
+        name = step_files.name_of(call)
         source = next((one for one in self.entry.artifacts if name in one.files), None)
         if source is None:
             raise Unfit(f"the pin has no {name}")
-        with pinned.brought(self.entry, source, name) as path:
-            return kept.read(path)
+        with pinned_step.brought(self.entry, source, name) as path:
+            return step_files.read(path)
 
     def hit(self, trainer: Any, rows: int, seconds: float) -> None:
         if run := run_of(trainer):
@@ -68,14 +67,14 @@ class PinnedStep:
             log.info("Step %d replays pin %d: %d rows in %.1f s.", self.number, self.entry.pin, rows, seconds)
 
     def leave(self, trainer: Any, error: Exception) -> None:
-        pinned.leave(run_of(trainer), self.plan, self.entry, self.number, error)
+        pinned_step.leave(run_of(trainer), self.plan, self.entry, self.number, error)
 
 
-@hooks.harmless
+@patching.harmless
 def asked(name: str, trainer: Any) -> Plan | None:
     """The plan that the run of the trainer's callback follows."""
     run = run_of(trainer)
     if run is None:
-        hooks.voice.once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
+        patching.voice.once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
         return None
     return run.replay_plan(name, facts_of(trainer))

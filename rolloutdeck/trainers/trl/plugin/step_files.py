@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import serialize as tables
+from rolloutdeck.client import serialize
 from rolloutdeck.errors import Unfit
 from rolloutdeck.trainers.trl.layout import FORMAT, asking
 from rolloutdeck.trainers.trl.plugin.rows import Held, Tools
@@ -62,7 +62,7 @@ def head_of(held: Held) -> str:
 
 def lines(held: Held) -> Iterator[str]:
     """A row a line. One by one: the interpreter lock is free in between."""
-    return (json.dumps(row_of(held, place), default=tables.plain) for place in range(len(held.prompts)))
+    return (json.dumps(row_of(held, place), default=serialize.plain) for place in range(len(held.prompts)))
 
 
 def put(path: Path, head: str, rows: Iterable[str]) -> None:
@@ -215,4 +215,4 @@ def texts(rows: Sequence[Row]) -> Iterator[str]:
 
 def text_of(prompt: Any) -> str:
     """A text, or messages as JSON in one order of keys."""
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=tables.plain)
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=serialize.plain)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rolloutdeck.lib.log import log
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
 PATCHES = {
@@ -35,7 +35,7 @@ def install() -> None:
     _installed = True
     try:
         for theirs, ours in PATCHES.items():
-            hooks.when_imported(theirs, f"{__name__}.{ours}")
+            patching.when_imported(theirs, f"{__name__}.{ours}")
     except Exception as error:
         log.warning("Rolloutdeck's verl plug-in could not be installed, nothing will be recorded: %s", error)
         return

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.plugin.session import session_of
 
 OF_DATASET = ("data_source", "reward_model", "extra_info")
 
 
 def patch(module: ModuleType) -> None:
-    hooks.wrap(module.FullyAsyncAgentLoopManager, "generate_sequences_single", told)
+    patching.wrap(module.FullyAsyncAgentLoopManager, "generate_sequences_single", told)
 
 
 def told(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def told(original: Callable[..., Any]) -> Callable[..., Any]:
     return generate_sequences_single
 
 
-@hooks.harmless
+@patching.harmless
 def carry(config: Any, known: dict[str, Any], found: Any) -> None:
     if session_of(config) is None:
         return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 
 COUNTS, REASON = "_rolloutdeck_left_out", "_rolloutdeck_reasons"
 REASONS = ("stale", "filtered", "failed")  # the order of `_terminal_eviction_reasons`
@@ -19,13 +19,15 @@ SURPLUS = "surplus"
 
 def patch(module: ModuleType) -> None:
     buffer: Any = module.ReplayBuffer
-    hooks.wrap(buffer, "_evict_terminal_groups", evict)
-    hooks.wrap(buffer, "_clear_groups", clear)
+    patching.wrap(buffer, "_evict_terminal_groups", evict)
+    patching.wrap(buffer, "_clear_groups", clear)
 
 
 def evict(original: Callable[..., Any]) -> Callable[..., Any]:
     def _evict_terminal_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
-        setattr(self, REASON, hooks.told(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)])
+        setattr(
+            self, REASON, patching.told(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)]
+        )
         try:
             return original(self, *args, **kwargs)
         finally:
@@ -36,7 +38,7 @@ def evict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def clear(original: Callable[..., Any]) -> Callable[..., Any]:
     def _clear_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told = hooks.told(original, (self, *args), kwargs)
+        told = patching.told(original, (self, *args), kwargs)
         if told.get("partition_id") == "train":
             add(self, self.partitions["train"], told["uids"])
         return original(self, *args, **kwargs)
@@ -44,7 +46,7 @@ def clear(original: Callable[..., Any]) -> Callable[..., Any]:
     return _clear_groups
 
 
-@hooks.harmless
+@patching.harmless
 def add(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
     """Counts the sessions of these prompts. What is cleared without a reason was one more than the step needed."""
     reasons = dict(zip(REASONS, getattr(buffer, REASON, ()), strict=False))

@@ -31,7 +31,7 @@ from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.pull import Pull
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainer_config.load import flat
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl.plugin.session import Session, plain
 
@@ -147,7 +147,7 @@ class Replay:
         """Reports a step that is generated after all. Raises Stop where the plan asks for it."""
         self._tell(step, outcome, reason)
         if self.plan.on_mismatch == "stop":
-            raise hooks.Stop(
+            raise patching.Stop(
                 f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}"
             )
 
@@ -189,7 +189,7 @@ def text_of(messages: Any) -> str:
     return json.dumps(pairs, ensure_ascii=False, default=str)
 
 
-@hooks.harmless
+@patching.harmless
 def opened(session: Session, config: Any) -> Replay | None:
     """The replay of the plan that ROLLOUTDECK_PLAN names; None without one, or where it has nothing."""
     if not Settings.read().plan:

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.layout import GEN
-from rolloutdeck.trainers.verl.plugin import replay_reader as reading
+from rolloutdeck.trainers.verl.plugin import replay_reader
 from rolloutdeck.trainers.verl.plugin.replay import Replay, opened
 from rolloutdeck.trainers.verl.plugin.session import Session, session_of
 
@@ -31,7 +31,7 @@ def patch(module: ModuleType) -> None:
         theirs = SKIP_REGISTRY.get(role)
         if theirs is not None and not hasattr(theirs, MARK):
             register_skip(role)(pinned(role, theirs))
-    hooks.wrap(module.SkipManager, "init", begin)
+    patching.wrap(module.SkipManager, "init", begin)
 
 
 def begin(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +99,7 @@ def pinned(role: str, theirs: Any) -> Any:
         def load_dump_data(self, step: int, *args: Any, **kwargs: Any) -> None:
             load = theirs.load_dump_data
             if step in self.placed:
-                load = reading.instead(load, self.built.pop)
+                load = replay_reader.instead(load, self.built.pop)
             load(self, step, *args, **kwargs)
 
         def _get_step_dump_dir(self, step: int) -> Path:
@@ -121,7 +121,7 @@ def pinned(role: str, theirs: Any) -> Any:
 
 def loads_as_known(role: str, theirs: Any) -> bool:
     if role == "rollout_tq":
-        return reading.by_torch(getattr(theirs, "load_dump_data", None))
+        return replay_reader.by_torch(getattr(theirs, "load_dump_data", None))
     return hasattr(theirs, "warp_function")
 
 
@@ -132,7 +132,7 @@ def prompts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return list(arrays["raw_prompt"]) if arrays and "raw_prompt" in arrays else None
 
 
-@hooks.harmless
+@patching.harmless
 def tell(skip: Any, role: str, step: int) -> None:
     """Tells the server of a step that verl has dumped, once it is whole; its bytes go when it is pinned."""
     folder = Path(skip._get_step_dump_dir(step))
@@ -142,7 +142,7 @@ def tell(skip: Any, role: str, step: int) -> None:
         skip.session.run.log_artifact(folder, step, role, step_kind=kind)
 
 
-known = hooks.harmless(session_of)
+known = patching.harmless(session_of)
 _replays: dict[int, Replay | None] = {}
 
 
@@ -156,7 +156,7 @@ def replay_of(config: Any) -> Replay | None:
     return _replays[id(session)]
 
 
-@hooks.harmless
+@patching.harmless
 def enable(config: Any, role: str) -> None:
     """V1's async modes leave out their warm-up where the role is enabled, as they must for a step to be replayed.
     No step is named, so verl dumps none."""

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.verl.plugin import trainer_v0 as legacy
+from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.verl.plugin import trainer_v0
 from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
 
 def patch(module: ModuleType) -> None:
-    hooks.wrap(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
+    patching.wrap(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
 
 
 def collected(original: Callable[..., Any]) -> Callable[..., Any]:
     def _fit_collect_metrics(self: Any, batch: Any) -> Any:
         producer = "trainer" if is_fully_async(self.config) else ""
-        legacy.take(self, batch, self.reward_extra_infos_dict, producer)
+        trainer_v0.take(self, batch, self.reward_extra_infos_dict, producer)
         return original(self, batch)
 
     return _fit_collect_metrics

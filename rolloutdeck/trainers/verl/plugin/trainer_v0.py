@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.plugin import counts
 from rolloutdeck.trainers.verl.plugin.rows import Row
 from rolloutdeck.trainers.verl.plugin.rows_padded import Padded
@@ -29,7 +29,7 @@ class Validation:
         self.texts: tuple[list[str], list[str], list[float]] = ([], [], [])
         self.groups_kept = 0
 
-    @hooks.harmless
+    @patching.harmless
     def take(self, proto: Any, extras: dict[str, Any]) -> None:
         with Blocked(self.session):
             batch = Padded(proto, extras)
@@ -45,7 +45,7 @@ class Validation:
         batch.put_tokens(made, places)
         self.groups_kept += len({groups[place] for place in places})
 
-    @hooks.harmless
+    @patching.harmless
     def log(self) -> None:
         inputs, outputs, scores = self.texts
         with Blocked(self.session):
@@ -80,11 +80,11 @@ _fitting: ContextVar[Any] = ContextVar("rolloutdeck_fitting", default=None)
 
 def patch(module: ModuleType) -> None:
     trainer: Any = module.RayPPOTrainer
-    hooks.wrap(trainer, "_validate", validate)
-    hooks.wrap(trainer, "_maybe_log_val_generations", texts)
-    hooks.wrap(trainer, "fit", fit)
-    hooks.wrap(module, "extract_reward", rewards)
-    hooks.wrap(module, "compute_data_metrics", trained)
+    patching.wrap(trainer, "_validate", validate)
+    patching.wrap(trainer, "_maybe_log_val_generations", texts)
+    patching.wrap(trainer, "fit", fit)
+    patching.wrap(module, "extract_reward", rewards)
+    patching.wrap(module, "compute_data_metrics", trained)
 
 
 def validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ def validate(original: Callable[..., Any]) -> Callable[..., Any]:
     return _validate
 
 
-@hooks.harmless
+@patching.harmless
 def begun(trainer: Any) -> Validation | None:
     session = session_of(trainer.config)
     return Validation(session, trainer) if session else None
@@ -110,7 +110,7 @@ def begun(trainer: Any) -> Validation | None:
 
 def texts(original: Callable[..., Any]) -> Callable[..., Any]:
     def _maybe_log_val_generations(self: Any, *args: Any, **kwargs: Any) -> Any:
-        validation, told = _validation.get(), hooks.told(original, (self, *args), kwargs)
+        validation, told = _validation.get(), patching.told(original, (self, *args), kwargs)
         if validation and told:
             validation.texts = (told["inputs"], told["outputs"], told["scores"])
         return original(self, *args, **kwargs)
@@ -121,7 +121,7 @@ def texts(original: Callable[..., Any]) -> Callable[..., Any]:
 def rewards(original: Callable[..., Any]) -> Callable[..., Any]:
     def extract_reward(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
-        validation, told = _validation.get(), hooks.told(original, args, kwargs)
+        validation, told = _validation.get(), patching.told(original, args, kwargs)
         if validation and told:
             validation.take(told["batch"], found[1])
         return found
@@ -143,7 +143,7 @@ def fit(original: Callable[..., Any]) -> Callable[..., Any]:
     return fit
 
 
-@hooks.harmless
+@patching.harmless
 def failed(trainer: Any) -> None:
     if session := session_of(trainer.config):
         session.finish("failed")
@@ -151,7 +151,7 @@ def failed(trainer: Any) -> None:
 
 def trained(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute_data_metrics(*args: Any, **kwargs: Any) -> Any:
-        trainer, told = _fitting.get(), hooks.told(original, args, kwargs)
+        trainer, told = _fitting.get(), patching.told(original, args, kwargs)
         if trainer is not None and told:
             take(trainer, told["batch"])
         return original(*args, **kwargs)
@@ -159,7 +159,7 @@ def trained(original: Callable[..., Any]) -> Callable[..., Any]:
     return compute_data_metrics
 
 
-@hooks.harmless
+@patching.harmless
 def take(trainer: Any, proto: Any, extras: dict[str, Any] | None = None, producer: str = "") -> None:
     """Logs a trained batch; its texts are decoded in our thread."""
     session = session_of(trainer.config)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import Selection
 from rolloutdeck.trainers.verl.plugin import counts, evictions
 from rolloutdeck.trainers.verl.plugin.rows_jagged import Jagged
@@ -22,9 +22,9 @@ from rolloutdeck.trainers.verl.plugin.trainer_v0 import fit
 
 def patch(module: ModuleType) -> None:
     trainer: Any = module.PPOTrainer
-    hooks.wrap(trainer, "fit", fit)
-    hooks.wrap(trainer, "_validate", validate)
-    hooks.wrap(trainer, "_compute_metrics", computed)
+    patching.wrap(trainer, "fit", fit)
+    patching.wrap(trainer, "_validate", validate)
+    patching.wrap(trainer, "_compute_metrics", computed)
 
 
 def validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ def watched(trainer: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-@hooks.harmless
+@patching.harmless
 def opened(trainer: Any) -> Session | None:
     return session_of(trainer.config)
 
@@ -84,7 +84,7 @@ def computed(original: Callable[..., Any]) -> Callable[..., Any]:
     return _compute_metrics
 
 
-@hooks.harmless
+@patching.harmless
 def take(session: Session, trainer: Any, meta: Any, split: str, selection: Selection) -> Jagged:
     """Reads a batch and logs it; its texts are decoded in our thread."""
     import transfer_queue
@@ -105,7 +105,7 @@ def log(session: Session, batch: Jagged, tokenizer: Any, step: int, split: str, 
     session.run.log_samples(made, step=step, split=split)
 
 
-@hooks.harmless
+@patching.harmless
 def count(session: Session, trainer: Any, batch: Jagged | None) -> None:
     if batch is None:
         return

@@ -14,7 +14,7 @@ from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.trainer_api import SkipFolder, Spot
 from rolloutdeck.trainers import cure
-from rolloutdeck.trainers.cure import step_files as cure_step
+from rolloutdeck.trainers.cure import step_files
 from rolloutdeck.trainers.cure.exclude import leave
 from rolloutdeck.trainers.cure.layout import Asking
 
@@ -112,9 +112,9 @@ def test_what_should_be_text_and_is_not_makes_no_step(tmp_path: Path, file: str,
 def test_programs_that_were_not_run_yet_are_no_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
     shutil.copy(DATA / f"step0/before_execute/{BASE}", folder / BASE)
-    assert told(tmp_path) == cure_step.NOT_WHOLE  # newer than the rewards
+    assert told(tmp_path) == step_files.NOT_WHOLE  # newer than the rewards
     age(folder / BASE, 1000.0)  # whatever the clock says
-    assert told(tmp_path) == cure_step.NOT_RUN
+    assert told(tmp_path) == step_files.NOT_RUN
 
 
 @pytest.mark.parametrize("content", ["", "[{]", "[1]", '{"a": 1}', "[" * 100_000 + "]" * 100_000])

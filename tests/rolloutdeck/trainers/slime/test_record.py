@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import init as opening
+from rolloutdeck.client import init
 from rolloutdeck.trainers import slime
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common import session as shared
-from rolloutdeck.trainers.slime.plugin import record as recording
-from rolloutdeck.trainers.slime.plugin import session
+from rolloutdeck.trainers.slime.plugin import record, session
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.fake_slime import Sample, arguments, held
 
@@ -25,16 +24,16 @@ from tests.rolloutdeck.support.fake_slime import Sample, arguments, held
 def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """A receiver to which slime's functions record all tokens, at once."""
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
-    monkeypatch.setattr(recording, "waiting", recording.Waiting())
-    monkeypatch.setattr(recording, "LIVE_SECONDS", 0.0)
-    monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    monkeypatch.setattr(record, "waiting", record.Waiting())
+    monkeypatch.setattr(record, "LIVE_SECONDS", 0.0)
+    monkeypatch.setattr(patching, "voice", patching.Voice())
     monkeypatch.setattr(shared, "MOST_WAITING", 100)  # a rollout takes no time here
     session._sessions.clear()
     yield at_receiver
     for one in session._sessions.values():
         one.run.finish(timeout=0)
     session._sessions.clear()
-    opening._runs.clear()
+    init._runs.clear()
 
 
 def told(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
@@ -78,18 +77,18 @@ def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mist
     assert "lost something in record._mark" in caplog.text
     caplog.clear()
     slime.sample_hook(arguments(), held("0.pt")[0], rollout_id=None)
-    assert "lost something" not in caplog.text and recording.waiting.live == {}
+    assert "lost something" not in caplog.text and record.waiting.live == {}
 
 
 def test_a_child_of_the_process_tells_none_of_what_waits_in_it(deck: Receiver) -> None:
-    recording.waiting.live[3, "train"], recording.waiting.every = held("0.pt")[:1], held("0.pt")[:2]
-    recording.waiting.lock.acquire()  # as another thread of the parent may hold it
+    record.waiting.live[3, "train"], record.waiting.every = held("0.pt")[:1], held("0.pt")[:2]
+    record.waiting.lock.acquire()  # as another thread of the parent may hold it
     if not (child := os.fork()):
-        free = recording.waiting.lock.acquire(blocking=False)
-        os._exit(0 if free and not recording.waiting.live and not recording.waiting.every else 1)
-    recording.waiting.lock.release()
+        free = record.waiting.lock.acquire(blocking=False)
+        os._exit(0 if free and not record.waiting.live and not record.waiting.every else 1)
+    record.waiting.lock.release()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert len(recording.waiting.every) == 2
+    assert len(record.waiting.every) == 2
 
 
 def test_the_next_rollout_has_none_of_the_groups_before(deck: Receiver) -> None:
@@ -128,42 +127,42 @@ def test_a_sample_is_told_when_it_is_generated_and_not_what_is_still_generated(d
 def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
     deck: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "LIVE_SECONDS", 1e6)
-    monkeypatch.setattr(recording.waiting, "told_at", recording.time.monotonic())
+    monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
+    monkeypatch.setattr(record.waiting, "told_at", record.time.monotonic())
     samples = held("0.pt")
     for sample in samples:
         slime.sample_hook(arguments(), sample, rollout_id=3)
         slime.sample_hook(arguments(), sample, rollout_id=3, evaluation=True)
-    assert {at: len(own) for at, own in recording.waiting.live.items()} == {(3, "train"): 32, (3, "eval"): 32}
+    assert {at: len(own) for at, own in record.waiting.live.items()} == {(3, "train"): 32, (3, "eval"): 32}
     slime.log_rollout(3, arguments(), samples, None, 1.0)
     slime.log_eval(3, arguments(), {"aime": {"samples": samples}}, None)
-    assert recording.waiting.live == {}
+    assert record.waiting.live == {}
     assert [len(found) for split in ("train", "eval") for _, found in told(deck, split)] == [32, 32]
 
 
 def test_what_waits_is_as_it_was_generated_and_the_next_waits_anew(
     deck: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "LIVE_SECONDS", 1e6)
+    monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
     first, second, third = held("0.pt")[:3]
-    monkeypatch.setattr(recording.waiting, "told_at", recording.time.monotonic())
+    monkeypatch.setattr(record.waiting, "told_at", record.time.monotonic())
     slime.sample_hook(arguments(), first, rollout_id=3)
     said, first.response = first.response, "another"
-    recording.waiting.told_at -= 2e6
+    record.waiting.told_at -= 2e6
     slime.sample_hook(arguments(), second, rollout_id=3)
     slime.sample_hook(arguments(), third, rollout_id=3)
     ((_, rows),) = told(deck, "train")
     assert [row["response"] for row in rows] == [said, second.response]
-    assert [one.response for one in recording.waiting.live[3, "train"]] == [third.response]
+    assert [one.response for one in record.waiting.live[3, "train"]] == [third.response]
 
 
 def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "LIVE_SECONDS", 1e6)
-    monkeypatch.setattr(recording, "MOST_LIVE", 5)
-    monkeypatch.setattr(recording.waiting, "told_at", recording.time.monotonic())
+    monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
+    monkeypatch.setattr(record, "MOST_LIVE", 5)
+    monkeypatch.setattr(record.waiting, "told_at", record.time.monotonic())
     for sample in held("0.pt"):
         slime.sample_hook(arguments(), sample, rollout_id=3)
-    assert {at: len(own) for at, own in recording.waiting.live.items()} == {(3, "train"): 5}
+    assert {at: len(own) for at, own in record.waiting.live.items()} == {(3, "train"): 5}
 
 
 def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with(deck: Receiver) -> None:

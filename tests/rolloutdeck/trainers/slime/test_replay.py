@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import dispatcher as courier
-from rolloutdeck.client import init as opening
+from rolloutdeck.client import dispatcher, init
 from rolloutdeck.client.replay_plan import Entry, Source
 from rolloutdeck.errors import Unfit
-from rolloutdeck.lib import download as fetch
+from rolloutdeck.lib import download
 from rolloutdeck.safe_pickle.rewrite.mask import save
 from rolloutdeck.trainers import slime
-from rolloutdeck.trainers.common import patching as hooks
-from rolloutdeck.trainers.slime.plugin import replay as replaying
-from rolloutdeck.trainers.slime.plugin import session
+from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.slime.plugin import replay, session
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import arrived, asker, flag, pinned
@@ -45,14 +43,14 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ROLLOUTDECK_PLAN", "default")
     for owner, name in (
-        (fetch, "FIRST_PAUSE"),
-        (courier, "FIRST_PAUSE"),
-        (courier, "LAST_PAUSE"),
-        (courier, "KEPT_PAUSE"),
+        (download, "FIRST_PAUSE"),
+        (dispatcher, "FIRST_PAUSE"),
+        (dispatcher, "LAST_PAUSE"),
+        (dispatcher, "KEPT_PAUSE"),
     ):
         monkeypatch.setattr(owner, name, 0.05)
     session._sessions.clear()
-    replaying._plans.clear()
+    replay._plans.clear()
     source = Prompts()
 
     def ask(step: int, evaluation: bool = False, **told: Any) -> Any:
@@ -64,7 +62,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     for one in session._sessions.values():
         one.run.finish(timeout=0)
     session._sessions.clear()
-    opening._runs.clear()
+    init._runs.clear()
 
 
 def replays(found: Any) -> bool:
@@ -130,7 +128,7 @@ def test_a_rollout_of_another_shape_is_refused_and_generated(roll: Roll, owner: 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises(roll: Roll, owner: User) -> None:
     plan(owner, (pin(0, owner), 0), on_mismatch="stop")
-    with pytest.raises(hooks.Stop, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):
+    with pytest.raises(patching.Stop, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):
         roll(0, n_samples_per_prompt=2, rollout_batch_size=16)
 
 
@@ -174,8 +172,8 @@ def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:
 )
 def test_what_is_flagged_and_not_all_known_is_not_replayed(told: dict[str, Any], why: str) -> None:
     with pytest.raises(Unfit, match=why):
-        replaying.flagged_in(entry(**told))
-    assert replaying.flagged_in(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
+        replay.flagged_in(entry(**told))
+    assert replay.flagged_in(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +190,7 @@ def test_a_sample_that_would_be_another_than_was_pinned_is_not_replayed(tmp_path
     with (tmp_path / "0.pt").open("wb") as file:
         save({"samples": [good, {**good, **sample} if "multimodal_inputs" in sample else sample]}, file)
     with pytest.raises(Unfit, match=why):
-        replaying.read(tmp_path / "0.pt")
+        replay.read(tmp_path / "0.pt")
 
 
 def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> None:
@@ -200,14 +198,14 @@ def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> 
     good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
     torch.save({"samples": [{**good, "metadata": {"deep": [{"path": Path("x")}]}}]}, tmp_path / "0.pt")
     with pytest.raises(Unfit, match=r"its sample 0 holds .*Path.*, which is not built here"):
-        replaying.read(tmp_path / "0.pt")
+        replay.read(tmp_path / "0.pt")
     torch.save({"samples": []}, tmp_path / "1.pt")
     with pytest.raises(Unfit, match="its file holds no samples"):
-        replaying.read(tmp_path / "1.pt")
+        replay.read(tmp_path / "1.pt")
 
 
 def test_the_function_that_generates_is_slimes_own_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "DEFAULT", "tests.rolloutdeck.support.fake_slime.generate")
-    assert replaying.generating(arguments()) is slimes.generate
+    monkeypatch.setattr(replay, "DEFAULT", "tests.rolloutdeck.support.fake_slime.generate")
+    assert replay.generating(arguments()) is slimes.generate
     named = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.arguments")
-    assert replaying.generating(named) is slimes.arguments
+    assert replay.generating(named) is slimes.arguments

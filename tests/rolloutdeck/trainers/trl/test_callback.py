@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.trl.plugin import capture as taking
+from rolloutdeck.trainers.trl.plugin import capture
 from tests.rolloutdeck.support.fake_server import Receiver, until
 
 pytest.importorskip("torch")
@@ -144,7 +144,7 @@ def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
 ) -> None:
     trainer = Trainer()
     callback = joined(trl, trainer)
-    monkeypatch.setattr(taking, "ends", None)
+    monkeypatch.setattr(capture, "ends", None)
     trainer.step(at=0)
     assert "lost something in capture._take" in caplog.text
     assert callback.run is None and not at_receiver.dumps

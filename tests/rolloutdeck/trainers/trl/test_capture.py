@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from rolloutdeck.protocol.compatibility import differences
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import Selection
-from rolloutdeck.trainers.trl import layout as trl_layout
-from rolloutdeck.trainers.trl.plugin import capture as taking
-from rolloutdeck.trainers.trl.plugin import step_files as kept
+from rolloutdeck.trainers.trl import layout
+from rolloutdeck.trainers.trl.plugin import capture, step_files
 from rolloutdeck.trainers.trl.plugin.capture import Taking
 from rolloutdeck.trainers.trl.plugin.rows import Held
 
@@ -124,7 +123,7 @@ def test_what_a_trainer_goes_on_to_change_was_taken_before() -> None:
 def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hooks, "voice", hooks.Voice())
+    monkeypatch.setattr(patching, "voice", patching.Voice())
     for _ in range(2):
         older = SimpleNamespace(_calculate_rewards=len)
         Taking(older, lambda held: None)
@@ -138,7 +137,7 @@ def step(tmp_path: Path) -> Iterator[Path]:
     trainer = Trainer()
     found = taken(trainer)
     trainer.step(at=6)
-    yield kept.write(tmp_path, found[0], 1)
+    yield step_files.write(tmp_path, found[0], 1)
 
 
 def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> None:
@@ -147,7 +146,7 @@ def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> Non
     assert [row["completion_ids"] for row in rows] == [[7, 8, 2], [7], [7, 0], []]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
     assert [row["env_mask"] for row in rows] == [[1, 0, 1], [1], [1, 1], []]
-    assert list(kept.texts(rows)) == PROMPTS
+    assert list(step_files.texts(rows)) == PROMPTS
 
 
 @pytest.mark.parametrize(
@@ -166,13 +165,13 @@ def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> Non
 def test_a_file_that_is_no_generation_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rollout-0.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"rollout-0.json is no generation that Rolloutdeck kept of TRL"):
-        kept.read(tmp_path / "rollout-0.json")
+        step_files.read(tmp_path / "rollout-0.json")
 
 
 def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
     told = [{"role": "user", "content": "1+1?"}]
-    assert kept.text_of(told) == kept.text_of([{"content": "1+1?", "role": "user"}])
-    assert kept.text_of(told) != kept.text_of([{"role": "user", "content": "1+2?"}])
+    assert step_files.text_of(told) == step_files.text_of([{"content": "1+1?", "role": "user"}])
+    assert step_files.text_of(told) != step_files.text_of([{"role": "user", "content": "1+2?"}])
 
 
 @pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
@@ -181,7 +180,7 @@ def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_
     told |= {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": True}
     args = SimpleNamespace(to_dict=lambda: told)
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
-    facts = kept.facts_of(SimpleNamespace(args=args, model=model), "abc")
+    facts = step_files.facts_of(SimpleNamespace(args=args, model=model), "abc")
     assert (facts["rows"], facts["prompts"], facts["samples_per_prompt"]) == (rows, rows // 4, 4)
     assert (facts["tokenizer"], facts["model"], facts["max_response_length"]) == ("abc", None, 12)
     assert (facts["serialisation"], facts["max_prompt_length"], facts["rollout_correction"]) == (
@@ -195,9 +194,9 @@ def test_a_step_and_a_run_with_the_same_arguments_differ_in_nothing_that_trl_can
     told = {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": False}
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path="tiny"))
     trainer = SimpleNamespace(args=SimpleNamespace(to_dict=lambda: told), model=model)
-    pinned = kept.facts_of(trainer, "abc")
+    pinned = step_files.facts_of(trainer, "abc")
     assert {one.fact for one in differences(pinned, pinned)} == {"dataset", "versions"}
-    before = differences(pinned, trl_layout.asking(told).facts)  # by its arguments alone, before it runs
+    before = differences(pinned, layout.asking(told).facts)  # by its arguments alone, before it runs
     assert {one.fact for one in before} == {"tokenizer", "model", "dataset", "versions"}
 
 
@@ -205,7 +204,7 @@ def test_the_seconds_of_a_step_are_those_of_its_generations_and_of_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = iter(range(0, 100, 2))
-    monkeypatch.setattr(taking, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(capture, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     trainer = Making()
     found = taken(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=1), trainer.step(at=1)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import replay_plan as replay
-from rolloutdeck.lib import download as fetch
+from rolloutdeck.client import replay_plan
+from rolloutdeck.lib import download
 from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.plans import Planning
 
@@ -151,7 +151,7 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_te
     trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     deck = planning(of_two(), monkeypatch)
-    others.first = replay.read(deck.plan())
+    others.first = replay_plan.read(deck.plan())
     trainer = Trainer(rollout_func=trl.replaying(), rank=1, world=2)
     callback = joined(trl, trainer)
     assert replayed(trainer, 2)
@@ -200,7 +200,7 @@ def laid(tmp_path: Path) -> Path:
     for step in (2, 3):
         (tmp_path / f"into/step_00000{step}").mkdir(parents=True)
         (tmp_path / f"into/step_00000{step}/rollout-0.json").write_bytes(generation())
-    files = {"step_000002/rollout-0.json": fetch.hash_of(tmp_path / "into/step_000002/rollout-0.json")}
+    files = {"step_000002/rollout-0.json": download.hash_of(tmp_path / "into/step_000002/rollout-0.json")}
     told = {"rolloutdeck": "pull", "complete": True, "plan": "default@1", "files": files, "pins": {"2": 5, "3": 6}}
     (tmp_path / "into" / MANIFEST).write_text(json.dumps(told))
     return tmp_path / "into"
@@ -224,7 +224,7 @@ def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: Simple
     (laid / MANIFEST).write_text(json.dumps({**told, "on_mismatch": "stop"}))
     trainer = Trainer(rollout_func=trl.replaying(folder=laid))
     assert replayed(trainer, 2)
-    with pytest.raises(hooks.Stop, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"):
+    with pytest.raises(patching.Stop, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"):
         replayed(trainer, 3)
 
 

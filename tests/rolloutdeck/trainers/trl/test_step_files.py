@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import init as opening
+from rolloutdeck.client import init
 from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.protocol import wire
 from rollouts.models import Artifact, Run
@@ -47,15 +47,15 @@ def test_a_resumed_training_sends_what_its_earlier_process_told(
     monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
     monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
     folder = step(node, 7)
-    before = opening.init()
+    before = init.init()
     before.log_artifact(folder, step=7)
     before.finish()
     pinned(7, owner)
-    resumed = opening.init()
+    resumed = init.init()
     resumed.log_artifact(step(node, 8), step=8)
     until(lambda: Artifact.objects.get(step=7).missing == 0)
     resumed.finish(timeout=0)
-    opening._runs.clear()
+    init._runs.clear()
     assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainer_config import load as configuration
+from rolloutdeck.trainer_config import load
 from rolloutdeck.trainers.verl.facts import likely
 from rolloutdeck.trainers.verl.layout import Asking, asking
 
@@ -135,7 +135,7 @@ def test_verl_0_8_is_told_up_to_which_step_and_not_to_validate() -> None:
 @pytest.mark.parametrize("root", ["/a b/c", "/it's", '/say "hi"', "/a=b", "/x,y", "/日本"])
 def test_the_flags_survive_a_shell_and_come_back_as_they_were(root: str) -> None:
     words = [word for flag in asks(V0).flags(root, [1]) for word in shlex.split(flag)]
-    told = configuration.overrides(words)["skip.rollout.dump_dir"]
+    told = load.overrides(words)["skip.rollout.dump_dir"]
     assert told.replace('\\"', '"') == root
 
 

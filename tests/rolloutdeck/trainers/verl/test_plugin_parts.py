@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import Selection
 from rolloutdeck.trainers.verl.plugin import evictions, rows
 
@@ -26,7 +26,7 @@ def test_tokens_are_kept_as_the_environment_says(told: str, groups: int | None) 
 
 
 def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    hooks.voice.forget("tokens")
+    patching.voice.forget("tokens")
     assert Selection.read("group:3").groups == 8
     assert "not 'group:3'" in caplog.text
 
@@ -62,21 +62,21 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield "theirs"
     for name in ("theirs", "patcher"):
         sys.modules.pop(name, None)
-    hooks.Finder.waiting.clear()
-    hooks.voice.forget("no Trainer.gone")
+    patching.Finder.waiting.clear()
+    patching.voice.forget("no Trainer.gone")
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_library_is_patched_whether_it_is_imported_before_or_after_us(library: str, order: str) -> None:
     if order == "before":
         importlib.import_module(library)
-    hooks.when_imported(library, "patcher")
+    patching.when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 2
 
 
 def test_patching_twice_changes_nothing(library: str) -> None:
     for _ in range(2):
-        hooks.when_imported(library, "patcher")
+        patching.when_imported(library, "patcher")
         found = importlib.import_module(library)
     assert found.Trainer().step() == 2
 
@@ -84,7 +84,7 @@ def test_patching_twice_changes_nothing(library: str) -> None:
 def test_what_a_version_does_not_have_is_said_and_the_rest_is_patched(
     library: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hooks.when_imported(library, "patcher")
+    patching.when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 2
     assert "This theirs has no Trainer.gone" in caplog.text
 
@@ -93,13 +93,13 @@ def test_a_patcher_that_breaks_leaves_the_library_as_it_is(
     library: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "patcher.py").write_text("def patch(module):\n    raise KeyError('x')\n")
-    hooks.when_imported(library, "patcher")
+    patching.when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 1
     assert "can't record all of theirs: 'x'" in caplog.text
 
 
 def test_an_error_of_ours_costs_the_record_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    @hooks.harmless
+    @patching.harmless
     def record() -> int:
         raise ZeroDivisionError("of a test")
 

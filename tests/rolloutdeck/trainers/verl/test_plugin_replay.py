@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.lib import download as fetch
+from rolloutdeck.lib import download
 from rolloutdeck.replay import plan as planned
-from rolloutdeck.trainers.common import patching as hooks
+from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.layout import asking
-from rolloutdeck.trainers.verl.plugin import replay_reader as reading
+from rolloutdeck.trainers.verl.plugin import replay_reader
 from rolloutdeck.trainers.verl.plugin.replay import FLAGGED, Replay, text_of
 
 SETTINGS = {
@@ -37,7 +37,7 @@ class Reports:
 
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(fetch, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(download, "FIRST_PAUSE", 0.0)
     monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("HOME", str(tmp_path))
     yield
@@ -102,10 +102,10 @@ def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
     asked = replay(on_mismatch="stop")
-    with pytest.raises(hooks.Stop, match="default@2 says to stop .* Step 3"):
+    with pytest.raises(patching.Stop, match="default@2 says to stop .* Step 3"):
         asked.loaded(3)
-    with pytest.raises(hooks.Stop):
-        hooks.harmless(asked.loaded)(3)
+    with pytest.raises(patching.Stop):
+        patching.harmless(asked.loaded)(3)
 
 
 def test_prompts_are_compared_by_role_and_text_alone() -> None:
@@ -127,11 +127,11 @@ def helped(path: str) -> Any:
 
 
 def test_code_of_verl_reads_by_us_and_does_all_else_as_it_did() -> None:
-    made = reading.instead(reads, lambda path: f"read {path}")
+    made = replay_reader.instead(reads, lambda path: f"read {path}")
     assert made("a.pt", also=2) == (["read a.pt"], 1, 2)
     assert reads("a.pt") == (["unpickled a.pt"], 1, 0)
 
 
 def test_only_code_that_calls_torch_load_itself_can_be_made_to_read_by_us() -> None:
-    assert reading.by_torch(reads)
-    assert not any(map(reading.by_torch, (helped, None, torch)))
+    assert replay_reader.by_torch(reads)
+    assert not any(map(replay_reader.by_torch, (helped, None, torch)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.verl.plugin import rollout_skip as skips
+from rolloutdeck.trainers.verl.plugin import rollout_skip
 from rolloutdeck.trainers.verl.plugin.rollout_skip import LOADS_OTHERWISE
 
 
@@ -30,9 +30,9 @@ class Later:
         return self.read(step)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("role", skips.ROLES)
+@pytest.mark.parametrize("role", rollout_skip.ROLES)
 def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: str) -> None:
-    kind = skips.pinned(role, Later)
+    kind = rollout_skip.pinned(role, Later)
     made = kind.__new__(kind)
     made.replay, made.placed, made.built = Asked(), {}, {}
     assert made.meet_precondition(3) is False

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.slime.plugin import replay as replaying
+from rolloutdeck.trainers.slime.plugin import replay
 
 FOLDER = Path(sys.argv[1])
-brought = replaying.brought
+brought = replay.brought
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -29,7 +29,7 @@ def wait(*told: Any, **named: Any) -> Any:
 
 
 if os.environ["BREAKS"] == "raise":
-    replaying.plan_of = fail
+    replay.plan_of = fail
 else:
-    replaying.brought = wait
+    replay.brought = wait
 runpy.run_path(str(Path(__file__).with_name("replaying.py")), run_name="__main__")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rolloutdeck.trainers.slime.plugin import replay as replaying
+from rolloutdeck.trainers.slime.plugin import replay
 
-replaying.DEFAULT = "plugin_contracts.test_plugin_rollout_contracts.valid_rollout_function"
+replay.DEFAULT = "plugin_contracts.test_plugin_rollout_contracts.valid_rollout_function"

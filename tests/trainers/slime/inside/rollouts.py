@@ -97,12 +97,12 @@ def main() -> None:
 
 
 def broken() -> None:
-    from rolloutdeck.trainers.slime.plugin import record as recording
+    from rolloutdeck.trainers.slime.plugin import record
 
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
-    recording.flat = recording.session_of = fail
+    record.flat = record.session_of = fail
 
 
 def without() -> None:

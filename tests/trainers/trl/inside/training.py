@@ -160,11 +160,9 @@ def main() -> None:
 
         more["callbacks"] = [RolloutdeckCallback(keep=folder / "kept" if "keep" in words else "")]
         if "raise" in words:
-            from rolloutdeck.trainers.trl.plugin import capture as taking
-            from rolloutdeck.trainers.trl.plugin import replay_func as replay
-            from rolloutdeck.trainers.trl.plugin import rows
+            from rolloutdeck.trainers.trl.plugin import capture, replay_func, rows
 
-            del taking.TENSORS, rows.TRUTHS, replay.said_once
+            del capture.TENSORS, rows.TRUTHS, replay_func.said_once
     if "turns" in words:
         more["rollout_func"] = turns
     if "replay" in words:

@@ -26,12 +26,9 @@ PROMPT, RESPONSE = 8, 6
 BESIDE = os.environ.get("BESIDE", "")
 STEPS, RESUMED = int(os.environ.get("STEPS", "2")), int(os.environ.get("RESUMED", "0"))
 if BESIDE == "raise":
-    from rolloutdeck.trainers.verl.plugin import dataset_fields as feeding
-    from rolloutdeck.trainers.verl.plugin import evictions, metrics
-    from rolloutdeck.trainers.verl.plugin import trainer_v0 as legacy
-    from rolloutdeck.trainers.verl.plugin import trainer_v1 as queued
+    from rolloutdeck.trainers.verl.plugin import dataset_fields, evictions, metrics, trainer_v0, trainer_v1
 
-    del legacy.Padded, metrics.session_named, queued.Jagged, evictions.Counter, feeding.OF_DATASET
+    del trainer_v0.Padded, metrics.session_named, trainer_v1.Jagged, evictions.Counter, dataset_fields.OF_DATASET
 
 
 @contextmanager

@@ -12,7 +12,7 @@ django = get_asgi_application()  # sets Django up, so it comes before everything
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import URLRouter  # noqa: E402
 
-from dashboard import consumers as feed  # noqa: E402
+from dashboard import consumers  # noqa: E402
 from dashboard.origin_check import Door  # noqa: E402
 
-application = Door(django, AuthMiddlewareStack(URLRouter(feed.websocket_urlpatterns)))
+application = Door(django, AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns)))

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import keyboard as keys
+from dashboard.pages.common import keyboard
 
 THEMES = ("light", "dark")
 
@@ -27,8 +27,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "page_name": page,
         "page_title": title(page),
         "single_keys": request.COOKIES.get("keys", "") != "off",
-        "linked": page in keys.LINKED,
-        "follows": page in keys.FOLLOWS,
+        "linked": page in keyboard.LINKED,
+        "follows": page in keyboard.FOLLOWS,
         "feed": f"{settings.PREFIX}/ws/",
         "root": f"{settings.PREFIX}/",
     }
@@ -36,4 +36,4 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 def title(page: str | None) -> str:
     """What stands as a heading where a page has none of its own."""
-    return _(keys.PAGES[page]) if page in keys.PAGES else (page or "Rolloutdeck").capitalize()
+    return _(keyboard.PAGES[page]) if page in keyboard.PAGES else (page or "Rolloutdeck").capitalize()

@@ -22,7 +22,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
 from dashboard.api.exceptions import full_disk
-from dashboard.pages.common import error_pages as errors
+from dashboard.pages.common import error_pages
 from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 
@@ -85,10 +85,10 @@ class Unreadable(MiddlewareMixin):
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         if isinstance(exception, OperationalError):
             log.warning("The database does not answer: %s", exception)
-            return errors.unanswered(full_disk(exception))
+            return error_pages.unanswered(full_disk(exception))
         if not isinstance(exception, StorageUnavailable):
             return None
-        return errors.problem(request, 503, _("Cannot be read now"), str(exception))
+        return error_pages.problem(request, 503, _("Cannot be read now"), str(exception))
 
 
 class Static(WhiteNoiseMiddleware):  # type: ignore[misc]

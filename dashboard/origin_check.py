@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 from django.conf import settings
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.api.exceptions import error
 from dashboard.middleware import OURS
 from dashboard.uploads.app import concerns, uploads
@@ -71,7 +71,7 @@ class Door:
         if path in PROBES:
             host = urlsplit(settings.PUBLIC_URL).netloc
             scope = {**scope, "headers": [(b"host", host.encode())]}
-        if not access.host_is_ours(host):
+        if not permissions.host_is_ours(host):
             await wrong_host(send, host)
         elif concerns(scope, path):
             await uploads(scope, receive, send, path)
@@ -80,7 +80,11 @@ class Door:
 
     async def websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, host = below_prefix(scope["path"]), header(scope, b"host")
-        if path.startswith("/ws/") and access.host_is_ours(host) and origin_is_ours(header(scope, b"origin"), host):
+        if (
+            path.startswith("/ws/")
+            and permissions.host_is_ours(host)
+            and origin_is_ours(header(scope, b"origin"), host)
+        ):
             await self.sockets({**scope, "path": path, "root_path": ""}, receive, send)
         else:
             await receive()

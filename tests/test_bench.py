@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common import step_strip
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from scripts.bench import seed
@@ -22,7 +22,7 @@ def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> No
     run.refresh_from_db()
     assert run.version > before
     assert list(run.steps.order_by("step").values_list("step", "samples")) == [(step, 3) for step in range(1, 8)]
-    shown = strip.of(run, "train")
+    shown = step_strip.of(run, "train")
     assert [bar.score for bar in shown.bars] == [0.25, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25]
     rows = list(Sample.objects.filter(step__run=run).select_related("step"))
     told = bodies.read(rows)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from dashboard.api import docs
-from dashboard.api import exceptions as errors
+from dashboard.api import docs, exceptions
 from dashboard.api.views import (
     artifacts,
     compare,
@@ -62,5 +61,5 @@ urlpatterns = [
     path("v1/tokens/<int:pk>/", tokens.OneToken.as_view()),
     path("schema/", docs.Schema.as_view(), name="api-schema"),
     path("docs/", docs.docs, name="api-docs"),
-    re_path("", errors.Nowhere.as_view()),
+    re_path("", exceptions.Nowhere.as_view()),
 ]

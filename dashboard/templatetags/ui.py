@@ -11,29 +11,25 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard import assets
-from dashboard.pages.common import formatting as text
-from dashboard.pages.common import keyboard as keys
-from dashboard.pages.common import row_html as drawing
-from dashboard.pages.common import status_strip as cells
+from dashboard.pages.common import formatting, keyboard, row_html, status_strip
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.sample import fields_view as recorded
-from dashboard.pages.sample import prompt_history as past
+from dashboard.pages.sample import fields_view, prompt_history
 
 register = template.Library()
 
-register.filter("num", text.num)
-register.filter("signed", text.signed)
-register.filter("plain", text.plain)
-register.filter("line", text.line)
-register.filter("coded", text.coded)
-register.filter("bare", text.bare)
-register.simple_tag(text.score, name="score")
-register.simple_tag(text.reading, name="reading")
-register.simple_tag(drawing.marks, name="marks")
-register.simple_tag(cells.drawn, name="cells")
-register.simple_tag(past.drawn, name="past_bars")
-register.simple_tag(recorded.tools, name="keyed")
+register.filter("num", formatting.num)
+register.filter("signed", formatting.signed)
+register.filter("plain", formatting.plain)
+register.filter("line", formatting.line)
+register.filter("coded", formatting.coded)
+register.filter("bare", formatting.bare)
+register.simple_tag(formatting.score, name="score")
+register.simple_tag(formatting.reading, name="reading")
+register.simple_tag(row_html.marks, name="marks")
+register.simple_tag(status_strip.drawn, name="cells")
+register.simple_tag(prompt_history.drawn, name="past_bars")
+register.simple_tag(fields_view.tools, name="keyed")
 register.simple_tag(assets.url, name="asset")
 register.simple_tag(assets.module, name="module")
 register.simple_tag(assets.release, name="release")
@@ -41,12 +37,12 @@ register.simple_tag(assets.release, name="release")
 
 @register.simple_tag(takes_context=True, name="help")
 def help_dialog(context: template.Context) -> SafeString:
-    return keys.help_dialog(context["page_name"], context["language"], context["single_keys"])
+    return keyboard.help_dialog(context["page_name"], context["language"], context["single_keys"])
 
 
 @register.simple_tag(takes_context=True)
 def foot(context: template.Context) -> SafeString:
-    return keys.foot(context["page_name"], context["language"])
+    return keyboard.foot(context["page_name"], context["language"])
 
 
 @register.filter
@@ -76,12 +72,12 @@ def ago(moment: datetime | None) -> str:
 def rows(context: template.Context) -> SafeString:
     boards = Boards(context["run"], context["ask"])
     link, every = context["rows_link"], context["word"] == "all"
-    return drawing.rows(context["page"].rows, context["columns"], link, boards, with_step=every)
+    return row_html.rows(context["page"].rows, context["columns"], link, boards, with_step=every)
 
 
 @register.simple_tag(takes_context=True)
 def bars(context: template.Context) -> SafeString:
-    return drawing.bars(context["strip"], context["run"].uid, context["current"], context["ask"])
+    return row_html.bars(context["strip"], context["run"].uid, context["current"], context["ask"])
 
 
 @register.simple_tag(takes_context=True)

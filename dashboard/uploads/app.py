@@ -21,7 +21,7 @@ import orjson
 from django.db import close_old_connections
 from rest_framework import exceptions
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.api.exceptions import describe, error
 from dashboard.middleware import OURS
 from dashboard.uploads.body import Arrival, Parts, Writing, check_hash, fresh, hash_of
@@ -157,14 +157,14 @@ def admit(scope: Mapping[str, Any], path: str) -> tuple[Upload, Answer | None]:
     uid, key, sha256 = matched(path)
     if not headers.get("authorization"):
         raise exceptions.NotAuthenticated("Send `Authorization: Bearer <token>`.")
-    token = access.token_of(headers["authorization"])
+    token = permissions.token_of(headers["authorization"])
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
     query, writing = query_of(scope), scope["method"] == "PUT"
     header = None if key else DumpHeader.read(query)
     gzipped, length, part = encoding_of(headers), length_of(headers), range_of(headers)
     check_sizes(gzipped, length, part, wire.MAX_FILE_BYTES if key else wire.MAX_DUMP_BYTES)
-    run = access.arriving_run(token.user, token, uid, headers)
+    run = permissions.arriving_run(token.user, token, uid, headers)
     target = DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
     sends = writing and not (part and part[0] < 0)
     known = None if sends and target.verifies else target.known()

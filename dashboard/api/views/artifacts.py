@@ -15,8 +15,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers_replay as shown_reuse
+from dashboard import permissions
+from dashboard.api import serializers_replay
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -64,7 +64,7 @@ class Artifacts(APIView):
     def get(self, request: Request, uid: str) -> Response:
         """The run's artifacts in step order, filtered by `step`, `role` and `state`."""
         query = asked(request, self)
-        rows = access.run_or_404(request, uid).artifacts.order_by("step", "pk")
+        rows = permissions.run_or_404(request, uid).artifacts.order_by("step", "pk")
         words = {"split": wire.SPLITS, "step_kind": wire.STEP_KINDS, "role": wire.ROLES, "state": Artifact.State.values}
         chosen = {name: one_of(query.get(name), name, allowed, default="") for name, allowed in words.items()}
         rows = rows.filter(**{name: value for name, value in chosen.items() if value})
@@ -72,7 +72,7 @@ class Artifacts(APIView):
             rows = rows.filter(step=step)
         pages = Pages()
         page = pages.paginate_queryset(artifacts.with_blobs(rows), request, self) or []
-        return pages.get_paginated_response([shown_reuse.artifact(row) for row in page])
+        return pages.get_paginated_response([serializers_replay.artifact(row) for row in page])
 
     def put(self, request: Request, uid: str) -> Response:
         """Tell of the files of a step; `id` is the sha256 of the canonical manifest, `missing` what is not here yet."""
@@ -83,7 +83,7 @@ class Artifacts(APIView):
             pins.offer(row)
         if row.due:
             tasks.hurry_artifact(row.pk)
-        return Response(shown_reuse.registered(row), status=201 if created else 200)
+        return Response(serializers_replay.registered(row), status=201 if created else 200)
 
 
 class Wanted(APIView):
@@ -95,7 +95,7 @@ class Wanted(APIView):
     def get(self, request: Request, uid: str) -> Response:
         """Files of the run that a pin wants and that are not here; ask again with each heartbeat."""
         query = asked(request, self)
-        run = access.run_or_404(request, uid, scope="ingest")
+        run = permissions.run_or_404(request, uid, scope="ingest")
         host = text(query.get("host"), "host", most=120)
         return Response({"files": [asdict(file) for file in artifacts.wanted(run, host)]})
 
@@ -127,9 +127,9 @@ class OneFile(APIView):
 
 def replayable(request: Request, uid: str) -> Run:
     """A run that you may see; one in the bin too, while a run that has not ended replays its steps. Raises Http404."""
-    binned = access.binned_runs(request).filter(pins__in=pins.replayed()).select_related("project")
+    binned = permissions.binned_runs(request).filter(pins__in=pins.replayed()).select_related("project")
     run = binned.by_uid(uid) if wire.UID.match(uid) else None
-    return run or access.run_or_404(request, uid)
+    return run or permissions.run_or_404(request, uid)
 
 
 def file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:

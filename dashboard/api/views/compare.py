@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked
 from dashboard.api.schema import Takes
@@ -38,7 +38,7 @@ class Compare(APIView):
         95 % interval, the differing config, and the prompts, those with the widest change first."""
         query = asked(request, self)
         split = one_of(query.get("split"), "split", wire.SPLITS, default="")
-        found = compare.cells(access.visible_runs(request), query.get("of", ""), split)
+        found = compare.cells(permissions.visible_runs(request), query.get("of", ""), split)
         if len(found) < 2:
             raise BadInput("`of` needs two cells or more, like `of=run@200,other@latest`.", "of")
         result = compare.compare(found)

@@ -9,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
+from dashboard import permissions
+from dashboard.api import serializers
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -36,7 +36,7 @@ class Dumps(APIView):
     def get(self, request: Request, uid: str) -> Response:
         """The run's dumps, newest first, filtered by `state`, `split` and `step`."""
         query = asked(request, self)
-        rows = access.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
+        rows = permissions.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
         wanted = {
             "state": one_of(query.get("state"), "state", Dump.State.values, default=""),
             "split": one_of(query.get("split"), "split", wire.SPLITS, default=""),
@@ -44,7 +44,9 @@ class Dumps(APIView):
         }
         rows = rows.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
         pages = Pages()
-        return pages.get_paginated_response([shown.dump(row) for row in pages.paginate_queryset(rows, request) or []])
+        return pages.get_paginated_response(
+            [serializers.dump(row) for row in pages.paginate_queryset(rows, request) or []]
+        )
 
 
 class OneDump(APIView):
@@ -54,10 +56,10 @@ class OneDump(APIView):
         """The dumps of a run with these bytes: one for each identity they arrived under."""
         if not wire.SHA256.match(sha256):
             raise BadInput("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
-        rows = access.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
+        rows = permissions.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
         if not rows:
             raise Http404("This run has no dump with these bytes.")
-        return Response({"results": [shown.dump(row) for row in rows]})
+        return Response({"results": [serializers.dump(row) for row in rows]})
 
 
 class Index(APIView):
@@ -70,5 +72,5 @@ class Index(APIView):
         """Read the run's dumps once more from the bytes that were kept; ids, flags and links stay. `dumps` says how
         many wait for it."""
         told(request, self)
-        run = access.run_or_404(request, uid, scope="ingest")
-        return Response({"dumps": bulk_actions.index_again([run], access.person(request))})
+        run = permissions.run_or_404(request, uid, scope="ingest")
+        return Response({"dumps": bulk_actions.index_again([run], permissions.person(request))})

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -22,7 +22,7 @@ from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Exhibit, Finding, Run
 from rollouts.samples import bodies
 
-MAY_WRITE = access.ROLE_FOR["annotate"]
+MAY_WRITE = permissions.ROLE_FOR["annotate"]
 MOST_TEXT = 100_000  # characters of a quote, before it is looked for
 MOST_RUNS = 8
 
@@ -46,7 +46,7 @@ class Findings(APIView):
         query = asked(request, self)
         rows = visible(request).filter(removed_at__isnull=not yes(query.get("removed", "false"), "removed"))
         if "project" in query:
-            rows = rows.filter(project=access.project_or_404(request, query["project"]))
+            rows = rows.filter(project=permissions.project_or_404(request, query["project"]))
         if name := query.get("name"):
             rows = rows.filter(Q(title__icontains=name) | Q(note__icontains=name))
         pages = Pages()
@@ -56,9 +56,9 @@ class Findings(APIView):
     def post(self, request: Request) -> Response:
         """Begin a finding in `project`."""
         data = told(request, self)
-        project = access.project_or_404(request, text(data.get("project"), "project", most=80))
-        access.require_role(request, project, MAY_WRITE)
-        row = findings.begin(project, access.person(request), title=data.get("title"), note=data.get("note"))
+        project = permissions.project_or_404(request, text(data.get("project"), "project", most=80))
+        permissions.require_role(request, project, MAY_WRITE)
+        row = findings.begin(project, permissions.person(request), title=data.get("title"), note=data.get("note"))
         return Response(whole(row), status=201)
 
 
@@ -86,14 +86,14 @@ class OneFinding(APIView):
         if "removed" in data:
             if yes(data["removed"], "removed"):
                 raise BadInput("Send DELETE to remove a finding.", "removed")
-            row = findings.restore(row, access.person(request))
+            row = findings.restore(row, permissions.person(request))
         version = number(data.get("version"), "version")
         return Response(whole(findings.change(row, title=data.get("title"), note=data.get("note"), version=version)))
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding; it can be restored."""
         asked(request, self)
-        findings.remove(writable(request, pk), access.person(request))
+        findings.remove(writable(request, pk), permissions.person(request))
         return Response(status=204)
 
 
@@ -154,12 +154,12 @@ class OneExhibit(APIView):
     def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Take it out of the finding."""
         asked(request, self)
-        findings.take_out(exhibit_or_404(request, pk, exhibit_pk), access.person(request))
+        findings.take_out(exhibit_or_404(request, pk, exhibit_pk), permissions.person(request))
         return Response(status=204)
 
 
 def visible(request: Request) -> QuerySet[Finding]:
-    rows = Finding.objects.filter(project__in=access.visible_projects(request))
+    rows = Finding.objects.filter(project__in=permissions.visible_projects(request))
     return rows.select_related("project", "user")
 
 
@@ -172,7 +172,7 @@ def finding_or_404(request: Request, pk: int) -> Finding:
 
 def writable(request: Request, pk: int) -> Finding:
     row = finding_or_404(request, pk)
-    access.require_role(request, row.project, MAY_WRITE)
+    permissions.require_role(request, row.project, MAY_WRITE)
     return row
 
 
@@ -185,14 +185,14 @@ def exhibit_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
 
 
 def show_sample(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
-    sample = access.sample_or_404(request, text(data["sample"], "sample", most=60))
+    sample = permissions.sample_or_404(request, text(data["sample"], "sample", most=60))
     same_project(row, sample.step.run)
     body = bodies.whole(sample)
     asked_for = data.get("quotes") or []
     if not isinstance(asked_for, list) or len(asked_for) > findings.MOST_QUOTES:
         raise BadInput(f"`quotes` must be a list of at most {findings.MOST_QUOTES} texts or ranges.", "quotes")
     quotes = [quote(body, one) for one in asked_for]
-    return findings.show_sample(row, sample, access.person(request), quotes=quotes, words=data.get("words"))
+    return findings.show_sample(row, sample, permissions.person(request), quotes=quotes, words=data.get("words"))
 
 
 def quote(body: Any, one: Any) -> exhibits.Quote:
@@ -209,7 +209,7 @@ def show_query(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
     return findings.show_query(
         row,
         run_of(request, row, data),
-        access.person(request),
+        permissions.person(request),
         split=one_of(data.get("split"), "split", wire.SPLITS, default=""),
         step=number(data.get("step"), "step"),
         step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
@@ -223,16 +223,16 @@ def show_query(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
 def show_charts(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
     names, uids = strings(data["names"], "names", 300), strings(data.get("runs") or [], "runs", 64)
     first = run_of(request, row, data)
-    others = [access.run_or_404(request, uid) for uid in uids[: MOST_RUNS - 1] if uid != first.uid]
+    others = [permissions.run_or_404(request, uid) for uid in uids[: MOST_RUNS - 1] if uid != first.uid]
     for other in others:
         same_project(row, other)
     attempt = text(data.get("attempt"), "attempt", most=120) or "current"
-    by = access.person(request)
+    by = permissions.person(request)
     return findings.show_charts(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
 
 
 def run_of(request: Request, row: Finding, data: dict[str, Any]) -> Run:
-    run = access.run_or_404(request, text(data.get("run"), "run", most=64))
+    run = permissions.run_or_404(request, text(data.get("run"), "run", most=64))
     same_project(row, run)
     return run
 

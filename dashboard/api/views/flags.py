@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
+from dashboard import permissions
+from dashboard.api import serializers
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -50,9 +50,9 @@ class Flags(APIView):
     def get(self, request: Request) -> Response:
         """Flags you may see, newest first, by `run sample split step user label reason`; `withdrawn=true` for all."""
         query = asked(request, self)
-        rows = Flag.objects.filter(run__in=access.visible_runs(request)).select_related("run", "step", "user")
+        rows = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run", "step", "user")
         if "run" in query:
-            rows = rows.filter(run=access.run_or_404(request, query["run"]))
+            rows = rows.filter(run=permissions.run_or_404(request, query["run"]))
         if not yes(query.get("withdrawn", "false"), "withdrawn"):
             rows = rows.filter(withdrawn_at=None)
         one_of(query.get("label"), "label", wire.LABELS, default="")
@@ -69,7 +69,7 @@ class Flags(APIView):
         rows = rows if step is None else rows.filter(step__step=step)
         pages = Pages()
         page = pages.paginate_queryset(rows.order_by("-updated_at", "-pk"), request, self) or []
-        return pages.get_paginated_response([shown.flag(row) for row in page])
+        return pages.get_paginated_response([serializers.flag(row) for row in page])
 
     def post(self, request: Request) -> Response:
         """Flag `sample` with `label` (bad, good, unsure), a `reason` of the project and `text`; again replaces them.
@@ -79,15 +79,15 @@ class Flags(APIView):
         data = told(request, self)
         if "samples" in data:
             return many(request, data)
-        sample = access.sample_or_404(request, text(data.get("sample"), "sample", most=60))
-        access.require_role(request, sample.step.run.project, access.ROLE_FOR["annotate"])
+        sample = permissions.sample_or_404(request, text(data.get("sample"), "sample", most=60))
+        permissions.require_role(request, sample.step.run.project, permissions.ROLE_FOR["annotate"])
         label, reason = data.get("label", "bad"), text(data.get("reason"), "reason", most=40)
         mine = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason)
         before = mine.exists()
-        by, words = access.person(request), data.get("text", "")
+        by, words = permissions.person(request), data.get("text", "")
         bulk.mark(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
         flag = mine.select_related("run__project", "step", "user").get()
-        return Response(shown.flag(flag), status=200 if before else 201)
+        return Response(serializers.flag(flag), status=200 if before else 201)
 
 
 class OneFlag(APIView):
@@ -100,27 +100,27 @@ class OneFlag(APIView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A flag."""
-        return Response(shown.flag(flag_or_404(request, pk)))
+        return Response(serializers.flag(flag_or_404(request, pk)))
 
     def patch(self, request: Request, pk: int) -> Response:
         """Change `label` or `text` of your own flag; `withdrawn: true` takes it back (maintainers: anybody's)."""
         data = told(request, self)
         flag = flag_or_404(request, pk)
-        access.require_role(request, flag.run.project, access.ROLE_FOR["annotate"])
+        permissions.require_role(request, flag.run.project, permissions.ROLE_FOR["annotate"])
         wanted = yes(data.get("withdrawn", False), "withdrawn")
         if wanted and (len(data) > 1):
             raise BadInput("Withdraw a flag or change it, not both at once.", "withdrawn")
         if wanted:
             if not flags.can_withdraw(request.user, flag):
                 raise PermissionDenied("This is somebody else's flag; a maintainer can withdraw it.")
-            bulk.take_back(flag, access.person(request))
-            return Response(shown.flag(flag_or_404(request, pk)))
+            bulk.take_back(flag, permissions.person(request))
+            return Response(serializers.flag(flag_or_404(request, pk)))
         if flag.user_id != request.user.pk:
             raise PermissionDenied("This is somebody else's flag; raise one of your own.")
         label, words = data.get("label", flag.label), data.get("text", flag.text)
-        by = access.person(request)
+        by = permissions.person(request)
         bulk.mark(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
-        return Response(shown.flag(flag_or_404(request, pk)))
+        return Response(serializers.flag(flag_or_404(request, pk)))
 
 
 def many(request: Request, data: dict[str, Any]) -> Response:
@@ -128,12 +128,12 @@ def many(request: Request, data: dict[str, Any]) -> Response:
     ids = data["samples"]
     if not isinstance(ids, list) or not ids or "sample" in data:
         raise BadInput("`samples` must be a list of ids, and then there is no `sample`.", "samples")
-    run = access.sample_or_404(request, text(ids[0], "samples", most=60)).step.run
-    access.require_role(request, run.project, access.ROLE_FOR["annotate"])
+    run = permissions.sample_or_404(request, text(ids[0], "samples", most=60)).step.run
+    permissions.require_role(request, run.project, permissions.ROLE_FOR["annotate"])
     act = bulk.mark(
         run,
         [text(one, "samples", most=60) for one in ids],
-        access.person(request),
+        permissions.person(request),
         label=data.get("label", "bad"),
         reason=text(data.get("reason"), "reason", most=40),
         text=data.get("text", ""),
@@ -142,7 +142,7 @@ def many(request: Request, data: dict[str, Any]) -> Response:
 
 
 def flag_or_404(request: Request, pk: int) -> Flag:
-    rows = Flag.objects.filter(run__in=access.visible_runs(request)).select_related("run__project", "step", "user")
+    rows = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run__project", "step", "user")
     flag = rows.filter(pk=pk).first() if pk < 2**63 else None
     if flag is None:
         raise Http404(f"There is no flag {pk} that you may see.")

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from rest_framework.exceptions import AuthenticationFailed
 
-from dashboard import permissions as access
+from dashboard import permissions
 from rollouts.models import Dump, Flag, Run, Sample, Step
 from rollouts.storage import files
 
@@ -53,7 +53,7 @@ def is_loopback() -> bool:
 
 def is_known(request: HttpRequest) -> bool:
     try:
-        return access.token_of(request.headers.get("Authorization", "")).allows("read")
+        return permissions.token_of(request.headers.get("Authorization", "")).allows("read")
     except AuthenticationFailed:
         return False
 

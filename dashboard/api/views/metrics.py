@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
 from dashboard.api.views.runs import arriving
@@ -47,7 +47,7 @@ class Metrics(APIView):
         `attempt` is `current` (default), `all` or one attempt's key.
         """
         query = asked(request, self)
-        run = access.run_or_404(request, uid)
+        run = permissions.run_or_404(request, uid)
         names = [text(name, "name", most=300) for name in request.query_params.getlist("name")]
         if len(names) > MOST_NAMES:
             raise BadInput(f"At most {MOST_NAMES} names in one request.", "name")

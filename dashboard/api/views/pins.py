@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers_replay as shown_reuse
+from dashboard import permissions
+from dashboard.api import serializers_replay
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -53,9 +53,9 @@ class Pins(APIView):
         query = asked(request, self)
         rows = visible(request)
         if "project" in query:
-            rows = rows.filter(project=access.project_or_404(request, query["project"]))
+            rows = rows.filter(project=permissions.project_or_404(request, query["project"]))
         if "run" in query:
-            rows = rows.filter(run=access.run_or_404(request, query["run"]))
+            rows = rows.filter(run=permissions.run_or_404(request, query["run"]))
         if not yes(query.get("removed", "false"), "removed"):
             rows = rows.filter(removed_at=None)
         if (step := number(query.get("step"), "step")) is not None:
@@ -63,20 +63,20 @@ class Pins(APIView):
         pages = Pages()
         page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
         standing = pins.standings(page)
-        return pages.get_paginated_response([shown_reuse.pin(row, standing[row.pk]) for row in page])
+        return pages.get_paginated_response([serializers_replay.pin(row, standing[row.pk]) for row in page])
 
     def post(self, request: Request) -> Response:
         """Pin a step: what it was generated from is kept, and fetched if it is elsewhere; again changes the note."""
         data = told(request, self)
-        run = access.run_or_404(request, text(data.get("run"), "run", most=64))
-        access.require_role(request, run.project, MAY_PIN)
+        run = permissions.run_or_404(request, text(data.get("run"), "run", most=64))
+        permissions.require_role(request, run.project, MAY_PIN)
         step = number(data.get("step"), "step")
         if step is None:
             raise BadInput("`step` says which step to pin; it is missing.", "step")
         row, created = pins.pin(
             run,
             step,
-            access.person(request),
+            permissions.person(request),
             split=one_of(data.get("split"), "split", wire.SPLITS, default="train"),
             step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
             attempt=text(data.get("attempt"), "attempt", most=120),
@@ -84,7 +84,7 @@ class Pins(APIView):
             target_step=number(data.get("target_step"), "target_step"),
             plan=text(data.get("plan"), "plan", most=80),
         )
-        return Response(shown_reuse.pin(row), status=201 if created else 200)
+        return Response(serializers_replay.pin(row), status=201 if created else 200)
 
 
 class OnePin(APIView):
@@ -95,23 +95,25 @@ class OnePin(APIView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A pin, how far its bytes are, and who has the others."""
-        return Response(shown_reuse.pin(pin_or_404(request, pk)))
+        return Response(serializers_replay.pin(pin_or_404(request, pk)))
 
     def patch(self, request: Request, pk: int) -> Response:
         """Change the `note`."""
         data = told(request, self)
         row = writable(request, pk)
-        return Response(shown_reuse.pin(pins.annotate(row, access.person(request), data.get("note", row.note))))
+        return Response(
+            serializers_replay.pin(pins.annotate(row, permissions.person(request), data.get("note", row.note)))
+        )
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a pin; 409 while the newest revision of a plan replays it."""
         asked(request, self)
-        pins.unpin(writable(request, pk), access.person(request))
+        pins.unpin(writable(request, pk), permissions.person(request))
         return Response(status=204)
 
 
 def visible(request: Request) -> QuerySet[Pin]:
-    rows = Pin.objects.filter(run__in=access.visible_runs(request))
+    rows = Pin.objects.filter(run__in=permissions.visible_runs(request))
     return rows.select_related("project", "run__project", "attempt", "user")
 
 
@@ -124,5 +126,5 @@ def pin_or_404(request: Request, pk: int) -> Pin:
 
 def writable(request: Request, pk: int) -> Pin:
     row = pin_or_404(request, pk)
-    access.require_role(request, row.project, MAY_PIN)
+    permissions.require_role(request, row.project, MAY_PIN)
     return row

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers_replay as shown_reuse
+from dashboard import permissions
+from dashboard.api import serializers_replay
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
 from dashboard.api.views.pins import MAY_PIN
@@ -54,10 +54,10 @@ class ProjectPlan(APIView):
     def get(self, request: Request, slug: str) -> Response:
         """The newest revision, or `revision`; its number is the ETag. `run` adds the verdict for that run."""
         query = asked(request, self)
-        project = access.project_or_404(request, slug)
+        project = permissions.project_or_404(request, slug)
         name = plans.name_of(query.get("plan"))
         revision = revision_of(project, name, number(query.get("revision"), "revision"))
-        run = access.run_or_404(request, query["run"]) if "run" in query else None
+        run = permissions.run_or_404(request, query["run"]) if "run" in query else None
         if run and run.project_id != project.pk:
             raise NotThere(f"The run {run.uid} is not one of {project.slug}.", "run")
         return answered(project, name, revision, run, number(query.get("steps"), "steps", most=MOST_STEPS))
@@ -65,13 +65,13 @@ class ProjectPlan(APIView):
     def put(self, request: Request, slug: str) -> Response:
         """Save the plan as a new revision; 412 when somebody has saved one since the revision of `If-Match`."""
         data = told(request, self)
-        project = access.project_or_404(request, slug)
-        access.require_role(request, project, MAY_PIN)
+        project = permissions.project_or_404(request, slug)
+        permissions.require_role(request, project, MAY_PIN)
         name = plans.name_of(data.get("plan") or request.query_params.get("plan"))
         revision = plans.save(
             project,
             name,
-            access.person(request),
+            permissions.person(request),
             if_match=matched(request),
             action=data.get("action") or "cache",
             on_mismatch=data.get("on_mismatch") or "generate",
@@ -115,13 +115,13 @@ def answered(project: Project, name: str, revision: Revision | None, run: Run | 
     last = max((entry.target_step for entry in entries), default=0)
     first = min(plans.first_steps([entry.pin_id for entry in entries]).values(), default=1)
     verdict = plans.verdict(revision, facts, range(first, (last if steps is None else steps) + 1)[:MOST_STEPS])
-    told = {**shown_reuse.plan(name, revision), "project": project.slug, "loosened": project.loosened}
-    told["entries"] = shown_reuse.judged(verdict.entries)
+    told = {**serializers_replay.plan(name, revision), "project": project.slug, "loosened": project.loosened}
+    told["entries"] = serializers_replay.judged(verdict.entries)
     told["strip"] = verdict.strip
     if run is None:
         told["entries"] = [{**entry, "differences": []} for entry in told["entries"]]
     else:
-        told |= {"run": run.uid, "facts": facts, **shown_reuse.of_run(run)}
+        told |= {"run": run.uid, "facts": facts, **serializers_replay.of_run(run)}
     return Response(told, headers={"ETag": f'"{told["revision"]}"'})
 
 
@@ -141,7 +141,7 @@ class RunPlan(APIView):
     def get(self, request: Request, uid: str) -> Response:
         """The revision that the run is bound to, with its entries; number 0 of a run that is not bound."""
         asked(request, self)
-        run = access.run_or_404(request, uid)
+        run = permissions.run_or_404(request, uid)
         bound = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
         return Response(followed(run, bound.revision if bound else None))
 
@@ -164,9 +164,9 @@ def followed(run: Run, revision: Revision | None, facts: dict[str, Any] | None =
     verdict = plans.verdict(revision, told)
     name = revision.plan.name if revision else plans.DEFAULT
     return {
-        **shown_reuse.plan(name, revision),
+        **serializers_replay.plan(name, revision),
         "run": run.uid,
         "facts": told,
-        **shown_reuse.of_run(run),
-        "entries": shown_reuse.judged(verdict.entries),
+        **serializers_replay.of_run(run),
+        "entries": serializers_replay.judged(verdict.entries),
     }

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
+from dashboard import permissions
+from dashboard.api import serializers
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -39,20 +39,20 @@ class Projects(APIView):
         """The projects you have a role in."""
         asked(request, self)
         pages = Pages()
-        page = pages.paginate_queryset(access.visible_projects(request).order_by("slug"), request, self) or []
-        return pages.get_paginated_response([shown.project(row, row.role_of(request.user)) for row in page])
+        page = pages.paginate_queryset(permissions.visible_projects(request).order_by("slug"), request, self) or []
+        return pages.get_paginated_response([serializers.project(row, row.role_of(request.user)) for row in page])
 
     def post(self, request: Request) -> Response:
         """Make a project; you become its owner."""
         data = told(request, self)
-        _, token = access.of(request)
+        _, token = permissions.of(request)
         if token and token.project_id:
             raise PermissionDenied("This token is for one project and makes no others.")
         slug = text(data.get("slug"), "slug", most=80)
         if Project.objects.filter(slug=slug).exists():
-            return Response(shown.project(access.project_or_404(request, slug), "owner"))
-        project, created = projects.create_project(slug, access.person(request))
-        return Response(shown.project(project, "owner"), status=201 if created else 200)
+            return Response(serializers.project(permissions.project_or_404(request, slug), "owner"))
+        project, created = projects.create_project(slug, permissions.person(request))
+        return Response(serializers.project(project, "owner"), status=201 if created else 200)
 
 
 class OneProject(APIView):
@@ -70,15 +70,15 @@ class OneProject(APIView):
     def get(self, request: Request, slug: str) -> Response:
         """A project: reasons for flags, the rule for Correct with how many `steps` are `judged` by it, and its people
         with their roles."""
-        return Response(whole(request, access.project_or_404(request, slug)))
+        return Response(whole(request, permissions.project_or_404(request, slug)))
 
     def patch(self, request: Request, slug: str) -> Response:
         """Change `reasons` ([{key, name}]), `correct` (a query, by which a worker then judges all samples anew) and
         `loosened` ({fact: why}). Needs the role maintainer."""
         data = told(request, self)
-        project = access.project_or_404(request, slug)
-        access.require_role(request, project, "maintainer")
-        by = access.person(request)
+        project = permissions.project_or_404(request, slug)
+        permissions.require_role(request, project, "maintainer")
+        by = permissions.person(request)
         with transaction.atomic():
             if "reasons" in data:
                 project.reasons = reasons_of(data["reasons"])
@@ -108,7 +108,7 @@ def whole(request: Request, project: Project) -> dict[str, Any]:
     people = [{"user": member.user.get_username(), "role": member.role} for member in members]
     done = correctness.progress(project)
     judged = {"rule": correctness.rule_of(project), "steps": done.steps, "judged": done.done}
-    return {**shown.project(project, project.role_of(request.user)), "judging": judged, "members": people}
+    return {**serializers.project(project, project.role_of(request.user)), "judging": judged, "members": people}
 
 
 def reasons_of(rows: Any) -> list[dict[str, str]]:
@@ -135,7 +135,7 @@ class Members(APIView):
     def post(self, request: Request, slug: str) -> Response:
         """Give `user` the role viewer, annotator, maintainer or owner, or none with an empty `role`."""
         data = told(request, self)
-        project = access.project_or_404(request, slug, scope="admin")
+        project = permissions.project_or_404(request, slug, scope="admin")
         role = text(data.get("role"), "role", most=12)
-        projects.set_role(project, text(data.get("user"), "user", most=150), role, access.person(request))
+        projects.set_role(project, text(data.get("user"), "user", most=150), role, permissions.person(request))
         return Response(whole(request, project))

@@ -8,9 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
-from dashboard.api import serializers_replay as shown_reuse
+from dashboard import permissions
+from dashboard.api import serializers, serializers_replay
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -48,9 +47,9 @@ class Replays(APIView):
     def get(self, request: Request, uid: str) -> Response:
         """Events in step order; `strip=true` for one cell per step with totals."""
         query = asked(request, self)
-        run = access.run_or_404(request, uid)
+        run = permissions.run_or_404(request, uid)
         if yes(query.get("strip", "false"), "strip"):
-            return Response(shown_reuse.strip(outcomes.strip(run)))
+            return Response(serializers_replay.strip(outcomes.strip(run)))
         rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
         if (step := number(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
@@ -58,7 +57,7 @@ class Replays(APIView):
             rows = rows.filter(outcome=outcome)
         pages = Pages()
         page = pages.paginate_queryset(rows, request, self) or []
-        return pages.get_paginated_response([shown.replay(row) for row in page])
+        return pages.get_paginated_response([serializers.replay(row) for row in page])
 
     def post(self, request: Request, uid: str) -> Response:
         """Tell what happened at a step; again for the same step replaces it."""
@@ -77,4 +76,4 @@ class Replays(APIView):
             seconds=data.get("seconds"),
             reason=data.get("reason"),
         )
-        return Response(shown.replay(row), status=201 if created else 200)
+        return Response(serializers.replay(row), status=201 if created else 200)

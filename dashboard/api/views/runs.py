@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
+from dashboard import permissions
+from dashboard.api import serializers
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -66,18 +66,18 @@ class Runs(APIView):
         query = asked(request, self)
         pages = Pages()
         page = pages.paginate_queryset(listed(request, query), request, self) or []
-        return pages.get_paginated_response([shown.run(run) for run in page])
+        return pages.get_paginated_response([serializers.run(run) for run in page])
 
     def post(self, request: Request) -> Response:
         """Open a run: the one with this `uid`, else a new one; a taken `name` continues only with `resume: allow`."""
         data = told(request, self)
-        user, token = access.person(request), access.of(request)[1]
+        user, token = permissions.person(request), permissions.of(request)[1]
         words = {name: text(data.get(name), name, most=200) for name in ("uid", "project", "name", "attempt", "resume")}
         about = {name: text(data.get(name), name, most=120) for name in ("framework", "host", "job")}
         config = data.get("config")
         if config is not None and not isinstance(config, dict):
             raise BadInput("`config` must be a JSON object.", "config")
-        project = access.project_for_ingest(user, token, words.pop("project"))
+        project = permissions.project_for_ingest(user, token, words.pop("project"))
         waited = number(data.get("waited"), "waited", most=MOST_WAITED) or 0
         run, created = ingest.open_run(
             project,
@@ -91,7 +91,7 @@ class Runs(APIView):
         short = {
             "id": run.uid,
             "name": run.name,
-            "url": shown.address(f"/runs/{run.uid}/"),
+            "url": serializers.address(f"/runs/{run.uid}/"),
             "attempt": words["attempt"],
         }
         return Response(short, status=201 if created else 200)
@@ -100,11 +100,11 @@ class Runs(APIView):
 def listed(request: Request, query: dict[str, str]) -> QuerySet[Run] | list[Run]:
     """Status is no column, it follows from the clock: those with that filter are looked at one by one."""
     status = one_of(query.get("status"), "status", STATUSES, default="")
-    runs: QuerySet[Run] = access.visible_runs(request)
+    runs: QuerySet[Run] = permissions.visible_runs(request)
     if yes(query.get("deleted", "false"), "deleted"):
-        runs = access.binned_runs(request)
+        runs = permissions.binned_runs(request)
     if "project" in query:
-        runs = runs.filter(project=access.project_or_404(request, query["project"]))
+        runs = runs.filter(project=permissions.project_or_404(request, query["project"]))
     if "name" in query:
         runs = runs.filter(name__icontains=query["name"])
     if "archived" in query:
@@ -141,37 +141,41 @@ class OneRun(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """A run with config, attempts, counts of its dumps by state, and the dumps that failed with their messages."""
-        return Response(shown.run_whole(access.run_or_404(request, uid)))
+        return Response(serializers.run_whole(permissions.run_or_404(request, uid)))
 
     def patch(self, request: Request, uid: str) -> Response:
         """Change name, tags, config, framework, `archived`; `deleted: false` takes it out of the bin (owners)."""
         data = told(request, self)
         if "deleted" in data:
             restored(request, uid, data)
-        run = access.run_or_404(request, uid, scope="ingest")
+        run = permissions.run_or_404(request, uid, scope="ingest")
         change(run, data)
         if "archived" in data:
-            bulk_actions.archive([run], access.person(request), back=not yes(data["archived"], "archived"))
-        return Response(shown.run_whole(run))
+            bulk_actions.archive([run], permissions.person(request), back=not yes(data["archived"], "archived"))
+        return Response(serializers.run_whole(run))
 
     def delete(self, request: Request, uid: str) -> Response:
         """Put a run into the bin, from which it goes for good after a week; 409 while it has pins, unless `force`."""
         query = asked(request, self)
-        run = access.run_or_404(request, uid, scope="admin")
-        projects.bin_run(run, access.person(request), force=yes(query.get("force", "false"), "force"))
+        run = permissions.run_or_404(request, uid, scope="admin")
+        projects.bin_run(run, permissions.person(request), force=yes(query.get("force", "false"), "force"))
         return Response(status=204)
 
 
 def restored(request: Request, uid: str, data: dict[str, Any]) -> None:
     if yes(data["deleted"], "deleted"):
         raise BadInput("Send DELETE to put a run into the bin.", "deleted")
-    run = access.binned_runs(request).select_related("project").filter(uid=uid).first() if wire.UID.match(uid) else None
+    run = (
+        permissions.binned_runs(request).select_related("project").filter(uid=uid).first()
+        if wire.UID.match(uid)
+        else None
+    )
     if run is not None:
-        _, token = access.of(request)
+        _, token = permissions.of(request)
         if token and not token.allows("admin"):
             raise PermissionDenied("Taking a run out of the bin needs the scope admin.")
-        access.require_role(request, run.project, access.ROLE_FOR["admin"])
-        projects.restore_run(run, access.person(request))
+        permissions.require_role(request, run.project, permissions.ROLE_FOR["admin"])
+        projects.restore_run(run, permissions.person(request))
 
 
 def change(run: Run, data: dict[str, Any]) -> None:
@@ -203,7 +207,7 @@ def change(run: Run, data: dict[str, Any]) -> None:
 def arriving(request: Request, uid: str) -> Run:
     """The run that a client writes to, made from its headers if this server never saw it."""
     headers = {name.lower(): value for name, value in request.headers.items()}
-    return access.arriving_run(access.person(request), access.of(request)[1], uid, headers)
+    return permissions.arriving_run(permissions.person(request), permissions.of(request)[1], uid, headers)
 
 
 class Heartbeat(APIView):

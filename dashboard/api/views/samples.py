@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.api import serializers as shown
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, counted
@@ -46,14 +46,14 @@ def place(request: Request, query: dict[str, str]) -> dict[str, Any]:
     if not query.get("run"):
         raise BadInput("`run` is missing: samples are asked for within one run.", "run")
     step = query.get("step", "")
-    run = access.run_or_404(request, query["run"])
+    run = permissions.run_or_404(request, query["run"])
     split = one_of(query.get("split"), "split", wire.SPLITS, default="")
     if step == "latest":
         steps = run.steps.current().filter(split=split or "train")
         step = str(steps.order_by("-step").values_list("step", flat=True).first() or 0)
     return {
         "run": run,
-        "reader": access.person(request).pk,
+        "reader": permissions.person(request).pk,
         "split": split,
         "step": None if step == "all" else number(step, "step"),
         "step_kind": one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
@@ -105,7 +105,7 @@ class OneSample(APIView):
 
     def get(self, request: Request, pk: str) -> Response:
         """Everything the dumps tell of a sample, the dumps it was seen in, and its flags."""
-        sample = access.sample_or_404(request, pk)
+        sample = permissions.sample_or_404(request, pk)
         body = bodies.whole(sample)
         marks = flags.flags_of([pk], withdrawn=True).get(pk, [])
         dumps = [{"id": dump.pk, "source": dump.source, "format": dump.format} for dump in body.seen_in]
@@ -130,7 +130,7 @@ class History(APIView):
     def get(self, request: Request, pk: str) -> Response:
         """The samples of the same prompt in this run, oldest step first; `split`, `attempt` as elsewhere."""
         query = asked(request, self)
-        sample = access.sample_or_404(request, pk)
+        sample = permissions.sample_or_404(request, pk)
         split = one_of(query.get("split"), "split", wire.SPLITS, default="")
         attempt = "" if query.get("attempt") == "current" else query.get("attempt", "")
         rows = history.prompt_history(sample.step.run, sample.prompt_key, split=split, attempt=attempt)
@@ -159,7 +159,7 @@ class Tokens(APIView):
         query = asked(request, self)
         start = number(query.get("start"), "start", most=2**31) or 0
         count = counted(query.get("count"), "count", most=MOST_TOKENS, default=1000)
-        sample = access.sample_or_404(request, pk)
+        sample = permissions.sample_or_404(request, pk)
         body = bodies.whole(sample)
         arrays: dict[str, list[Any] | None] = {name: getattr(body, name) for name in PER_TOKEN}
         total = max((len(array) for array in arrays.values() if array), default=0)

@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
+from dashboard import permissions
+from dashboard.api import serializers
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked
 from dashboard.api.schema import Takes
@@ -34,10 +34,10 @@ class Steps(APIView):
     def get(self, request: Request, uid: str) -> Response:
         """Steps in order. `attempt` is `current` (default: no superseded ones), `all`, or one attempt's key."""
         query = asked(request, self)
-        rows = listed(access.run_or_404(request, uid), query)
+        rows = listed(permissions.run_or_404(request, uid), query)
         pages = Pages()
         page = pages.paginate_queryset(rows.select_related("attempt"), request, self) or []
-        return pages.get_paginated_response(shown.steps(page))
+        return pages.get_paginated_response(serializers.steps(page))
 
 
 def listed(run: Run, query: dict[str, str]) -> StepQuerySet:

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard import permissions as access
-from dashboard.api import serializers as shown
+from dashboard import permissions
+from dashboard.api import serializers
 from dashboard.api.pagination import Pages
 from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
@@ -22,7 +22,7 @@ from rollouts.projects import projects
 
 def owned(request: Request) -> ProjectQuerySet:
     """Projects in which the person is owner, less those the token is not for."""
-    visible, user = access.visible_projects(request), access.person(request)
+    visible, user = permissions.visible_projects(request), permissions.person(request)
     if user.is_superuser:
         return visible
     mine = Membership.objects.filter(user=user, role=Membership.Role.OWNER)
@@ -46,14 +46,14 @@ class Tokens(APIView):
     def get(self, request: Request) -> Response:
         """Your tokens and those of the projects you own; never their secrets."""
         asked(request, self)
-        _, token = access.of(request)
+        _, token = permissions.of(request)
         mine = (
             Q(user=request.user) if not (token and token.project_id) else Q(user=request.user, project=token.project_id)
         )
         rows = Token.objects.filter(mine | Q(project__in=owned(request))).select_related("user", "project")
         pages = Pages()
         page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
-        return pages.get_paginated_response([shown.token(row) for row in page])
+        return pages.get_paginated_response([serializers.token(row) for row in page])
 
     def post(self, request: Request) -> Response:
         """Make a token for `project` (made if it is missing) with `scopes`; the answer alone holds the secret."""
@@ -62,21 +62,25 @@ class Tokens(APIView):
         project = project_for_token(request, slug)
         days = number(data.get("days"), "days", least=1, most=36_500)
         token, secret = projects.create_token(
-            access.person(request), name=data.get("name") or "", scopes=data.get("scopes"), project=project, days=days
+            permissions.person(request),
+            name=data.get("name") or "",
+            scopes=data.get("scopes"),
+            project=project,
+            days=days,
         )
-        return Response({**shown.token(token), "token": secret}, status=201)
+        return Response({**serializers.token(token), "token": secret}, status=201)
 
 
 def project_for_token(request: Request, slug: str) -> Project | None:
     """The project, made if nobody has it; None for a token that reaches all that its person may see."""
-    _, token = access.of(request)
+    _, token = permissions.of(request)
     bound = token.project if token else None
     slug = slug or (bound.slug if bound else "")
     if not slug:
         return None
     if bound is None and not Project.objects.filter(slug=slug).exists():
-        return projects.create_project(slug, access.person(request))[0]
-    return access.project_or_404(request, slug, scope="admin")
+        return projects.create_project(slug, permissions.person(request))[0]
+    return permissions.project_or_404(request, slug, scope="admin")
 
 
 class OneToken(APIView):
@@ -86,10 +90,10 @@ class OneToken(APIView):
 
     def delete(self, request: Request, pk: int) -> Response:
         """Revoke it: from now on nobody gets in with it."""
-        _, token = access.of(request)
+        _, token = permissions.of(request)
         own = Q(user=request.user) if not (token and token.project_id) else Q(pk=token.pk)
         row = Token.objects.filter(own | Q(project__in=owned(request)), pk=pk).first()
         if row is None:
             raise Http404("There is no such token that you may revoke.")
-        projects.revoke_token(row, access.person(request))
+        projects.revoke_token(row, permissions.person(request))
         return Response(status=204)

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from dashboard import permissions as access
+from dashboard import permissions
 from rolloutdeck.protocol import wire
 from rollouts.models import Run
 
@@ -22,7 +22,7 @@ def run_of(request: HttpRequest) -> Run | None:
     """The run that the address is of, where the person may see it."""
     uid = request.resolver_match.kwargs.get("uid", "") if request.resolver_match else ""
     known = wire.UID.match(uid) and hasattr(request, "user")
-    return access.visible_runs(request).by_uid(uid) if known else None
+    return permissions.visible_runs(request).by_uid(uid) if known else None
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from django.urls import reverse
 
-from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common import step_strip
 from dashboard.pages.common.url_state import Ask
 from rollouts.models import Run, Sample, Step
 
@@ -44,7 +44,7 @@ class Boards:
         return reverse("group", args=[self.run.uid, step.step, group]) + query
 
     def query(self, step: Step) -> str:
-        split = "" if step.split == strip.first_split(self.run) else step.split
+        split = "" if step.split == step_strip.first_split(self.run) else step.split
         attempt = "" if self.ask.attempt == "all" else self.ask.attempt
         if step.superseded:
             attempt = self.attempts.get(step.attempt_id, "")

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard import permissions as access
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import step_strip
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number
 from rollouts.models import Attempt, Run, Step
@@ -35,7 +35,7 @@ def step_of(run: Run, split: str, number: int | None, attempt: Attempt | None) -
     only counts something else than the split's steps do is taken for that."""
     steps = run.steps.filter(split=split).select_related("attempt")
     steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
-    usual = strip.kind_of(run, split)
+    usual = step_strip.kind_of(run, split)
     if number is None:
         number = steps.filter(step_kind=usual).order_by("-step").values_list("step", flat=True).first()
     if number is None:
@@ -57,4 +57,4 @@ def named_step(run: Run, split: str, word: str, attempt: str) -> Step | None:
 
 def may(role: str, least: str) -> bool:
     """Does this role allow what `least` allows?"""
-    return access.RANK[role] >= access.RANK[least]
+    return permissions.RANK[role] >= permissions.RANK[least]

@@ -12,7 +12,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import get_language
 
 from dashboard import assets
-from dashboard.pages.common import streaming as late
+from dashboard.pages.common import streaming
 
 Context = Callable[[], dict[str, Any]]
 Answer = TypeVar("Answer", bound=HttpResponseBase)
@@ -42,7 +42,9 @@ def answer(
     shown = context()
     headers = shown.pop("headers", {})
     wanted = shown.pop("template", panels.get(panel.partition("-")[0], template))
-    response = HttpResponse(late.drawn(wanted, shown, request)) if panel else late.answer(wanted, shown, request)
+    response = (
+        HttpResponse(streaming.drawn(wanted, shown, request)) if panel else streaming.answer(wanted, shown, request)
+    )
     for name, value in headers.items():
         response[name] = value
     return finished(response, "" if {"unread", "late_main"} & shown.keys() else etag)

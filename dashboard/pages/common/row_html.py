@@ -9,7 +9,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting as text
+from dashboard.pages.common import formatting
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.sample_rows import Row
 from dashboard.pages.common.step_strip import Bar, Strip
@@ -28,14 +28,14 @@ def row(one: Row, columns: list[str], link: str, boards: Boards, with_step: bool
     sample = one.sample
     cells = [
         f'<td class="num">{sample.step.step}</td>' if with_step else "",
-        f'<td class="num">{text.score(sample.score)}</td>',
+        f'<td class="num">{formatting.score(sample.score)}</td>',
         group(one, boards) if "group" in columns else "",
         f'<td class="num muted">{"" if sample.index is None else sample.index}</td>' if "n" in columns else "",
-        f'<td class="num">{text.signed(sample.advantage)}</td>' if "adv" in columns else "",
+        f'<td class="num">{formatting.signed(sample.advantage)}</td>' if "adv" in columns else "",
         f'<td class="num">{one.length}</td><td class="marks">{marks(one)}</td>',
-        f'<td class="muted">{text.plain(sample.data_source)}</td>' if "source" in columns else "",
+        f'<td class="muted">{formatting.plain(sample.data_source)}</td>' if "source" in columns else "",
         tail(one, link),
-        f'<td class="mono">{text.line(sample.expected)}</td>' if "expected" in columns else "",
+        f'<td class="mono">{formatting.line(sample.expected)}</td>' if "expected" in columns else "",
     ]
     return f'<tr id="r-{sample.pk}" data-id="{sample.pk}"{look(one)}>{"".join(cells)}</tr>'
 
@@ -49,14 +49,14 @@ def group(one: Row, boards: Boards) -> str:
     """Where all responses of the row's group stand side by side."""
     link = escape(boards.link(one.sample))
     said = escape(_("its group, side by side"))
-    inside = f'<a href="{link}" data-board title="{said}">{text.plain(one.group)}</a>' if link else ""
+    inside = f'<a href="{link}" data-board title="{said}">{formatting.plain(one.group)}</a>' if link else ""
     return f'<td class="num group">{inside}</td>'
 
 
 def tail(one: Row, link: str) -> str:
     sample = one.sample
     cut = " cut" if sample.chars > len(sample.tail) else ""
-    inside = f"<span><bdi>{text.line(sample.tail)}</bdi></span>"
+    inside = f"<span><bdi>{formatting.line(sample.tail)}</bdi></span>"
     named = "" if sample.tail else f' aria-label="{escape(_("no text"))}"'
     return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}"{named}>{inside}</a></td>'
 
@@ -96,7 +96,7 @@ def bar(one: Bar, link: str, here: bool, said: dict[str, str]) -> str:
     long."""
     parts = [
         said["step" if one.first == one.last else "steps"].format(step=one.last, first=one.first, last=one.last),
-        "" if one.score is None else said["mean"].format(mean=text.num(one.score)),
+        "" if one.score is None else said["mean"].format(mean=formatting.num(one.score)),
         said["flagged"].format(count=one.flags) if one.flags else "",
         said["replayed"].format(count=one.reused) if one.reused else "",
     ]

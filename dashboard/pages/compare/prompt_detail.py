@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common import sample_rows
 from rollouts.compare.compare import Row
 from rollouts.compare.pairing import Prompt
 from rollouts.compare.targets import Cell
@@ -23,7 +23,7 @@ class Column:
 
     cell: Cell
     prompt: Prompt | None
-    head: listing.Row | None = None
+    head: sample_rows.Row | None = None
     text: str | None = None
     at: int = 0
 
@@ -83,7 +83,7 @@ def opened(rows: Sequence[Row], at: int, nth: int, found: Sequence[Cell], link: 
 def answers(row: Row, nth: int, found: Sequence[Cell]) -> tuple[list[Column], str]:
     """A column per cell, and the prompt's text."""
     ids = [chosen(prompt, nth) if prompt else "" for prompt in row.prompts]
-    heads = {head.sample.pk: head for head in listing.rows(Sample.objects.filter(pk__in=[pk for pk in ids if pk]))}
+    heads = {head.sample.pk: head for head in sample_rows.rows(Sample.objects.filter(pk__in=[pk for pk in ids if pk]))}
     told = bodies.read([head.sample for head in heads.values()])
     columns = [
         column(cell, prompt, heads.get(pk), told.get(pk))
@@ -99,6 +99,6 @@ def chosen(prompt: Prompt, nth: int) -> str:
     return prompt.ids[nth - 1] if nth <= len(prompt.ids) else ""
 
 
-def column(cell: Cell, prompt: Prompt | None, head: listing.Row | None, body: Body | None) -> Column:
+def column(cell: Cell, prompt: Prompt | None, head: sample_rows.Row | None, body: Body | None) -> Column:
     at = prompt.ids.index(head.sample.pk) + 1 if prompt and head else 0
     return Column(cell, prompt, head, None if body is None or body.textless else body.response, at)

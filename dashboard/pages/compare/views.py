@@ -14,12 +14,10 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels
 from dashboard.pages.common.url_state import clean
-from dashboard.pages.compare import prompt_detail as paired
-from dashboard.pages.compare import table as compared
+from dashboard.pages.compare import prompt_detail, table
 from dashboard.pages.step.query_result import start_of
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing
@@ -68,7 +66,7 @@ def compare(request: HttpRequest) -> HttpResponseBase:
     asked = Asked.by(request)
     if "run" in request.GET:
         return redirect(reverse("compare") + Asked(picked(request), asked.split, "", 0).link())
-    runs = access.visible_runs(request)
+    runs = permissions.visible_runs(request)
     found: list[Cell] = []
     said = ""
     try:
@@ -90,7 +88,7 @@ def compare(request: HttpRequest) -> HttpResponseBase:
 def writable_by(request: HttpRequest, found: Sequence[Cell]) -> set[int]:
     """The projects, by id, whose findings the person may add an open answer to."""
     projects = {cell.run.project_id: cell.run.project for cell in found}
-    return {pk for pk, one in projects.items() if opened.may(one.role_of(request.user), "annotator")}
+    return {pk for pk, one in projects.items() if lookups.may(one.role_of(request.user), "annotator")}
 
 
 def picked(request: HttpRequest) -> str:
@@ -102,7 +100,7 @@ def picked(request: HttpRequest) -> str:
 
 def picker(request: HttpRequest, found: Sequence[Cell], asked: Asked) -> dict[str, Any]:
     """Fields for the cells that there are, two at least, and one more."""
-    runs = list(access.visible_runs(request).select_related("project").order_by("-seen_at")[:MOST_RUNS])
+    runs = list(permissions.visible_runs(request).select_related("project").order_by("-seen_at")[:MOST_RUNS])
     runs += [run for run in dict.fromkeys(cell.run for cell in found) if run not in runs]
     fields: list[tuple[str, Run | None, str]] = [(cell.letter, cell.run, cell.asked) for cell in found]
     if len(fields) == 1:
@@ -156,7 +154,7 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
     known = {**result.outcomes, "unjudged": 1, "unpaired": 1}
     only = asked.only if asked.only in known else ""
     rows = result.rows(only)
-    open_at = paired.place(rows, asked.sel)
+    open_at = prompt_detail.place(rows, asked.sel)
     start = asked.start if open_at is None else open_at // ROWS * ROWS
     following = start + ROWS
     projects = {cell.run.project.slug: cell.run.project for cell in found}
@@ -166,23 +164,23 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
         "only": only,
         "split": split,
         "topics": " ".join(f"run:{uid}" for uid in dict.fromkeys(cell.run.uid for cell in found)),
-        "chips": compared.chips(result, found, only, asked.link),
+        "chips": table.chips(result, found, only, asked.link),
         "splits": [(one, asked.link(split=one, only=""), one == split) for one in wire.SPLITS],
-        "measures": compared.measures(result),
+        "measures": table.measures(result),
         "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
-        "lines": compared.lines(result),
-        "rows": compared.rows(rows[start:following], found),
+        "lines": table.lines(result),
+        "rows": table.rows(rows[start:following], found),
         "count": len(rows),
         "first": start + 1,
         "last": min(following, len(rows)),
         "before": asked.link(only=only, start=max(0, start - ROWS)) if start else "",
         "after": asked.link(only=only, start=following) if following < len(rows) else "",
         "settings": settings(found),
-        "badges": compared.badges(found),
+        "badges": table.badges(found),
         "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
         "row_link": asked.link(only=only, diff="1" if asked.diff else "") + "&sel=",
         "one_run": len({cell.run.pk for cell in found}) == 1,
-        "rules": compared.rules({project.correct for project in projects.values()}),
+        "rules": table.rules({project.correct for project in projects.values()}),
         "unpaired_link": asked.link(only="unpaired", start=0),
         "all_link": asked.link(only="", start=0),
         "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],
@@ -193,7 +191,7 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
 def texts(asked: Asked, only: str, rows: Sequence[comparing.Row], at: int, found: Sequence[Cell]) -> dict[str, Any]:
     """The open prompt; its links keep which list it is of, and whether it is shown as a diff."""
     diff = "1" if asked.diff else ""
-    shown = paired.opened(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
+    shown = prompt_detail.opened(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
     turned = asked.link(only=only, sel=shown.key, nth=asked.nth, diff="" if diff else "1")
     return {
         "opened": shown,

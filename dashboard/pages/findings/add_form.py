@@ -16,10 +16,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels, said
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, said, step_strip
 from dashboard.pages.common.url_state import Ask
 from dashboard.pages.findings import views as pages
 from rolloutdeck.protocol import wire
@@ -55,7 +53,7 @@ class Looked:
 def add(request: HttpRequest) -> HttpResponse:
     given = request.POST if request.method == "POST" else request.GET
     looked = looking(request, given)
-    access.require_role(request, looked.project, "annotator")
+    permissions.require_role(request, looked.project, "annotator")
     if request.method != "POST":
         return panels.finished(render(request, template(request), form(request, looked, given)), "")
     try:
@@ -75,10 +73,10 @@ def template(request: HttpRequest) -> str:
 def looking(request: HttpRequest, given: QueryDict) -> Looked:
     """Raises Http404 for what the person may not see."""
     if pk := given.get("sample", ""):
-        sample = access.sample_or_404(request, pk)
+        sample = permissions.sample_or_404(request, pk)
         run = sample.step.run
     elif uid := given.get("run", ""):
-        sample, run = None, access.run_or_404(request, uid)
+        sample, run = None, permissions.run_or_404(request, uid)
     else:
         return Looked(project_of(request, given.get("project", "")))
     looked = Looked(run.project, run, sample)
@@ -93,9 +91,9 @@ def looking(request: HttpRequest, given: QueryDict) -> Looked:
 def project_of(request: HttpRequest, slug: str) -> Project:
     """The project that is named, else the first in which the person may write."""
     if slug:
-        return access.project_or_404(request, slug)
-    mine = access.visible_projects(request).order_by("slug")
-    found = next((one for one in mine if opened.may(one.role_of(request.user), "annotator")), None)
+        return permissions.project_or_404(request, slug)
+    mine = permissions.visible_projects(request).order_by("slug")
+    found = next((one for one in mine if lookups.may(one.role_of(request.user), "annotator")), None)
     if found is None:
         raise Http404(_("You may write in no project yet; an owner of one can give you the role annotator."))
     return found
@@ -103,13 +101,13 @@ def project_of(request: HttpRequest, slug: str) -> Project:
 
 def scope(run: Run, given: QueryDict) -> dict[str, Any]:
     """Where the page's query is asked, as `exhibits.of_query` takes it. Raises BadInput."""
-    split = one_of(given.get("split"), "split", wire.SPLITS, default=strip.first_split(run))
+    split = one_of(given.get("split"), "split", wire.SPLITS, default=step_strip.first_split(run))
     ask = Ask.of(given)
-    row = opened.named_step(run, split, given.get("step", ""), ask.attempt)
+    row = lookups.named_step(run, split, given.get("step", ""), ask.attempt)
     return {
         "split": split,
         "step": row.step if row else None,
-        "step_kind": row.step_kind if row else strip.kind_of(run, split),
+        "step_kind": row.step_kind if row else step_strip.kind_of(run, split),
         "attempt": row.attempt.key if row and row.superseded else ask.attempt,
         "q": given.get("q", ""),
         "ordering": ask.sort or "score",
@@ -161,7 +159,7 @@ def metrics(looked: Looked, given: QueryDict) -> list[tuple[str, bool]]:
 
 def added(request: HttpRequest, looked: Looked) -> Finding:
     """All that is ticked, or nothing. What it shows is found before the database is locked. Raises RolloutError."""
-    by, given = opened.person(request), request.POST
+    by, given = lookups.person(request), request.POST
     ticked = set(given.getlist("show"))
     if given.get("finding") and not ticked and not given.getlist("names"):
         raise BadInput(_("Choose what to add: the sample, the query, or a metric."), "show")
@@ -208,7 +206,7 @@ def charts_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterato
 
 def chosen(request: HttpRequest, looked: Looked) -> Finding:
     """The finding that the form names, or the new one. Raises BadInput, Http404."""
-    by, given = opened.person(request), request.POST
+    by, given = lookups.person(request), request.POST
     if not given.get("finding"):
         return findings.begin(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
     row = pages.finding_of(request, number(given["finding"], "finding") or 0, "annotator")
@@ -223,5 +221,5 @@ def runs_of(request: HttpRequest, looked: Looked) -> list[Run]:
     """The run and those that are drawn over it, of the same project."""
     assert looked.run is not None
     uids = [uid for uid in request.POST.get("runs", "").split(",") if uid and uid != looked.run.uid][: MOST_RUNS - 1]
-    others = [access.run_or_404(request, uid) for uid in uids]
+    others = [permissions.run_or_404(request, uid) for uid in uids]
     return [looked.run, *(run for run in others if run.project_id == looked.project.pk)]

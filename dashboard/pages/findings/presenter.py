@@ -12,10 +12,10 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import formatting as text
+from dashboard.pages.common import formatting
 from dashboard.pages.common.markdown import rendered
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.findings import svg_chart as charted
+from dashboard.pages.findings import svg_chart
 from rollouts.models import Exhibit, Finding, Run
 
 MOST_MARKED = 200
@@ -80,11 +80,11 @@ class Shown:
         return [(name, len(self.held[name]), whole) for name, whole in lengths.items() if whole > len(self.held[name])]
 
     @property
-    def pictures(self) -> list[tuple[str, charted.Picture]]:
+    def pictures(self) -> list[tuple[str, svg_chart.Picture]]:
         """One for each metric, since metrics have no scale in common; the runs are its lines."""
         curves = self.held["curves"]
         drawn = {name: [curve for curve in curves if curve["name"] == name] for name in self.held["names"]}
-        return [(name, charted.of(found)) for name, found in drawn.items() if found]
+        return [(name, svg_chart.of(found)) for name, found in drawn.items() if found]
 
     @property
     def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
@@ -150,7 +150,7 @@ def facts(held: dict[str, Any]) -> list[str]:
     found = [
         length(held.get("chars", 0), tokens),
         _("truncated") if held.get("truncated") else guessed,
-        "" if advantage is None else _("adv {advantage}").format(advantage=text.signed(advantage)),
+        "" if advantage is None else _("adv {advantage}").format(advantage=formatting.signed(advantage)),
         _("n {index}").format(index=held["index"]) if held.get("index") is not None else "",
         held.get("data_source") or "",
         held.get("finish_reason") or "",
@@ -172,9 +172,9 @@ def quoted(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
         start = max(start, at)
         if start >= min(end, len(whole)):
             continue
-        parts += [text.plain(whole[at:start]), f'<mark class="quote">{text.plain(whole[start:end])}</mark>']
+        parts += [formatting.plain(whole[at:start]), f'<mark class="quote">{formatting.plain(whole[start:end])}</mark>']
         at = end
-    return mark_safe("".join([*parts, text.plain(whole[at:])]))
+    return mark_safe("".join([*parts, formatting.plain(whole[at:])]))
 
 
 def chat(one: Shown) -> str:
@@ -185,20 +185,20 @@ def chat(one: Shown) -> str:
     elif one.kind == Exhibit.Kind.QUERY:
         mean = held["scores"]["mean"]
         counts = _("{total} of {all} samples").format(total=f"{held['total']:,}", all=f"{held['of']:,}")
-        scores = "" if mean is None else " · " + _("mean score {score}").format(score=text.num(mean))
+        scores = "" if mean is None else " · " + _("mean score {score}").format(score=formatting.num(mean))
         lines = [f"{one.place} · {held['q'] or _('all samples')}", counts + scores]
     else:
         lines = [one.place, *(f"{name}: {last_of(picture)}" for name, picture in one.pictures)]
-    return text.bare("\n".join([*lines, *([one.link] if one.link else [])]))
+    return formatting.bare("\n".join([*lines, *([one.link] if one.link else [])]))
 
 
-def last_of(picture: charted.Picture) -> str:
+def last_of(picture: svg_chart.Picture) -> str:
     """The last value of each run."""
-    return ", ".join(f"{line.name} {charted.short(line.last)}" for line in picture.lines if line.last is not None)
+    return ", ".join(f"{line.name} {svg_chart.short(line.last)}" for line in picture.lines if line.last is not None)
 
 
 def scored(score: float | None) -> str:
-    return _("no score") if score is None else _("score {score}").format(score=text.num(score))
+    return _("no score") if score is None else _("score {score}").format(score=formatting.num(score))
 
 
 def expected(held: dict[str, Any]) -> str:

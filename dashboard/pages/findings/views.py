@@ -12,11 +12,10 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels, said
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, said
 from dashboard.pages.common.markdown import rendered
-from dashboard.pages.findings import presenter as shown_finding
+from dashboard.pages.findings import presenter
 from rollouts.errors import BadInput, NotThere, RolloutError
 from rollouts.findings import findings
 from rollouts.lib.validation import number
@@ -51,13 +50,13 @@ def listing(request: HttpRequest) -> dict[str, Any]:
         **asked,
         "findings": rows[:MOST],
         "more": len(rows) > MOST,
-        "projects": list(access.visible_projects(request).order_by("slug")),
+        "projects": list(permissions.visible_projects(request).order_by("slug")),
         "none": not rows and not any(asked.values()),
     }
 
 
 def visible(request: HttpRequest) -> QuerySet[Finding]:
-    rows = Finding.objects.filter(project__in=access.visible_projects(request))
+    rows = Finding.objects.filter(project__in=permissions.visible_projects(request))
     return rows.select_related("project", "user")
 
 
@@ -66,7 +65,7 @@ def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
     row: Finding | None = visible(request).filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(_("There is no such finding that you may see."))
-    access.require_role(request, row.project, role)
+    permissions.require_role(request, row.project, role)
     return row
 
 
@@ -80,14 +79,14 @@ def finding(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 
 def context(request: HttpRequest, row: Finding) -> dict[str, Any]:
-    exhibits = shown_finding.shown(row)
+    exhibits = presenter.shown(row)
     return {
         "finding": row,
         "note": rendered(row.note),
         "exhibits": exhibits,
-        "may_write": opened.may(row.project.role_of(request.user), "annotator") and row.removed_at is None,
-        "may_restore": opened.may(row.project.role_of(request.user), "annotator"),
-        "chat": shown_finding.chat_of(row, exhibits, request.path),
+        "may_write": lookups.may(row.project.role_of(request.user), "annotator") and row.removed_at is None,
+        "may_restore": lookups.may(row.project.role_of(request.user), "annotator"),
+        "chat": presenter.chat_of(row, exhibits, request.path),
     }
 
 
@@ -116,9 +115,9 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
     """Removes a finding, or restores one with `restore`."""
     row = finding_of(request, pk, "annotator")
     if request.POST.get("restore"):
-        findings.restore(row, opened.person(request))
+        findings.restore(row, lookups.person(request))
         return said.done(request, _("The finding is back."), "finding", row.pk)
-    findings.remove(row, opened.person(request))
+    findings.remove(row, lookups.person(request))
     return said.done(request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings")
 
 
@@ -132,13 +131,13 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
         raise Http404(_("There is no such exhibit that you may see."))
     if request.method != "POST":
         return redirect("finding", row.finding_id)
-    access.require_role(request, row.finding.project, "annotator")
+    permissions.require_role(request, row.finding.project, "annotator")
     wanted = request.POST.get("do")
     try:
         if wanted == "words":
             findings.say(row, request.POST.get("words", ""), began=request.POST.get("began"))
         elif wanted == "out":
-            findings.take_out(row, opened.person(request))
+            findings.take_out(row, lookups.person(request))
         else:
             findings.move(row, places_by(wanted))
     except RolloutError as error:
@@ -163,8 +162,8 @@ def places_by(wanted: str | None) -> int:
 def exported(request: HttpRequest, pk: int) -> HttpResponse:
     """The finding as one HTML file without script, which asks for nothing."""
     row = finding_of(request, pk)
-    shown = {"finding": row, "note": rendered(row.note), "exhibits": shown_finding.shown(row)}
-    address = shown_finding.absolute(request.path.removesuffix("export/"))
+    shown = {"finding": row, "note": rendered(row.note), "exhibits": presenter.shown(row)}
+    address = presenter.absolute(request.path.removesuffix("export/"))
     response = render(
         request, "findings/export.html", {**shown, "file": True, "policy": FILE_POLICY, "address": address}
     )

@@ -11,13 +11,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels, said
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, said
 from dashboard.pages.common.back import back, seen_other
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.sample import pane as reading
-from dashboard.pages.step import query_result as asking
+from dashboard.pages.sample import pane
+from dashboard.pages.step import query_result
 from rolloutdeck.protocol import wire
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk
@@ -29,11 +28,11 @@ from rollouts.review import viewed
 @login_required
 @require_POST
 def raise_flag(request: HttpRequest, pk: str) -> HttpResponse:
-    sample = access.sample_or_404(request, pk)
-    access.require_role(request, sample.step.run.project, "annotator")
+    sample = permissions.sample_or_404(request, pk)
+    permissions.require_role(request, sample.step.run.project, "annotator")
     problem = ""
     try:
-        bulk.mark(sample.step.run, [sample.pk], opened.person(request), **told(request))
+        bulk.mark(sample.step.run, [sample.pk], lookups.person(request), **told(request))
     except RolloutError as error:
         problem = str(error)
     return answered(request, sample, problem)
@@ -52,25 +51,27 @@ def told(request: HttpRequest) -> dict[str, str]:
 @login_required
 @require_POST
 def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
-    visible = Flag.objects.filter(run__in=access.visible_runs(request)).select_related("run__project", "user")
+    visible = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run__project", "user")
     flag = visible.filter(pk=pk).first()
     if flag is None:
         raise Http404(_("There is no such flag that you may see."))
-    access.require_role(request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer")
-    bulk.take_back(flag, opened.person(request))
-    return answered(request, access.sample_or_404(request, flag.sample), "")
+    permissions.require_role(
+        request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer"
+    )
+    bulk.take_back(flag, lookups.person(request))
+    return answered(request, permissions.sample_or_404(request, flag.sample), "")
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def many(request: HttpRequest, uid: str) -> HttpResponse:
     """The box for flagging a selection; a post flags `samples`, or all that `q` finds."""
-    run = access.run_or_404(request, uid)
-    access.require_role(request, run.project, "annotator")
+    run = permissions.run_or_404(request, uid)
+    permissions.require_role(request, run.project, "annotator")
     if request.method != "POST":
         return panels.finished(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
     try:
-        act = bulk.mark(run, wanted(request, run), opened.person(request), **told(request))
+        act = bulk.mark(run, wanted(request, run), lookups.person(request), **told(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
     words = _("All of them were flagged so already.")
@@ -86,8 +87,8 @@ def wanted(request: HttpRequest, run: Run) -> list[str]:
         return [pk for pk in given.get("samples", "").split(",") if pk]
     ask = Ask.of(given)
     split = one_of(given.get("split"), "split", wire.SPLITS, default="")
-    row = opened.named_step(run, split, given.get("step", ""), ask.attempt)
-    found = asking.asked(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
+    row = lookups.named_step(run, split, given.get("step", ""), ask.attempt)
+    found = query_result.asked(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
     return bulk.found(found, number(given.get("seen"), "seen"))
 
 
@@ -95,10 +96,10 @@ def wanted(request: HttpRequest, run: Run) -> list[str]:
 @require_POST
 def undo(request: HttpRequest, uid: str) -> HttpResponse:
     """Undoes the person's newest act on samples of this run."""
-    run = access.run_or_404(request, uid)
-    access.require_role(request, run.project, "annotator")
+    run = permissions.run_or_404(request, uid)
+    permissions.require_role(request, run.project, "annotator")
     try:
-        undone = viewed.undo(run, opened.person(request))
+        undone = viewed.undo(run, lookups.person(request))
     except RolloutError as error:
         return said.refused(request, error, "run", run.uid)
     words = _("Undone: {act}.")
@@ -119,5 +120,5 @@ def answered(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse
             messages.error(request, problem)
         return seen_other(back(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
-    shown = reading.flagging(request, sample, reading.flags_of(sample), role)
+    shown = pane.flagging(request, sample, pane.flags_of(sample), role)
     return panels.finished(render(request, "sample/flags.html", shown | {"said": problem}), "")

@@ -10,16 +10,13 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
-from dashboard.pages.common import sample_rows as listing
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, sample_rows, step_strip
 from dashboard.pages.common.group_links import APART, Boards
 from dashboard.pages.common.url_state import Ask, clean
-from dashboard.pages.group import test_matrix as tested
-from dashboard.pages.sample import pane as reading
-from dashboard.pages.step import query_result as asking
+from dashboard.pages.group import test_matrix
+from dashboard.pages.sample import pane
+from dashboard.pages.step import query_result
 from dashboard.pages.step import views as step_page
 from rollouts.models import Run
 from rollouts.prompts import groups
@@ -37,7 +34,7 @@ def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse
     """`step` is a number or `latest`. `whole=all`, or beginnings of ids, names the responses to show whole; `only` is
     `right` or `wrong`; `diff=1` shows what each says differently than the best; `name` is the group where it cannot be
     a part of an address."""
-    run = access.run_or_404(request, uid)
+    run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     name = request.GET.get("name", "") if group == APART and "name" in request.GET else group
     return panels.answer(
@@ -45,7 +42,7 @@ def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse
         "group/page.html",
         PANELS,
         lambda: (
-            context(request, run, step, clean(name)) | {"status": status, "may_flag": opened.may(role, "annotator")}
+            context(request, run, step, clean(name)) | {"status": status, "may_flag": lookups.may(role, "annotator")}
         ),
         *(run.version, status, role, run.project.reasons, viewed.reader(run, request.user.pk)),
     )
@@ -53,8 +50,8 @@ def group(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponse
 
 def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, Any]:
     ask = Ask.of(request.GET)
-    attempt = opened.attempt_of(run, ask.attempt)
-    split = ask.split or strip.first_split(run)
+    attempt = lookups.attempt_of(run, ask.attempt)
+    split = ask.split or step_strip.first_split(run)
     row = step_page.wanted(run, split, word, attempt)
     if row is None:
         raise Http404(_("A group is of one step: a number, or latest."))
@@ -69,15 +66,15 @@ def context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, A
         raise Http404(said.format(split=split, step=row.step, group=name[:80]))
     shown = found.only(only)
     way = walk(request, run, split, found, ask)
-    words = reading.words_of(ask.q)
+    words = pane.words_of(ask.q)
     dim = 0 if diff or words else shown.shared  # a hit may lie across the end of what is dimmed
     return {
         "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
-        "tab": "samples", "strip": strip.of(run, split, attempt), "board": shown, "columns": columns(shown, dim),
+        "tab": "samples", "strip": step_strip.of(run, split, attempt), "board": shown, "columns": columns(shown, dim),
         "folds": folds(shown, dim), "chips": chips(found, only, way["here"]), "diff": diff,
         "reasons": run.project.reasons, "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
         "best": groups.best_of(one.sample for one in shown.responses).pk[:BEGINNING] if shown.responses else "",
-        "matrices": tested.matrices(shown.responses), "words": words, **way,
+        "matrices": test_matrix.matrices(shown.responses), "words": words, **way,
         "here": way["here"] + (f"only={only}&" if shown is not found else ""),
     }  # fmt: skip
 
@@ -105,11 +102,11 @@ def folds(found: Board, dim: int) -> list[dict[str, Any]]:
     return [{"fold": fold, "columns": [column(one, heads[one], dim) for one in fold.responses]} for fold in every]
 
 
-def paired(responses: list[Response]) -> list[tuple[Response, listing.Row]]:
-    return list(zip(responses, listing.rows(one.sample for one in responses), strict=True))
+def paired(responses: list[Response]) -> list[tuple[Response, sample_rows.Row]]:
+    return list(zip(responses, sample_rows.rows(one.sample for one in responses), strict=True))
 
 
-def column(one: Response, head: listing.Row, dim: int, key: str = "") -> dict[str, Any]:
+def column(one: Response, head: sample_rows.Row, dim: int, key: str = "") -> dict[str, Any]:
     """`same`: how all responses begin, where this one is shown from its beginning; `text`: what follows."""
     text = one.text or ""
     cut = dim if one.whole or not one.cut else 0
@@ -125,7 +122,7 @@ def column(one: Response, head: listing.Row, dim: int, key: str = "") -> dict[st
 
 def walk(request: HttpRequest, run: Run, split: str, found: Board, ask: Ask) -> dict[str, Any]:
     """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
-    result = asking.find(run, split, found.step, ask, reader=viewed.reader(run, request.user.pk))
+    result = query_result.find(run, split, found.step, ask, reader=viewed.reader(run, request.user.pk))
     names = in_order(result)
     links = Boards(run, ask)
     here = links.of(found.step, found.group)
@@ -140,6 +137,6 @@ def walk(request: HttpRequest, run: Run, split: str, found: Board, ask: Ask) -> 
 
 
 @lru_cache(maxsize=64)
-def in_order(result: asking.Result) -> list[str]:
+def in_order(result: query_result.Result) -> list[str]:
     """The groups of a result, each at the place of its first sample."""
     return list(dict.fromkeys(result.found.samples.values_list("group", flat=True)))

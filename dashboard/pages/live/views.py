@@ -10,9 +10,8 @@ from django.db.models import Count, Max, QuerySet, Sum
 from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import panels
-from dashboard.pages.common import sample_rows as listing
+from dashboard import permissions
+from dashboard.pages.common import panels, sample_rows
 from dashboard.pages.common.url_state import clean, whole
 from dashboard.pages.step.histograms import REWARDS
 from rolloutdeck.protocol import wire
@@ -29,7 +28,7 @@ GRADES = tuple(grade for _, grade, *_ in REWARDS)
 @require_safe
 def live(request: HttpRequest) -> HttpResponseBase:
     """`?split=`, `?project=` and `?name=` narrow; `?before=` a step's id goes on to older ones."""
-    seen = access.visible_runs(request)
+    seen = permissions.visible_runs(request)
     state = seen.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
     return panels.answer(request, "live/page.html", PANELS, lambda: context(request, seen), *state.values())
 
@@ -43,7 +42,7 @@ def context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
     found = feed.newest(runs, split=asked["split"], before=before, most=MOST + 1)
     cards = [card(one) for one in found[:MOST]]
     return {
-        "cards": cards, "asked": asked, "projects": list(access.visible_projects(request).order_by("slug")),
+        "cards": cards, "asked": asked, "projects": list(permissions.visible_projects(request).order_by("slug")),
         "narrowed": any(asked[name] for name in ("split", "project", "name")), "older_than": before is not None,
         "older": link(asked, before=str(found[MOST - 1].step.pk)) if len(found) > MOST else "",
         "newest": link(asked, before=""),
@@ -56,7 +55,7 @@ def link(asked: dict[str, str], **changes: str) -> str:
 
 
 def card(one: Arrival) -> dict[str, Any]:
-    return {"one": one, "step": one.step, "bins": bins(one.step), "worst": listing.rows(one.worst)}
+    return {"one": one, "step": one.step, "bins": bins(one.step), "worst": sample_rows.rows(one.worst)}
 
 
 def bins(step: Step) -> list[dict[str, Any]]:

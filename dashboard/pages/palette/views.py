@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import step_strip
 from dashboard.pages.common.formatting import num
 from dashboard.pages.common.url_state import clean, whole
 from dashboard.pages.palette import fuzzy
@@ -42,13 +42,13 @@ def go(request: HttpRequest) -> JsonResponse:
     """`?q=&run=`: places that match `q`, best first; without it the runs with the latest news."""
     asked = clean(request.GET.get("q", "")).strip()[:100]
     uid = request.GET.get("run", "")
-    run = access.visible_runs(request).by_uid(uid) if wire.UID.match(uid) else None
+    run = permissions.visible_runs(request).by_uid(uid) if wire.UID.match(uid) else None
     found = [*steps(run, asked), *runs(request, asked), *samples(request, asked)]
     return JsonResponse({"places": [asdict(place) for place in found]})
 
 
 def runs(request: HttpRequest, asked: str) -> list[Place]:
-    seen = access.visible_runs(request).order_by("-seen_at").values_list("name", "project__slug", "uid")
+    seen = permissions.visible_runs(request).order_by("-seen_at").values_list("name", "project__slug", "uid")
     found = fuzzy.best(asked, list(seen[:MOST_RUNS]), lambda row: f"{row[1]} {row[0]}", SHOWN)
     return [Place("run", name, project, reverse("run", args=[uid])) for name, project, uid in found]
 
@@ -65,8 +65,8 @@ def steps(run: Run | None, asked: str) -> list[Place]:
     if number is None:
         return by_word
     rows = run.steps.filter(step=number, superseded=False, samples__gt=0).order_by("-split", "step_kind")
-    first = strip.first_split(run)
-    usual = [row for row in rows if row.step_kind == strip.kind_of(run, row.split)]
+    first = step_strip.first_split(run)
+    usual = [row for row in rows if row.step_kind == step_strip.kind_of(run, row.split)]
     return by_word + [
         Place(
             "step",
@@ -95,7 +95,7 @@ def samples(request: HttpRequest, asked: str) -> list[Place]:
     if len(begun) < SAMPLE_ID or not BASE32.issuperset(begun):
         return []
     rows = Sample.objects.filter(
-        pk__gte=begun, pk__lte=begun.ljust(64, "z"), step__run__in=access.visible_runs(request)
+        pk__gte=begun, pk__lte=begun.ljust(64, "z"), step__run__in=permissions.visible_runs(request)
     )
     found = rows.select_related("step__run").order_by("pk")[:4]
     return [

@@ -11,12 +11,10 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels
 from dashboard.pages.common.back import back, seen_other
-from dashboard.pages.pins import pin_list as pinned
-from dashboard.pages.pins import replay_labels as replayed
+from dashboard.pages.pins import pin_list, replay_labels
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step
 from rollouts.pins import pins
@@ -27,7 +25,7 @@ def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]
     if row is None:
         return {}
     row.run = run
-    pin, may_pin = pins.pin_of(row), opened.may(role, "maintainer")
+    pin, may_pin = pins.pin_of(row), lookups.may(role, "maintainer")
     return {
         "run": run,
         "project": run.project,
@@ -35,13 +33,13 @@ def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]
         "pinnable": row,
         "may_pin": may_pin,
         "said": said,
-        "replay": replayed.of([row]).get(row.pk),
+        "replay": replay_labels.of([row]).get(row.pk),
         **(standing(pin) if pin else {"pin": None, "nothing": nothing(run, row) if may_pin else ""}),
     }
 
 
 def standing(pin: Pin) -> dict[str, Any]:
-    return {"pin": pin, "pin_state": pinned.state_of(pin, pins.standing(pin))}
+    return {"pin": pin, "pin_state": pin_list.state_of(pin, pins.standing(pin))}
 
 
 def nothing(run: Run, row: Step) -> str:
@@ -56,15 +54,15 @@ def nothing(run: Run, row: Step) -> str:
 @require_POST
 def pin_step(request: HttpRequest, uid: str) -> HttpResponse:
     """Pins the step that the form names; with a target step it also enters the project's default plan."""
-    run = access.run_or_404(request, uid)
-    access.require_role(request, run.project, "maintainer")
+    run = permissions.run_or_404(request, uid)
+    permissions.require_role(request, run.project, "maintainer")
     row = named(run, request)
     said = ""
     try:
         pins.pin(
             run,
             row.step,
-            opened.person(request),
+            lookups.person(request),
             split=row.split,
             attempt=row.attempt.key,
             step_kind=row.step_kind,
@@ -102,7 +100,7 @@ def target_of(request: HttpRequest) -> int | None:
 def note(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     try:
-        pins.annotate(pin, opened.person(request), request.POST.get("note", "").strip())
+        pins.annotate(pin, lookups.person(request), request.POST.get("note", "").strip())
     except RolloutError as error:
         messages.error(request, str(error))
     return seen_other(back(request, "pins"))
@@ -114,7 +112,7 @@ def unpin(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     said = ""
     try:
-        pins.unpin(pin, opened.person(request))
+        pins.unpin(pin, lookups.person(request))
     except RolloutError as error:
         said = str(error)
     place = {name: getattr(pin, name) for name in ("run", "attempt", "split", "step_kind", "step")}
@@ -123,11 +121,11 @@ def unpin(request: HttpRequest, pk: int) -> HttpResponse:
 
 def pin_or_404(request: HttpRequest, pk: int) -> Pin:
     """A pin that the person may change."""
-    seen = Pin.objects.filter(run__in=access.visible_runs(request), removed_at=None)
+    seen = Pin.objects.filter(run__in=permissions.visible_runs(request), removed_at=None)
     pin: Pin | None = seen.select_related("run__project", "attempt", "user").filter(pk=pk).first()
     if pin is None:
         raise Http404(_("There is no such pin that you may see."))
-    access.require_role(request, pin.run.project, "maintainer")
+    permissions.require_role(request, pin.run.project, "maintainer")
     return pin
 
 

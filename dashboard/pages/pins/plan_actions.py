@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
+from dashboard import permissions
+from dashboard.pages.common import lookups
 from dashboard.pages.common.back import back, seen_other
 from dashboard.pages.pins.views import Page
 from rollouts.errors import Outdated, RolloutError
@@ -23,8 +23,8 @@ from rollouts.replay import plans
 def save(request: HttpRequest) -> HttpResponse:
     """With `do=save` the draft becomes the next revision; any other button of the form leads to the draft's address,
     which is how the form works without script. Where somebody saved meanwhile the draft's own page tells of it."""
-    project = access.project_or_404(request, request.POST.get("project", ""))
-    access.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, request.POST.get("project", ""))
+    permissions.require_role(request, project, "maintainer")
     page = Page(request.POST, project)
     draft = page.draft
     if request.POST.get("do") != "save" or not draft.whole:
@@ -34,7 +34,7 @@ def save(request: HttpRequest) -> HttpResponse:
         saved = plans.save(
             project,
             page.plan,
-            opened.person(request),
+            lookups.person(request),
             if_match=draft.base,
             action=draft.action,
             on_mismatch=draft.on_mismatch,
@@ -56,9 +56,9 @@ def save(request: HttpRequest) -> HttpResponse:
 @require_POST
 def loosen(request: HttpRequest, slug: str) -> HttpResponse:
     """A refusal becomes a warning for `note`'s reason; without the field `note` it refuses again."""
-    project = access.project_or_404(request, slug)
-    access.require_role(request, project, "maintainer")
-    fact, by = request.POST.get("fact", ""), opened.person(request)
+    project = permissions.project_or_404(request, slug)
+    permissions.require_role(request, project, "maintainer")
+    fact, by = request.POST.get("fact", ""), lookups.person(request)
     try:
         if "note" in request.POST:
             loosening.loosen(project, fact, by, request.POST["note"])

@@ -10,7 +10,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from dashboard.pages.common import status_strip as cells
+from dashboard.pages.common import status_strip
 from dashboard.pages.common.status_strip import Cell, Track
 from dashboard.pages.pins.plan_draft import Draft
 from rolloutdeck.protocol import compatibility, schedule
@@ -66,8 +66,8 @@ def outcome(
     end = next((one.first for one in drawn if one.word != "hit"), None) if alone else None
     if end is not None:
         drawn = [one if one.first < end else beyond(one.first, end) for one in drawn]
-    count = {word: sum(one.word == word for one in drawn) for word in cells.HEIGHTS}
-    return Outcome(cells.track(drawn), count["hit"], count["none"], count["refused"], end)
+    count = {word: sum(one.word == word for one in drawn) for word in status_strip.HEIGHTS}
+    return Outcome(status_strip.track(drawn), count["hit"], count["none"], count["refused"], end)
 
 
 def beyond(step: int, end: int) -> Cell:

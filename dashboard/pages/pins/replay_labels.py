@@ -10,7 +10,7 @@ from operator import or_
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from dashboard.pages.pins import pin_list as pinned
+from dashboard.pages.pins import pin_list
 from rollouts.models import Replay, Step
 
 
@@ -44,5 +44,5 @@ def of(steps: Iterable[Step]) -> dict[int, Replayed]:
 
 
 def told(row: Replay) -> Replayed:
-    source = pinned.name(row.pin) if row.pin else _("a pin that is gone")
-    return Replayed(row.outcome, source, pinned.link(row.pin, None) if row.pin else "", row.reason)
+    source = pin_list.name(row.pin) if row.pin else _("a pin that is gone")
+    return Replayed(row.outcome, source, pin_list.link(row.pin, None) if row.pin else "", row.reason)

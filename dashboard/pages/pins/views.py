@@ -15,13 +15,9 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
-from dashboard.pages.pins import pin_list as pinned
-from dashboard.pages.pins import plan_draft as drafts
-from dashboard.pages.pins import plan_preview as outcome
-from dashboard.pages.pins import run_commands as usage
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels
+from dashboard.pages.pins import pin_list, plan_draft, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import Row
 from dashboard.pages.pins.plan_draft import Draft
 from rolloutdeck import trainer_api as trainers
@@ -56,16 +52,16 @@ def pins(request: HttpRequest) -> HttpResponseBase:
 def chosen(request: HttpRequest) -> Project | None:
     """The project that the address names, else the one with the newest pin, else with the newest run."""
     if slug := request.GET.get("project", ""):
-        return access.project_or_404(request, slug)
-    runs = access.visible_runs(request).select_related("project")
+        return permissions.project_or_404(request, slug)
+    runs = permissions.visible_runs(request).select_related("project")
     pin = Pin.objects.filter(run__in=runs, removed_at=None).select_related("project").order_by("-created_at").first()
     found = pin or runs.order_by("-seen_at").first()
-    return found.project if found else access.visible_projects(request).order_by("slug").first()
+    return found.project if found else permissions.visible_projects(request).order_by("slug").first()
 
 
 def listed(request: HttpRequest) -> QuerySet[Project]:
     standing = Q(pins__removed_at=None, pins__run__deleted_at=None)
-    found: QuerySet[Project] = access.visible_projects(request).annotate(pinned=Count("pins", filter=standing))
+    found: QuerySet[Project] = permissions.visible_projects(request).annotate(pinned=Count("pins", filter=standing))
     return found.order_by("slug")
 
 
@@ -104,7 +100,7 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
     targets: dict[int, list[int]] = {}
     for pin, step in page.saved.entries:
         targets.setdefault(pin, []).append(step)
-    rows = pinned.rows(project, targets)
+    rows = pin_list.rows(project, targets)
     newest = project.runs.filter(deleted_at=None).order_by("-seen_at").first()
     able = trainers.offering("LOADS")
     shown = {
@@ -113,7 +109,7 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
         "plan_name": page.plan,
         "plan_names": plan_names(project, page.plan),
         "role": role,
-        "may_pin": opened.may(role, "maintainer"),
+        "may_pin": lookups.may(role, "maintainer"),
         "rows_of_pins": rows,
         "newest_run": newest,
         "pinnable_runs": [] if rows else pinnable(project),
@@ -140,16 +136,16 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
     """The context of `pins/plan.html`."""
     draft = page.draft
     known = {row.pin.pk: row for row in rows} | others(page, rows)
-    names = {pin: pinned.name(row.pin) for pin, row in known.items()}
+    names = {pin: pin_list.name(row.pin) for pin, row in known.items()}
     asking = asked(page)
     found = judged(page, asking)
     refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
     seen = foreseen(page, list(known), names, refused, last_step(asking))
-    problems = draft.problems[: drafts.MOST_LINES]
+    problems = draft.problems[: plan_draft.MOST_LINES]
     lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
     more = _("The first {count} lines are shown; a plan with {left} more is changed by the API.") if left else ""
-    together = outcome.together(draft, found)
+    together = plan_preview.together(draft, found)
     return {
         "draft": draft,
         "said": page.said or more.format(count=len(lines), left=left),
@@ -163,10 +159,10 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "asking": asking,
         "runs": offered(page, asking),
         "differences": together,
-        "untold": outcome.untold(found),
+        "untold": plan_preview.untold(found),
         "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
         "loosened": sorted(page.project.loosened.items()),
-        "commands": usage.commands(page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]),
+        "commands": run_commands.commands(page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]),
         "history": history(page),
         "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
         **seen,
@@ -180,10 +176,10 @@ def foreseen(
     """What a run of the draft would do, step by step up to about its `last`."""
     drafted = [line.pin for line in page.draft.lines if line.pin in known] or known
     first = min(plans.first_steps(drafted).values(), default=1)
-    steps = outcome.steps_to_show(page.steps, page.draft, last)
+    steps = plan_preview.steps_to_show(page.steps, page.draft, last)
     trainer = plans.loader(drafted)
     alone = trainers.alone(trainer) and trainer not in trainers.offering("INSIDE")
-    result = outcome.outcome(page.draft, first, steps, names, refused, alone=alone)
+    result = plan_preview.outcome(page.draft, first, steps, names, refused, alone=alone)
     return {
         "first": first,
         "masks": plans.masks(drafted),
@@ -209,7 +205,7 @@ def others(page: Page, rows: list[Row]) -> dict[int, Row]:
     there = {row.pin.pk for row in rows}
     wanted = {pin for draft in (page.draft, page.saved) for pin, _ in draft.entries} - there
     found = Pin.objects.filter(pk__in=wanted, project=page.project).select_related("run__project", "attempt", "user")
-    return {row.pin.pk: row for row in pinned.shown(list(found), {})} if wanted else {}
+    return {row.pin.pk: row for row in pin_list.shown(list(found), {})} if wanted else {}
 
 
 def offered(page: Page, asking: Run | None) -> list[Run]:
@@ -262,10 +258,10 @@ def line(
     row = known.get(told.pin)
     if row is None:
         return None
-    differences = outcome.known(found.get(told.pin))
+    differences = plan_preview.known(found.get(told.pin))
     refused = sum(one.verdict == "refuse" for one in differences)
     return {
-        "pin": row.pin, "name": pinned.name(row.pin), "link": row.link, "state": row.state, "target": told.target,
+        "pin": row.pin, "name": pin_list.name(row.pin), "link": row.link, "state": row.state, "target": told.target,
         "problem": problem, "refused": refused, "warned": len(differences) - refused,
     }  # fmt: skip
 
@@ -277,8 +273,8 @@ def conflict(page: Page, names: dict[int, str]) -> dict[str, Any]:
     base = Draft.saved(plans.revisions(page.project, page.plan).filter(number=page.draft.base).first())
     return {
         "conflict": page.newest,
-        "theirs": drafts.changes(base, page.saved, names),
-        "mine": drafts.changes(base, page.draft, names),
+        "theirs": plan_draft.changes(base, page.saved, names),
+        "mine": plan_draft.changes(base, page.draft, names),
         "keep_link": page.address(page.draft.on_top_of(page.newest.number)),
     }
 
@@ -287,10 +283,10 @@ def history(page: Page) -> list[dict[str, Any]]:
     """The revisions, newest first, with what each changed and the runs that are bound to it."""
     every = plans.revisions(page.project, page.plan).order_by("-number")
     found = list(every.prefetch_related("entries__pin__run", "bindings__run")[: MOST_REVISIONS + 1])
-    names = {entry.pin_id: pinned.name(entry.pin) for one in found for entry in one.entries.all()}
+    names = {entry.pin_id: pin_list.name(entry.pin) for one in found for entry in one.entries.all()}
     states = [*map(Draft.saved, found), Draft()]
     return [
-        past(page, one, drafts.changes(before, after, names), after)
+        past(page, one, plan_draft.changes(before, after, names), after)
         for one, after, before in zip(found[:MOST_REVISIONS], states, states[1:], strict=False)
     ]
 

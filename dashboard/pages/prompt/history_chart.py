@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting as text
+from dashboard.pages.common import formatting
 from rollouts.prompts.prompts import At, Line
 
 if TYPE_CHECKING:
@@ -112,4 +112,4 @@ def titled(first: int, last: int, mean: float | None, count: int) -> str:
         steps = _("steps {first} to {last}").format(first=first, last=last)
     if mean is None:
         return _("{steps} of {count}").format(steps=steps, count=count)
-    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=text.num(mean), count=count)
+    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=formatting.num(mean), count=count)

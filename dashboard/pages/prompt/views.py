@@ -11,11 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
-from dashboard.pages.common import sample_rows as listing
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, sample_rows, step_strip
 from dashboard.pages.common.url_state import Address, Ask, clean, step_number
 from dashboard.pages.prompt.history_chart import drawn
 from rolloutdeck.protocol import wire
@@ -63,7 +60,7 @@ class Look(Address):
 class Side:
     """One of the two answers; `why` says which it is among those of its step."""
 
-    head: listing.Row
+    head: sample_rows.Row
     body: Body
     why: str
 
@@ -76,14 +73,14 @@ class Side:
 @require_safe
 def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
     """`?at=` a step of this run, by default the last that has the prompt; `sel` and `vs` name two answers."""
-    run = access.run_or_404(request, uid)
+    run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     seen = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
     return panels.answer(
         request,
         "prompt/page.html",
         PANELS,
-        lambda: context(request, run, clean(key)) | {"status": status, "may_flag": opened.may(role, "annotator")},
+        lambda: context(request, run, clean(key)) | {"status": status, "may_flag": lookups.may(role, "annotator")},
         *(list(seen), status, role, run.project.reasons),
     )
 
@@ -93,7 +90,7 @@ def context(request: HttpRequest, run: Run, key: str) -> dict[str, Any]:
     splits = splits_of(run, key)
     split = look.split or splits[0]
     told = prompts.tell(run, key, split)
-    track = strip.of(run, split)
+    track = step_strip.of(run, split)
     line = chosen_line(run, look, told.lines, split)
     shown: dict[str, Any] = {
         "run": run, "project": run.project, "ask": Ask(split=look.split), "look": look, "split": split, "key": key,
@@ -124,8 +121,8 @@ def splits_of(run: Run, key: str) -> list[str]:
 
 
 def chosen_line(run: Run, look: Look, lines: list[Line], split: str) -> Line | None:
-    attempt = opened.attempt_of(run, look.attempt)
-    kind = strip.kind_of(run, split)
+    attempt = lookups.attempt_of(run, look.attempt)
+    kind = step_strip.kind_of(run, split)
     old = prompts.line_of(lines, run, attempt, kind) if attempt else None
     return old or prompts.line_of(lines, run, None, kind)
 
@@ -147,7 +144,7 @@ def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
 
 
 def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
-    sample = access.sample_or_404(request, pk)
+    sample = permissions.sample_or_404(request, pk)
     if sample.prompt_key != key:
         raise Http404(_("That is an answer to another prompt."))
     return sample
@@ -159,12 +156,12 @@ def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, sp
     read = answer_of(request, look.sel, key) if look.sel else prompts.best(found) or found[0]
     beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
     both = [one for one in (read, beside) if one is not None]
-    texts, heads = bodies.read(both), listing.rows(both)
+    texts, heads = bodies.read(both), sample_rows.rows(both)
     if any(one.pk not in texts for one in both):
         raise Http404(_(bodies.GONE))
     at = line.steps.index(here)
     return {
-        "rows": listing.rows(found),
+        "rows": sample_rows.rows(found),
         "more": here.answers - len(found),
         "read": Side(heads[0], texts[read.pk], "" if look.sel else _("best of its step")),
         "beside": Side(heads[1], texts[beside.pk], why) if beside else None,

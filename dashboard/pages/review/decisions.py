@@ -7,9 +7,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import said
+from dashboard import permissions
+from dashboard.pages.common import lookups, said
 from dashboard.pages.flags import views as flags
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk
@@ -20,10 +19,10 @@ from rollouts.review import viewed
 @require_POST
 def look(request: HttpRequest, uid: str) -> HttpResponse:
     """`samples`, ids with commas between them, were open for a second. Who may read has marks of their own."""
-    run = access.run_or_404(request, uid)
+    run = permissions.run_or_404(request, uid)
     wanted = [pk for pk in request.POST.get("samples", "").split(",") if pk]
     try:
-        return JsonResponse({"seen": viewed.look(run, wanted, opened.person(request))})
+        return JsonResponse({"seen": viewed.look(run, wanted, lookups.person(request))})
     except RolloutError as error:
         return JsonResponse({"said": str(error)}, status=400)
 
@@ -32,9 +31,9 @@ def look(request: HttpRequest, uid: str) -> HttpResponse:
 @require_POST
 def verdict(request: HttpRequest, pk: str) -> HttpResponse:
     """`fine`, else a flag with label, reason and text; either way the sample has been looked at."""
-    sample = access.sample_or_404(request, pk)
-    run, by = sample.step.run, opened.person(request)
-    access.require_role(request, run.project, "annotator")
+    sample = permissions.sample_or_404(request, pk)
+    run, by = sample.step.run, lookups.person(request)
+    permissions.require_role(request, run.project, "annotator")
     try:
         if request.POST.get("fine"):
             viewed.approve(run, pk, by)

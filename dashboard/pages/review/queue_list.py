@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common import sample_rows
 from rollouts.flags import flags
 from rollouts.models import Flag, Run
 from rollouts.review.queues import Asked, Batch
@@ -16,7 +16,7 @@ from rollouts.review.queues import Asked, Batch
 class Row:
     """`why` it is in the queue; `said` of it by the person, empty before."""
 
-    one: listing.Row
+    one: sample_rows.Row
     why: str
     said: str
 
@@ -26,7 +26,7 @@ def rows(run: Run, asked: Asked, batch: Batch | None, reader: int | None) -> lis
     if batch is None:
         return []
     names = {str(one["key"]): _(str(one["name"])) for one in run.project.reasons}
-    listed = listing.rows(batch.samples)
+    listed = sample_rows.rows(batch.samples)
     flagged = flags.flags_of([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
     marks = {pk: [flag for flag in found if flag.user_id != reader] for pk, found in flagged.items()}
     return [
@@ -39,7 +39,7 @@ def rows(run: Run, asked: Asked, batch: Batch | None, reader: int | None) -> lis
     ]
 
 
-def why(asked: Asked, one: listing.Row, marks: list[Flag], names: dict[str, str]) -> str:
+def why(asked: Asked, one: sample_rows.Row, marks: list[Flag], names: dict[str, str]) -> str:
     match asked.queue.name:
         case "low":
             return _("low score")

@@ -12,14 +12,12 @@ from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedi
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, step_strip
 from dashboard.pages.common.url_state import Address, Ask, step_number, whole
-from dashboard.pages.review import queue_list as queued
-from dashboard.pages.sample import pane as reading
-from dashboard.pages.step import query_result as asking
+from dashboard.pages.review import queue_list
+from dashboard.pages.sample import pane
+from dashboard.pages.step import query_result
 from rollouts.errors import BadInput
 from rollouts.models import Run, RunQuerySet, Sample, Step
 from rollouts.review import queues, viewed
@@ -105,7 +103,7 @@ def review(request: HttpRequest) -> HttpResponseBase:
     """`?run=&split=&queue=&q=`; an address that leaves open which samples are meant is answered with one that does
     not."""
     look = Look.of(request.GET)
-    run = access.run_or_404(request, look.run) if look.run else with_samples(request).first()
+    run = permissions.run_or_404(request, look.run) if look.run else with_samples(request).first()
     if run is None:
         return panels.answer(request, "review/empty.html", {}, dict)
     if not look.exact and not panels.target(request):
@@ -125,21 +123,21 @@ def review(request: HttpRequest) -> HttpResponseBase:
 def with_samples(request: HttpRequest) -> RunQuerySet:
     """Runs to choose from, those with the latest news first."""
     there = Exists(Step.objects.filter(run=OuterRef("pk"), samples__gt=0))
-    runs = access.visible_runs(request).filter(there, archived_at=None)
+    runs = permissions.visible_runs(request).filter(there, archived_at=None)
     return runs.select_related("project").order_by("-seen_at")
 
 
 def find(request: HttpRequest, run: Run, look: Look) -> Found:
-    split = look.split or strip.first_split(run)
-    kind = strip.kind_of(run, split)
+    split = look.split or step_strip.first_split(run)
+    kind = step_strip.kind_of(run, split)
     newest = queues.newest_step(run, split, kind)
     upto = step_number(look.upto)
     seed = whole(look.seed, least=1) or 1 + secrets.randbelow(queues.MOST_SEED)
     asked = queues.Asked(look.named, split, kind, newest if upto is None else upto, seed, look.q, look.only)
     try:
-        batch = queues.batch(run, asked, opened.person(request), whole(look.batch, least=1))
+        batch = queues.batch(run, asked, lookups.person(request), whole(look.batch, least=1))
     except BadInput as problem:
-        return Found(look, asked, newest, error=asking.said(look.q, problem))
+        return Found(look, asked, newest, error=query_result.said(look.q, problem))
     drawn = str(seed) if asked.queue.name == "random" else ""
     exact = replace(look, run=run.uid, upto=str(asked.upto), seed=drawn, batch=str(batch.number))
     if queues.passing(asked.queue, asked.q) and not look.ids:
@@ -154,13 +152,13 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     frame = {
         "run": run, "project": run.project, "role": role, "ask": ask, "split": found.asked.split, "current": None,
         "tab": "review", "found": found, "look": found.look,
-        "rows": queued.rows(run, found.asked, found.batch, request.user.pk),
-        "may_judge": opened.may(role, "annotator"), "queues": offered(found.look),
+        "rows": queue_list.rows(run, found.asked, found.batch, request.user.pk),
+        "may_judge": lookups.may(role, "annotator"), "queues": offered(found.look),
         "about": _(found.asked.queue.about),
     }  # fmt: skip
     if panel == "queue":
         return frame
-    frame["strip"] = strip.of(run, found.asked.split)
+    frame["strip"] = step_strip.of(run, found.asked.split)
     if panel in {"strip", "alive"}:
         return frame
     sample = chosen(request, run, found)
@@ -168,9 +166,9 @@ def context(request: HttpRequest, run: Run, look: Look, role: str) -> dict[str, 
     frame |= {"runs": [run, *others], "reasons": run.project.reasons}
     if sample is None:
         return frame
-    after = queued.following(found.batch, sample.pk)
+    after = queue_list.following(found.batch, sample.pk)
     back = found.look.link(sel=after) if after else found.look.anew()
-    return frame | {"selected": sample.pk, "next": request.path + back} | reading.shown(request, sample, ask, role)
+    return frame | {"selected": sample.pk, "next": request.path + back} | pane.shown(request, sample, ask, role)
 
 
 def offered(look: Look) -> list[Tab]:
@@ -182,7 +180,7 @@ def offered(look: Look) -> list[Tab]:
 def chosen(request: HttpRequest, run: Run, found: Found) -> Sample | None:
     """The sample that the address names, else the first that nothing was said of. Raises Http404."""
     if found.look.sel:
-        sample = access.sample_or_404(request, found.look.sel)
+        sample = permissions.sample_or_404(request, found.look.sel)
         if sample.step.run_id != run.pk:
             raise Http404(_("This sample is of another run."))
         return sample

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from django.http import HttpRequest
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.pages.common.url_state import clean
 from rolloutdeck.protocol import wire
 from rollouts.models import Run
@@ -30,7 +30,7 @@ def of(request: HttpRequest, one: Run) -> list[Run]:
     wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MOST]
     if not wanted:
         return []
-    found = {run.uid: run for run in access.visible_runs(request).filter(uid__in=wanted).defer("config")}
+    found = {run.uid: run for run in permissions.visible_runs(request).filter(uid__in=wanted).defer("config")}
     return [found[uid] for uid in wanted if uid in found]
 
 
@@ -59,7 +59,7 @@ def again(runs: Sequence[Run]) -> list[bool]:
 
 def offers(request: HttpRequest, one: Run, over: Sequence[Run]) -> list[Offer]:
     """The runs with the latest news, those of the same project first."""
-    seen = access.visible_runs(request).filter(archived_at=None).exclude(pk=one.pk).select_related("project")
+    seen = permissions.visible_runs(request).filter(archived_at=None).exclude(pk=one.pk).select_related("project")
     rows = list(seen.order_by("-seen_at").defer("config", "facts")[: 2 * OFFERED])
     rows.sort(key=lambda run: (run not in over, run.project_id != one.project_id))
     full = len(over) >= MOST

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common import step_strip
 from dashboard.pages.common.formatting import num
 from dashboard.pages.common.url_state import clean
 from dashboard.pages.step.query_result import start_of
@@ -58,11 +58,11 @@ class Row:
 def shown(request: HttpRequest, run: Run) -> dict[str, Any]:
     """`?show=prompts&split=&only=&order=&start=`; the evaluations where there are any."""
     told = {name: clean(request.GET.get(name, "")) for name in ("split", "only", "order", "start")}
-    splits = [split for split in reversed(wire.SPLITS) if strip.kind_of(run, split)]
+    splits = [split for split in reversed(wire.SPLITS) if step_strip.kind_of(run, split)]
     split = told["split"] if told["split"] in splits else (splits or [""])[0]
     only = told["only"] if told["only"] in KINDS else "all"
     order = told["order"] if told["order"] in ORDERS else ORDERS[0]
-    found = heatmap.heat(run, split, strip.kind_of(run, split))
+    found = heatmap.heat(run, split, step_strip.kind_of(run, split))
     lines = found.chosen(only, order)
     start = min(start_of(told["start"]), len(lines))
     link = Link(run, split, only, order)

@@ -11,9 +11,9 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import status_strip as cells
+from dashboard.pages.common import status_strip
 from dashboard.pages.common.sparklines import polyline
-from dashboard.pages.pins import pin_list as pinned
+from dashboard.pages.pins import pin_list
 from rollouts.metrics import series
 from rollouts.models import Binding, Run
 from rollouts.replay import outcomes
@@ -55,7 +55,7 @@ def reuse(run: Run) -> dict[str, Any] | None:
         "plan_link": f"{reverse('pins')}?{urlencode({'project': run.project.slug, 'plan': revision.plan.name})}"
         if revision
         else "",
-        "track": cells.track(drawn),
+        "track": status_strip.track(drawn),
         "steps": len(strip.cells),
         "counts": counts,
         "said": ", ".join(f"{counts[state]} {said(state)}" for state in WORDS if counts[state]),
@@ -71,14 +71,14 @@ def said(state: str) -> str:
     return _(CALLED[state])
 
 
-def cell(run: Run, one: Cell, has_page: bool) -> cells.Cell:
+def cell(run: Run, one: Cell, has_page: bool) -> status_strip.Cell:
     """A replayed step leads to its source, any other to itself where it has a page."""
-    source = f" {pinned.name(one.pin)}" if one.pin and one.state != "generated" else ""
+    source = f" {pin_list.name(one.pin)}" if one.pin and one.state != "generated" else ""
     title = _("step {step}: {said}").format(step=one.step, said=said(one.state)) + source
     title += f": {one.reason[:200]}" if one.reason else ""
-    link = pinned.link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
+    link = pin_list.link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
     own = reverse("step", args=[run.uid, str(one.step)]) if has_page else ""
-    return cells.Cell(one.step, one.step, WORDS[one.state], title, link or own)
+    return status_strip.Cell(one.step, one.step, WORDS[one.state], title, link or own)
 
 
 def events(strip: Strip) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def event(one: Cell) -> dict[str, Any]:
         "step": one.step,
         "said": said(one.state),
         "grade": GRADES[one.state],
-        "source": pinned.name(one.pin) if one.pin else "",
-        "source_link": pinned.link(one.pin, None) if one.pin else "",
+        "source": pin_list.name(one.pin) if one.pin else "",
+        "source_link": pin_list.link(one.pin, None) if one.pin else "",
         "rows": one.rows,
         "seconds": "" if one.seconds is None else duration(one.seconds),
         "saved": "" if one.saved is None else duration(one.saved),

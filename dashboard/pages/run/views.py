@@ -19,15 +19,10 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, step_strip
 from dashboard.pages.common.url_state import Ask, clean, step_number
-from dashboard.pages.run import overlays as overlay
-from dashboard.pages.run import prompt_heatmap as heat
-from dashboard.pages.run import replay_summary as reuse
-from dashboard.pages.run import timeline as events
+from dashboard.pages.run import overlays, prompt_heatmap, replay_summary, timeline
 from rollouts.lib.weighted_lru import Kept
 from rollouts.metrics import chart_layout as charting
 from rollouts.metrics import series, time_axis
@@ -60,9 +55,9 @@ def run(request: HttpRequest, uid: str) -> HttpResponseBase:
     `show=table` gives the numbers of the charts, `show=prompts` the map of prompts over steps; `m smooth log x closed`
     are the script's: filter, smoothing, axes, and the groups that are shut.
     """
-    one = access.run_or_404(request, uid)
-    status, over, waiting = one.status, overlay.of(request, one), kept_waiting(one)
-    may_index = opened.may(one.project.role_of(request.user), "maintainer")
+    one = permissions.run_or_404(request, uid)
+    status, over, waiting = one.status, overlays.of(request, one), kept_waiting(one)
+    may_index = lookups.may(one.project.role_of(request.user), "maintainer")
     return panels.answer(
         request,
         "run/page.html",
@@ -78,25 +73,25 @@ def run(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 def context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
     ask = Ask.of(request.GET)
-    opened.attempt_of(one, ask.attempt)
+    lookups.attempt_of(one, ask.attempt)
     show = request.GET.get("show", "")
-    track = strip.of(one, ask.split or strip.first_split(one))
+    track = step_strip.of(one, ask.split or step_strip.first_split(one))
     shown: dict[str, Any] = {
         "run": one, "project": one.project, "ask": ask, "split": track.split, "strip": track, "current": None,
         "tab": "overview", "show": show if show in SHOWS else "", "axis": axis(request),
-        "over": overlay.chips(request, one, over), "charts_address": charts_address(request),
+        "over": overlays.chips(request, one, over), "charts_address": charts_address(request),
     }  # fmt: skip
     panel = panels.target(request)
     if panel in {"", "notices"}:
         shown |= notices(one)
     if panel in {"", "reuse"}:
-        shown |= reuse.shown(one)
+        shown |= replay_summary.shown(one)
     if panel in {"", "events"}:
-        shown |= events.shown(one)
+        shown |= timeline.shown(one)
     if panel == "heat" or (not panel and show == "prompts"):
-        shown |= heat.shown(request, one)
+        shown |= prompt_heatmap.shown(request, one)
     if panel == "overlay":
-        shown["offers"] = overlay.offers(request, one, over)
+        shown["offers"] = overlays.offers(request, one, over)
     return shown
 
 
@@ -142,11 +137,11 @@ def dropped(one: Run) -> list[tuple[str, int]]:
 @require_safe
 def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
-    one = access.run_or_404(request, uid)
+    one = permissions.run_or_404(request, uid)
     ask = Ask.of(request.GET)
-    split = ask.split or strip.first_split(one)
+    split = ask.split or step_strip.first_split(one)
     wanted = step_number(step) or 0
-    there = one.steps.filter(split=split, step_kind=strip.kind_of(one, split), superseded=False, samples__gt=0)
+    there = one.steps.filter(split=split, step_kind=step_strip.kind_of(one, split), superseded=False, samples__gt=0)
     ends = [
         there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),
         there.filter(step__gte=wanted).order_by("step").values_list("step", flat=True).first(),
@@ -166,10 +161,10 @@ def charts(request: HttpRequest, uid: str) -> HttpResponse:
     """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.metrics.chart_layout`,
     the points of all that it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many
     metrics are not drawn. With `?x=time` each curve has `hours` too."""
-    one = access.run_or_404(request, uid)
+    one = permissions.run_or_404(request, uid)
     ask = Ask.of(request.GET)
-    opened.attempt_of(one, ask.attempt)
-    over = overlay.of(request, one)
+    lookups.attempt_of(one, ask.attempt)
+    over = overlays.of(request, one)
     etag = panels.mark(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
         return panels.finished(HttpResponseNotModified(), etag)

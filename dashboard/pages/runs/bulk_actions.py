@@ -18,11 +18,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
+from dashboard import permissions
+from dashboard.pages.common import lookups
 from dashboard.pages.common.back import back
 from dashboard.pages.common.url_state import clean
-from dashboard.pages.run import overlays as overlay
+from dashboard.pages.run import overlays
 from rollouts.compare.targets import LETTERS
 from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run
@@ -46,7 +46,7 @@ def tidy(request: HttpRequest) -> HttpResponse:
     if what in LINKS:
         return redirect(LINKS[what](runs))
     try:
-        messages.success(request, done(what, runs, opened.person(request), request))
+        messages.success(request, done(what, runs, lookups.person(request), request))
     except (PermissionDenied, RolloutError) as refused:
         messages.error(request, str(refused))
     return again
@@ -54,7 +54,7 @@ def tidy(request: HttpRequest) -> HttpResponse:
 
 def chosen(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -> list[Run]:
     """The runs of these uids that the person may see, in their order."""
-    seen = access.binned_runs(request) if binned else access.visible_runs(request)
+    seen = permissions.binned_runs(request) if binned else permissions.visible_runs(request)
     wanted = [clean(uid)[:64] for uid in uids[:MOST]]
     found = {run.uid: run for run in seen.filter(uid__in=wanted).select_related("project")}
     return [found[uid] for uid in dict.fromkeys(wanted) if uid in found]
@@ -80,7 +80,7 @@ def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
 def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
     """Raises PermissionDenied that names the project."""
     for project in {run.project_id: run.project for run in runs}.values():
-        access.require_role(by, project, access.ROLE_FOR[scope])
+        permissions.require_role(by, project, permissions.ROLE_FOR[scope])
 
 
 def counted(what: str, count: int, **holes: str) -> str:
@@ -115,7 +115,7 @@ def comparison(runs: Sequence[Run]) -> str:
 
 def drawn_together(runs: Sequence[Run]) -> str:
     address = reverse("run", args=[runs[0].uid])
-    others = ",".join(run.uid for run in runs[1 : overlay.MOST + 1])
+    others = ",".join(run.uid for run in runs[1 : overlays.MOST + 1])
     return f"{address}?runs={others}" if others else address
 
 
@@ -151,8 +151,8 @@ def asks(request: HttpRequest, said: str = "", status: int = 200) -> HttpRespons
 def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
     found = bulk_actions.weights(runs)
     projects_of: dict[int, Project] = {run.project_id: run.project for run in runs}
-    roles = {pk: one.role_of(opened.person(request)) for pk, one in projects_of.items()}
-    lines = [(run, found[run.pk], opened.may(roles[run.project_id], "owner")) for run in runs]
+    roles = {pk: one.role_of(lookups.person(request)) for pk, one in projects_of.items()}
+    lines = [(run, found[run.pk], lookups.may(roles[run.project_id], "owner")) for run in runs]
     return {
         "lines": lines,
         "pinned": [run for run, weight, _ in lines if weight.pins],
@@ -162,7 +162,7 @@ def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
 
 
 def gone(request: HttpRequest) -> HttpResponse:
-    runs, by = chosen(request, request.POST.getlist("run")), opened.person(request)
+    runs, by = chosen(request, request.POST.getlist("run")), lookups.person(request)
     allowed(by, runs, "admin")
     try:
         bulk_actions.delete(runs, by)

@@ -16,9 +16,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels
 from dashboard.pages.common.formatting import num
 from dashboard.pages.common.sparklines import sparks
 from dashboard.pages.runs import columns as run_columns
@@ -76,9 +75,9 @@ def remember(request: HttpRequest, asked: RunsAsked) -> HttpResponse:
 
 def listed(request: HttpRequest, asked: RunsAsked) -> list[Run]:
     """The runs with the latest news, at most one more than `MOST`; what is large only where it is needed."""
-    rows: QuerySet[Run] = access.visible_runs(request).filter(archived_at__isnull=asked.show != "archived")
+    rows: QuerySet[Run] = permissions.visible_runs(request).filter(archived_at__isnull=asked.show != "archived")
     if asked.show == "bin":
-        rows = access.binned_runs(request)
+        rows = permissions.binned_runs(request)
     if asked.project:
         rows = rows.filter(project__slug=asked.project)
     wanted = listing.terms(asked.name)
@@ -93,8 +92,8 @@ def listed(request: HttpRequest, asked: RunsAsked) -> list[Run]:
 def roles_of(request: HttpRequest) -> dict[int, str]:
     """The person's role by project."""
     if request.user.is_superuser:
-        return dict.fromkeys(access.visible_projects(request).values_list("pk", flat=True), Membership.Role.OWNER)
-    return dict(Membership.objects.filter(user=opened.person(request)).values_list("project", "role"))
+        return dict.fromkeys(permissions.visible_projects(request).values_list("pk", flat=True), Membership.Role.OWNER)
+    return dict(Membership.objects.filter(user=lookups.person(request)).values_list("project", "role"))
 
 
 def context(
@@ -108,7 +107,7 @@ def context(
     columns = run_columns.chosen(asked.col) or usual(lines)
     page = lines[asked.start : asked.start + PAGE]
     following = asked.start + PAGE
-    ranks = [access.RANK[role] for role in roles.values()]
+    ranks = [permissions.RANK[role] for role in roles.values()]
     filtered = bool(asked.name or asked.project or asked.show)
     return {
         "headers": {"HX-Replace-Url": reverse("runs") + asked.link()},
@@ -124,12 +123,12 @@ def context(
         "after": asked.link(start=following) if following < len(lines) else "",
         "more": len(shown) > MOST,
         "most": MOST,
-        "projects": list(access.visible_projects(request).order_by("slug")),
+        "projects": list(permissions.visible_projects(request).order_by("slug")),
         "grouping": groupings(asked, columns),
-        "maintains": max(ranks, default=0) >= access.RANK["maintainer"],
-        "owns": max(ranks, default=0) >= access.RANK["owner"],
+        "maintains": max(ranks, default=0) >= permissions.RANK["maintainer"],
+        "owns": max(ranks, default=0) >= permissions.RANK["owner"],
         "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("bin"))],
-        "empty": not shown and not filtered and not access.visible_runs(request).exists(),
+        "empty": not shown and not filtered and not permissions.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
         "trainers": TRAINERS,
         "tags": sorted({str(tag) for line in lines for tag in line.run.tags})[:200],

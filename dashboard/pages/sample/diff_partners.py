@@ -9,7 +9,7 @@ from django.db.models import F
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.pages.common.formatting import num
 from rollouts.models import Sample
 
@@ -83,7 +83,7 @@ def nearest(sample: Sample, rows: Iterable[Sample]) -> Sample | None:
 def elsewhere(request: HttpRequest, sample: Sample) -> list[Partner]:
     """The newest step not after this one, else the newest, of each other run of the project that has the prompt."""
     run = sample.step.run
-    runs = access.visible_runs(request).filter(project=run.project_id).exclude(pk=run.pk)
+    runs = permissions.visible_runs(request).filter(project=run.project_id).exclude(pk=run.pk)
     rows = (
         Sample.objects.visible()
         .filter(prompt_key=sample.prompt_key, step__run__in=runs, step__split=sample.step.split, final=True)

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
+from dashboard import permissions
 from dashboard.pages.common.formatting import HALF
 from rollouts.errors import NotThere
 from rollouts.models import Sample
@@ -87,7 +87,7 @@ def is_nested(value: Any) -> bool:
 @require_safe
 def download(request: HttpRequest, pk: str) -> HttpResponse:
     """One key's value as a file, `?key=response`; without a key all of them as JSON."""
-    sample = access.sample_or_404(request, pk)
+    sample = permissions.sample_or_404(request, pk)
     try:
         found = keys_of(bodies.whole(sample))
     except NotThere as gone:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import formatting as text
-from dashboard.pages.sample import chat_roles as roles
+from dashboard.pages.common import formatting
+from dashboard.pages.sample import chat_roles
 
 MOST = 40
 MARK = re.compile(r"(?P<thought></think(?:ing)?>)|(?P<tool><tool_call>)|^(?P<code>```\w*)(?!\w)[^`\n]*$", re.MULTILINE)
@@ -46,8 +46,8 @@ def order(place: tuple[int, str, str]) -> tuple[int, bool]:
 
 
 def turns(response: str) -> Iterator[tuple[int, str, str]]:
-    for role, start, _end in roles.split(response, "assistant")[1:]:
-        yield start, "turn", roles.called(role)
+    for role, start, _end in chat_roles.split(response, "assistant")[1:]:
+        yield start, "turn", chat_roles.called(role)
 
 
 def marks(response: str) -> Iterator[tuple[int, str, str]]:
@@ -67,5 +67,5 @@ def marks(response: str) -> Iterator[tuple[int, str, str]]:
 
 def last_answer(response: str) -> int | None:
     """Where the answer that counts is: the last of those in the last `text.MOST_MARKED` characters."""
-    starts = [found.start() for found in text.answers(response, max(0, len(response) - text.MOST_MARKED))]
+    starts = [found.start() for found in formatting.answers(response, max(0, len(response) - formatting.MOST_MARKED))]
     return starts[-1] if starts else None

@@ -7,16 +7,13 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import lookups as opened
+from dashboard.pages.common import lookups
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.sample_rows import Row
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.sample import fields_view as recorded
-from dashboard.pages.sample import related as around
-from dashboard.pages.sample import text_view as prose
-from dashboard.pages.sample import view_modes as views
+from dashboard.pages.sample import fields_view, related, text_view, view_modes
 from dashboard.pages.sample.related import Around
-from dashboard.pages.step import query_result as asking
+from dashboard.pages.step import query_result
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query.parser import parse
@@ -28,7 +25,7 @@ def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str
     """The context of `sample/pane.html`; where the body cannot be read, why: a bad file never hides the step."""
     unread: str = _(GONE)
     try:
-        if beside := around.of([sample]).get(sample.pk):
+        if beside := related.of([sample]).get(sample.pk):
             return dressed(request, sample, beside, ask, role)
     except StorageUnavailable as error:
         unread = str(error)
@@ -41,7 +38,7 @@ def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role
     place = next((at for at, one in enumerate(past) if one.here), 0)
     before = past[place - 1] if past and place else None
     words = words_of(ask.q)
-    asked = views.Reading(request, sample, group, before.step if before else None, words)
+    asked = view_modes.Reading(request, sample, group, before.step if before else None, words)
     return {
         "sample": sample,
         "head": Row(sample),
@@ -52,12 +49,12 @@ def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role
         "past": past,
         "past_before": before,
         "past_after": past[place + 1] if place + 1 < len(past) else None,
-        "prompt": prose.dressed(body.prompt, words, answers=False, name="p"),
+        "prompt": text_view.dressed(body.prompt, words, answers=False, name="p"),
         "others": others(body),
         "unit_tests": unit_tests(body.extras),
         "words": words,
         **flagging(request, sample, beside.flags, role),
-        **views.shown(body, ask.view, asked),
+        **view_modes.shown(body, ask.view, asked),
     }
 
 
@@ -68,26 +65,26 @@ def flagging(request: HttpRequest, sample: Sample, flags: list[Flag], role: str)
         "flags": flags,
         "mine": {flag.reason for flag in flags if flag.user_id == request.user.pk},
         "reasons": sample.step.run.project.reasons,
-        "may_flag": opened.may(role, "annotator"),
+        "may_flag": lookups.may(role, "annotator"),
         "role": role,
     }
 
 
-def others(body: Any) -> list[recorded.Entry]:
+def others(body: Any) -> list[fields_view.Entry]:
     """All that was recorded beside prompt, response, score and their like; short ones first."""
     named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
-    keys = recorded.keys_of(body)
+    keys = fields_view.keys_of(body)
     ours = {*type(body).__dataclass_fields__} - {*named}
-    found = [recorded.entry(name, value) for name, value in keys.items() if name not in ours]
+    found = [fields_view.entry(name, value) for name, value in keys.items() if name not in ours]
     return sorted(found, key=lambda one: len(one.text) > 80)
 
 
 def words_of(q: str) -> list[str]:
     try:
-        return asking.words(parse(q))
+        return query_result.words(parse(q))
     except BadInput:
         return []
 
 
 def flags_of(sample: Sample) -> list[Flag]:
-    return around.flags_of([sample])[sample.pk]
+    return related.flags_of([sample])[sample.pk]

@@ -10,12 +10,10 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import panels
-from dashboard.pages.common import streaming as late
+from dashboard import permissions
+from dashboard.pages.common import panels, streaming
 from dashboard.pages.common.url_state import Ask, clean
-from dashboard.pages.sample import pane as reading
-from dashboard.pages.sample import related as around
+from dashboard.pages.sample import pane, related
 from dashboard.pages.sample.related import Around
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Project, Sample
@@ -31,7 +29,7 @@ def ahead(request: HttpRequest) -> HttpResponse:
     nobody may see or does not exist, and what is so long that the others would wait for it."""
     ids = clean(request.GET.get("of", "")).split(",")[:MOST]
     rows = Sample.objects.select_related("step__attempt", "step__run__project")
-    found = {one.pk: one for one in rows.filter(pk__in=ids, step__run__in=access.visible_runs(request))}
+    found = {one.pk: one for one in rows.filter(pk__in=ids, step__run__in=permissions.visible_runs(request))}
     samples = list(within([found[pk] for pk in ids if pk in found]))
     body = orjson.dumps(drawn(request, samples))
     return panels.finished(HttpResponse(body, content_type="application/json"), "")
@@ -48,12 +46,12 @@ def within(samples: Sequence[Sample]) -> Iterator[Sample]:
 def beside(samples: Sequence[Sample]) -> dict[str, Around]:
     """Without those whose body cannot be read: they say so themselves when they are opened."""
     try:
-        return around.of(samples)
+        return related.of(samples)
     except StorageUnavailable:
         found: dict[str, Around] = {}
         for one in samples:
             with suppress(StorageUnavailable):
-                found |= around.of([one])
+                found |= related.of([one])
         return found
 
 
@@ -67,6 +65,6 @@ def drawn(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, str]:
         project = one.step.run.project
         if project not in roles:
             roles[project] = project.role_of(request.user)
-        shown = reading.dressed(request, one, known[one.pk], ask, roles[project])
-        panes[one.pk] = late.drawn("sample/pane.html", shown, request)
+        shown = pane.dressed(request, one, known[one.pk], ask, roles[project])
+        panes[one.pk] = streaming.drawn("sample/pane.html", shown, request)
     return panes

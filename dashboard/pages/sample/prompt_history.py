@@ -13,7 +13,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common import step_strip
 from dashboard.pages.common.formatting import num
 from rollouts.models import Run, Sample
 
@@ -63,7 +63,7 @@ def history(samples: Iterable[Sample]) -> dict[Place, list[Told]]:
 
 def near_first(run: Run, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[Told]]]:
     rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
-    bars = strip.of(run, split).bars
+    bars = step_strip.of(run, split).bars
     reach = max(step - bars[0].first, bars[-1].last - step) if bars else 0
     left = set(keys)
     for near in [one for one in NEAR if one < reach]:

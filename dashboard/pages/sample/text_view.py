@@ -11,10 +11,10 @@ from itertools import islice
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting as text
+from dashboard.pages.common import formatting
 from dashboard.pages.common.streaming import LONG, Late
 from dashboard.pages.sample import outline as landmarks
-from dashboard.pages.sample import repetition as folding
+from dashboard.pages.sample import repetition
 from dashboard.pages.sample.outline import Landmark
 
 MOST_MARKS = 1000
@@ -32,7 +32,7 @@ class Span:
     def html(self, inside: str) -> str:
         if self.kind == "at":
             return f'<a class="at" id="{self.name}"></a>'
-        return f'<mark class="{self.kind}">{text.plain(inside)}</mark>'
+        return f'<mark class="{self.kind}">{formatting.plain(inside)}</mark>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name:
 def marks_of(written: str, words: Iterable[str], answers: bool) -> Iterator[Span]:
     wanted = [re.escape(word) for word in words if word]
     if wanted:
-        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([text.ANSWER.pattern] if answers else [])])
+        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([formatting.ANSWER.pattern] if answers else [])])
         for found in re.compile(pattern, re.IGNORECASE).finditer(written):
             if found.end() > found.start():
                 yield Span(*found.span(), "hit" if found.group("hit") else "answer")
     elif answers:
-        yield from (Span(*found.span(), "answer") for found in text.answers(written, max(0, len(written) - LONG)))
+        yield from (Span(*found.span(), "answer") for found in formatting.answers(written, max(0, len(written) - LONG)))
 
 
 class Page:
@@ -82,7 +82,7 @@ class Page:
 
     def whole(self) -> Iterator[str]:
         at = 0
-        for fold in folding.folds(self.written):
+        for fold in repetition.folds(self.written):
             yield from self.blocks(at, fold.start)
             yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{self.show}</span></summary>'
             yield from self.blocks(fold.start, fold.end)
@@ -95,7 +95,7 @@ class Page:
         if len(self.written) <= LONG:
             yield from self.drawn(start, end)
             return
-        for block in text.blocks(self.written[start:end]):
+        for block in formatting.blocks(self.written[start:end]):
             yield '<span class="block">'
             yield from self.drawn(start, start + len(block))
             yield "</span>"
@@ -105,7 +105,7 @@ class Page:
         at = start
         for span in islice(self.spans, bisect_left(self.starts, start), bisect_left(self.starts, end)):
             if span.start >= at:
-                yield text.plain(self.written[at : span.start])
+                yield formatting.plain(self.written[at : span.start])
             yield span.html(self.written[span.start : min(span.end, end)])
             at = max(at, min(span.end, end))
-        yield text.plain(self.written[at:end])
+        yield formatting.plain(self.written[at:end])

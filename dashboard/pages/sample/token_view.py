@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import formatting as text
+from dashboard.pages.common import formatting
 from dashboard.pages.common.url_state import whole
 from rollouts.indexing import detokenize
 from rollouts.models import Run
@@ -212,7 +212,9 @@ def spans(window: Window) -> Iterator[str]:
     kinds = levels(window.by, window.columns[window.by][inside]) if window.columns else repeat("")
     logprobs = window.columns.get("logprob")
     low = (logprobs[inside] < UNLIKELY).tolist() if logprobs is not None else repeat(False)
-    shown = [text.plain(one).replace("\n", "⏎\n") for one in window.texts] if window.texts else map(str, window.ids)
+    shown = (
+        [formatting.plain(one).replace("\n", "⏎\n") for one in window.texts] if window.texts else map(str, window.ids)
+    )
     made: list[str] = []
     for place, (token, kind, unlikely) in enumerate(zip(shown, kinds, low, strict=False), window.start):
         made.append(span(token, kind, unlikely, place == window.here))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.pages.sample import chat_roles as roles
+from dashboard.pages.sample import chat_roles
 
 THOUGHT = re.compile(r"<(?P<tag>think|thinking)>(?P<inside>.*?)(?:</(?P=tag)>|\Z)", re.DOTALL)
 CALL = re.compile(r"<tool_call>(?P<inside>.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -43,7 +43,7 @@ class Turn:
 
     @property
     def called(self) -> str:
-        return roles.called(self.role)
+        return chat_roles.called(self.role)
 
 
 def of(body: Any) -> list[Turn]:
@@ -56,7 +56,7 @@ def are_there(body: Any) -> bool:
     """Whether `of` has something that the raw text does not show; cheap."""
     if body.messages:
         return True
-    if roles.split(body.prompt):
+    if chat_roles.split(body.prompt):
         return True
     return "<" in body.response and ("</think" in body.response or "<tool_call>" in body.response)
 
@@ -97,19 +97,19 @@ def said(content: Any) -> str:
 
 
 def from_text(prompt: str, response: str) -> Iterator[Turn]:
-    asked = roles.split(prompt)
+    asked = chat_roles.split(prompt)
     if not asked and prompt:
         yield Turn("prompt", [Part("text", prompt)])
-    said_before = roles.trimmed(prompt[asked[-1][1] :]) if asked and asked[-1][0] == "assistant" else ""
+    said_before = chat_roles.trimmed(prompt[asked[-1][1] :]) if asked and asked[-1][0] == "assistant" else ""
     for role, start, end in asked[: -1 if asked and asked[-1][0] == "assistant" else None]:
         yield turn(role, prompt[start:end])
-    for place, (role, start, end) in enumerate(roles.split(response, "assistant")):
+    for place, (role, start, end) in enumerate(chat_roles.split(response, "assistant")):
         begun = f"{said_before}\n" if said_before and not place else ""
         yield turn(role, begun + response[start:end])
 
 
 def turn(role: str, text: str) -> Turn:
-    inside = roles.trimmed(text)
+    inside = chat_roles.trimmed(text)
     return Turn(role, list(parts_of(inside) if role == "assistant" else results(inside)))
 
 

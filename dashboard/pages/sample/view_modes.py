@@ -10,11 +10,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common.markdown import rendered
-from dashboard.pages.sample import diff_partners as partners
-from dashboard.pages.sample import fields_view as recorded
-from dashboard.pages.sample import text_view as prose
-from dashboard.pages.sample import token_view as tokenview
-from dashboard.pages.sample import turns_view as turns
+from dashboard.pages.sample import diff_partners, fields_view, text_view, token_view, turns_view
 from rollouts.errors import StorageUnavailable
 from rollouts.indexing import detokenize
 from rollouts.models import Sample
@@ -46,7 +42,7 @@ class Reading:
 def offered(body: Any) -> list[View]:
     """The views that this sample has data for."""
     text = [] if body.textless else [View(N_("math"), "m"), View(N_("diff"), "d")]
-    talk = [View(N_("turns"), "T")] if turns.are_there(body) else []
+    talk = [View(N_("turns"), "T")] if turns_view.are_there(body) else []
     tokens = [View(N_("tokens"), "t")] if body.response_ids else []
     return [View(N_("raw"), "r"), *text, *talk, *tokens, View(N_("json"), "i")]
 
@@ -62,7 +58,7 @@ def shown(body: Any, wanted: str, asked: Reading) -> dict[str, Any]:
 def raw(body: Any, asked: Reading) -> dict[str, Any]:
     if body.textless:
         return {"command": detokenize.command_for(asked.sample.step.run)}
-    response = prose.dressed(body.response, asked.words)
+    response = text_view.dressed(body.response, asked.words)
     return {"response": response, "late": response.late, "landmarks": response.landmarks}
 
 
@@ -71,13 +67,13 @@ def math(body: Any, asked: Reading) -> dict[str, Any]:
 
 
 def talk(body: Any, asked: Reading) -> dict[str, Any]:
-    return {"turns": turns.of(body)}
+    return {"turns": turns_view.of(body)}
 
 
 def diff(body: Any, asked: Reading) -> dict[str, Any]:
     """Both texts whole; the page's script draws what differs."""
-    found = partners.of(asked.request, asked.sample, asked.siblings, asked.before)
-    other = partners.chosen(found, asked.told("vs"))
+    found = diff_partners.of(asked.request, asked.sample, asked.siblings, asked.before)
+    other = diff_partners.chosen(found, asked.told("vs"))
     if other is None:
         return {"partners": []}
     try:
@@ -89,7 +85,7 @@ def diff(body: Any, asked: Reading) -> dict[str, Any]:
         "lost": there is None,
         "partners": found,
         "partner": other,
-        "partner_after": partners.after(found, other),
+        "partner_after": diff_partners.after(found, other),
         "there": (there or "")[:MOST_COMPARED],
         "here": body.response[:MOST_COMPARED],
         "cut": MOST_COMPARED if max(len(there or ""), len(body.response)) > MOST_COMPARED else 0,
@@ -97,18 +93,18 @@ def diff(body: Any, asked: Reading) -> dict[str, Any]:
 
 
 def tokens(body: Any, asked: Reading) -> dict[str, Any]:
-    window = tokenview.of(body, asked.told("at"), asked.told("by"), asked.sample.step.run)
+    window = token_view.of(body, asked.told("at"), asked.told("by"), asked.sample.step.run)
     table = asked.told("as") == "table"
     return {
         "tokens": window,
-        "token_spans": "" if table else mark_safe("".join(tokenview.spans(window))),
-        "token_values": "" if table else tokenview.told(window),
-        "token_rows": tokenview.rows(window) if table else None,
+        "token_spans": "" if table else mark_safe("".join(token_view.spans(window))),
+        "token_values": "" if table else token_view.told(window),
+        "token_rows": token_view.rows(window) if table else None,
     }
 
 
 def everything(body: Any, asked: Reading) -> dict[str, Any]:
-    return {"entries": recorded.entries(body)}
+    return {"entries": fields_view.entries(body)}
 
 
 SHOWN = {"raw": raw, "math": math, "turns": talk, "diff": diff, "tokens": tokens, "json": everything}

@@ -8,13 +8,11 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import panels
-from dashboard.pages.common import step_strip as strip
-from dashboard.pages.common import streaming as late
+from dashboard import permissions
+from dashboard.pages.common import panels, step_strip, streaming
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.pins import pin_box as pinning
-from dashboard.pages.sample import pane as reading
+from dashboard.pages.pins import pin_box
+from dashboard.pages.sample import pane
 from rollouts.models import Sample
 
 PANELS = {
@@ -29,7 +27,7 @@ PANELS = {
 @login_required
 @require_safe
 def sample(request: HttpRequest, pk: str) -> HttpResponseBase:
-    one = access.sample_or_404(request, pk)
+    one = permissions.sample_or_404(request, pk)
     run = one.step.run
     role, status = run.project.role_of(request.user), run.status
     return panels.answer(
@@ -54,19 +52,19 @@ def context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
         "tab": "samples",
     }
     if panel == "flags":
-        return frame | reading.flagging(request, one, reading.flags_of(one), role)
+        return frame | pane.flagging(request, one, pane.flags_of(one), role)
     if panel == "pin":
-        return frame | pinning.box(run, one.step, role)
+        return frame | pin_box.box(run, one.step, role)
     if panel == "sample":
-        return frame | reading.shown(request, one, ask, role)
-    frame["strip"] = strip.of(run, one.step.split)
+        return frame | pane.shown(request, one, ask, role)
+    frame["strip"] = step_strip.of(run, one.step.split)
     if panel in {"strip", "alive"}:
         return frame
 
     def inside() -> dict[str, Any]:
-        return frame | pinning.box(run, one.step, role) | reading.shown(request, one, ask, role)
+        return frame | pin_box.box(run, one.step, role) | pane.shown(request, one, ask, role)
 
-    if not late.in_pieces(request, one.chars):
+    if not streaming.in_pieces(request, one.chars):
         return inside()
-    main = late.Late(lambda: late.pieces("sample/main.html", inside(), request), one.chars)
+    main = streaming.Late(lambda: streaming.pieces("sample/main.html", inside(), request), one.chars)
     return frame | {"sample": one, "late": main, "late_main": True}

@@ -15,8 +15,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
+from dashboard import permissions
+from dashboard.pages.common import lookups
 from dashboard.pages.settings import projects as pages
 from dashboard.pages.settings.sign_in import link_for
 from rollouts.errors import BadInput, RolloutError
@@ -28,13 +28,13 @@ from rollouts.projects import audit, projects
 @require_POST
 def save(request: HttpRequest, slug: str) -> HttpResponse:
     """`user` gets `role`, or loses it when that is empty. A name without an account gets one, and a link to sign in."""
-    project = access.project_or_404(request, slug)
-    access.require_role(request, project, "owner")
+    project = permissions.project_or_404(request, slug)
+    permissions.require_role(request, project, "owner")
     name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
     try:
         with transaction.atomic():
             new = account(name) if role else None
-            projects.set_role(project, name, role, opened.person(request))
+            projects.set_role(project, name, role, lookups.person(request))
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("project", project.slug)
@@ -48,15 +48,15 @@ def save(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def link(request: HttpRequest, slug: str) -> HttpResponse:
     """A new link for a member whose first was lost or ran out, or who forgot the password."""
-    project = access.project_or_404(request, slug)
-    access.require_role(request, project, "owner")
+    project = permissions.project_or_404(request, slug)
+    permissions.require_role(request, project, "owner")
     name = request.POST.get("user", "").strip()
     member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
-    if not pages.may_link(opened.person(request), member.user):
+    if not pages.may_link(lookups.person(request), member.user):
         said = _("Only an admin of this server makes a link for {name}, who has signed in or is in other projects.")
         messages.error(request, said.format(name=name))
         return redirect("project", project.slug)
-    audit.note(opened.person(request), "member.link", name, project=project)
+    audit.note(lookups.person(request), "member.link", name, project=project)
     return linked(request, project, member.user)
 
 
@@ -81,7 +81,7 @@ def account(name: str) -> User | None:
 @login_required
 @require_POST
 def password(request: HttpRequest) -> HttpResponse:
-    form = SetPasswordForm(opened.person(request), request.POST)
+    form = SetPasswordForm(lookups.person(request), request.POST)
     if form.is_valid():
         update_session_auth_hash(request, form.save())
         messages.success(request, _("The password is changed."))

@@ -16,11 +16,10 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels
 from dashboard.pages.common.url_state import clean
-from dashboard.pages.step import query_result as asking
+from dashboard.pages.step import query_result
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness
@@ -39,18 +38,18 @@ def settings(request: HttpRequest) -> HttpResponse:
     """All projects; a post makes a new one."""
     if request.method == "POST":
         return created(request)
-    mine = access.visible_projects(request).order_by("slug")
+    mine = permissions.visible_projects(request).order_by("slug")
     shown = [(project, project.role_of(request.user)) for project in mine]
     return render(
         request,
         "settings/page.html",
-        {"projects": shown, "password": SetPasswordForm(opened.person(request)), "tab": "settings"},
+        {"projects": shown, "password": SetPasswordForm(lookups.person(request)), "tab": "settings"},
     )
 
 
 def created(request: HttpRequest) -> HttpResponse:
     try:
-        project, new = projects.create_project(request.POST.get("slug", "").strip(), opened.person(request))
+        project, new = projects.create_project(request.POST.get("slug", "").strip(), lookups.person(request))
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("settings")
@@ -64,7 +63,7 @@ def created(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD"])
 def project(request: HttpRequest, slug: str) -> HttpResponseBase:
-    one = access.project_or_404(request, slug)
+    one = permissions.project_or_404(request, slug)
     return panels.answer(request, "settings/project.html", PANELS, lambda: context(request, one))
 
 
@@ -76,12 +75,12 @@ def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
         "role": role,
         "tab": "settings",
         "members": members,
-        "linkable": {member.user_id for member in members if may_link(opened.person(request), member.user)},
+        "linkable": {member.user_id for member in members if may_link(lookups.person(request), member.user)},
         "roles": Membership.Role.values,
         "tokens": list(one.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
         "scopes": wire.SCOPES,
-        "owner": opened.may(role, "owner"),
-        "maintainer": opened.may(role, "maintainer"),
+        "owner": lookups.may(role, "owner"),
+        "maintainer": lookups.may(role, "maintainer"),
         "judged": correctness.progress(one),
         "default_rule": correctness.DEFAULT,
         "rule_draft": None,
@@ -103,8 +102,8 @@ def may_link(by: User, user: User) -> bool:
 @require_POST
 def reasons(request: HttpRequest, slug: str) -> HttpResponse:
     """One reason on each line, in the order of the keys 1 to 6. A name that stays keeps its key."""
-    one = access.project_or_404(request, slug)
-    access.require_role(request, one, "maintainer")
+    one = permissions.project_or_404(request, slug)
+    permissions.require_role(request, one, "maintainer")
     typed = clean(request.POST.get("reasons", ""))
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in typed.splitlines()))
     names = [name for name in names if name][:MOST_REASONS]
@@ -136,13 +135,13 @@ def free(key: str, taken: Collection[str]) -> str:
 @require_POST
 def correct(request: HttpRequest, slug: str) -> HttpResponse:
     """The rule for Correct. One that cannot be read is shown again with what is wrong, and nothing is changed."""
-    one = access.project_or_404(request, slug)
-    access.require_role(request, one, "maintainer")
+    one = permissions.project_or_404(request, slug)
+    permissions.require_role(request, one, "maintainer")
     told = request.POST.get("correct", "")
     try:
-        correctness.change(one, told, opened.person(request))
+        correctness.change(one, told, lookups.person(request))
     except BadInput as problem:
-        shown = context(request, one, rule_draft=told, rule_error=asking.said(told, problem))
+        shown = context(request, one, rule_draft=told, rule_error=query_result.said(told, problem))
         return render(request, "settings/project.html", shown, status=400)
     tasks.hurry_rule(one.pk)
     messages.success(request, _("The rule is saved; a worker judges by it."))

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.pages.settings import login_throttle as throttle
+from dashboard.pages.settings import login_throttle
 
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
@@ -34,16 +34,16 @@ class SignIn(LoginView):
 
     def post(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
         name = request.POST.get("username", "")
-        if throttle.may_try(name, address_of(request)):
+        if login_throttle.may_try(name, address_of(request)):
             return super().post(request, *args, **named)
         said = _("There were too many wrong passwords. Wait ten minutes, then try again.")
         form = self.get_form_class()(request, initial={"username": name})  # nothing is looked up for it
         shown = self.render_to_response(self.get_context_data(form=form, said=said), status=429)
-        shown["Retry-After"] = str(throttle.SECONDS)
+        shown["Retry-After"] = str(login_throttle.SECONDS)
         return shown
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        throttle.right(self.request.POST.get("username", ""), address_of(self.request))
+        login_throttle.right(self.request.POST.get("username", ""), address_of(self.request))
         return super().form_valid(form)
 
 

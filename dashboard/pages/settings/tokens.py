@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
+from dashboard import permissions
+from dashboard.pages.common import lookups
 from dashboard.pages.settings import projects as pages
 from rollouts.errors import RolloutError
 from rollouts.projects import projects
@@ -22,14 +22,14 @@ from rollouts.projects import projects
 @sensitive_variables("secret")
 def issue(request: HttpRequest, slug: str) -> HttpResponse:
     """Answers the page itself, not a redirect: the secret is nowhere kept to show it later."""
-    project = access.project_or_404(request, slug)
-    access.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, slug)
+    permissions.require_role(request, project, "maintainer")
     scopes = request.POST.getlist("scopes")
     if "admin" in scopes:
-        access.require_role(request, project, "owner")
+        permissions.require_role(request, project, "owner")
     try:
         token, secret = projects.create_token(
-            opened.person(request), name=request.POST.get("name", ""), scopes=scopes, project=project
+            lookups.person(request), name=request.POST.get("name", ""), scopes=scopes, project=project
         )
     except RolloutError as error:
         messages.error(request, str(error))
@@ -44,12 +44,12 @@ def issue(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """One's own token, or any as an owner."""
-    project = access.project_or_404(request, slug)
+    project = permissions.project_or_404(request, slug)
     token = project.tokens.filter(pk=pk).first()
     if token is None:
         raise Http404(_("There is no such token in this project."))
     if token.user_id != request.user.pk:
-        access.require_role(request, project, "owner")
-    projects.revoke_token(token, opened.person(request))
+        permissions.require_role(request, project, "owner")
+    projects.revoke_token(token, lookups.person(request))
     messages.success(request, _("The token {name} no longer works.").format(name=token.name))
     return redirect("project", project.slug)

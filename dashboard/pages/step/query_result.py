@@ -8,12 +8,10 @@ from functools import cached_property, lru_cache
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.pages.common import sample_rows as listing
-from dashboard.pages.common import step_strip as strip
+from dashboard.pages.common import sample_rows, step_strip
 from dashboard.pages.common.url_state import Ask, whole
-from dashboard.pages.step import filter_chips as chips
+from dashboard.pages.step import filter_chips, scatter
 from dashboard.pages.step import histograms as figures
-from dashboard.pages.step import scatter
 from dashboard.pages.step.histograms import Figures, Frame
 from rollouts.errors import BadInput
 from rollouts.models import Run, Sample, Step
@@ -33,7 +31,7 @@ KEEP_LAST = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Ur
 
 @dataclass(slots=True)
 class Page:
-    rows: list[listing.Row]
+    rows: list[sample_rows.Row]
     next: int | None
 
 
@@ -99,7 +97,7 @@ class Result:
 
     def page(self, start: int, count: int) -> Page:
         reader = self.found.scope.reader if self.marked else None
-        rows = listing.rows(self.sliced(start, start + count + 1), reader)
+        rows = sample_rows.rows(self.sliced(start, start + count + 1), reader)
         return Page(rows[:count], start + count if len(rows) > count else None)
 
     def sliced(self, start: int, end: int) -> list[Sample]:
@@ -197,7 +195,7 @@ def asked(
         return search.find(
             run,
             split=split,
-            step_kind=strip.kind_of(run, split),
+            step_kind=step_strip.kind_of(run, split),
             attempt=ask.attempt,
             q=q,
             ordering=order(ask, row),
@@ -236,9 +234,11 @@ def start_of(value: str) -> int:
     return whole(value, most=MOST_START) or 0
 
 
-def offered(ask: Ask, row: Step | None, result: Result) -> list[chips.Chip]:
-    counts = chips.recorded(row, result.figures().zero_or_less) if row and not result.narrowed else result.facets()
-    return chips.shown(ask, {**counts, "is:unseen": unseen(result)})
+def offered(ask: Ask, row: Step | None, result: Result) -> list[filter_chips.Chip]:
+    counts = (
+        filter_chips.recorded(row, result.figures().zero_or_less) if row and not result.narrowed else result.facets()
+    )
+    return filter_chips.shown(ask, {**counts, "is:unseen": unseen(result)})
 
 
 def unseen(result: Result) -> int:

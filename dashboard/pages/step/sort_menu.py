@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common.url_state import Ask
-from dashboard.pages.step import query_result as asking
+from dashboard.pages.step import query_result
 from rollouts.models import Step
 
 # Name in the address, what it is called, what comes first, what comes first when turned round.
@@ -34,9 +34,9 @@ class Way:
     on: bool
 
 
-def offered(ask: Ask, row: Step | None, result: asking.Result) -> list[Way]:
+def offered(ask: Ask, row: Step | None, result: query_result.Result) -> list[Way]:
     """Those that this place has data for."""
-    now, usual = asking.order(ask, row), asking.usual(row)
+    now, usual = query_result.order(ask, row), query_result.usual(row)
     known = [one for one in ORDERS if (one[0] != "step" or row is None) and there(one[0], result)]
     return [
         Way(_(called), _(said), ask.sorted_by(sort, usual) or "?", sort == now)
@@ -45,7 +45,7 @@ def offered(ask: Ask, row: Step | None, result: asking.Result) -> list[Way]:
     ]
 
 
-def there(name: str, result: asking.Result) -> bool:
+def there(name: str, result: query_result.Result) -> bool:
     """Whether any sample has what would be sorted by."""
     match name:
         case "tokens":

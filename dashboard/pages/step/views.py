@@ -9,16 +9,12 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard import permissions as access
-from dashboard.pages.common import lookups as opened
-from dashboard.pages.common import panels
-from dashboard.pages.common import sample_rows as listing
-from dashboard.pages.common import step_strip as strip
+from dashboard import permissions
+from dashboard.pages.common import lookups, panels, sample_rows, step_strip
 from dashboard.pages.common.url_state import Ask, step_number
-from dashboard.pages.pins import pin_box as pinning
-from dashboard.pages.sample import pane as reading
-from dashboard.pages.step import query_result as asking
-from dashboard.pages.step import sort_menu as sorting
+from dashboard.pages.pins import pin_box
+from dashboard.pages.sample import pane
+from dashboard.pages.step import query_result, sort_menu
 from rollouts.models import Attempt, Run, Step
 from rollouts.review import viewed
 from rollouts.review.viewed import Reader
@@ -40,7 +36,7 @@ PANELS = {
 @require_safe
 def step(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     """`step` is a number, `latest`, or `all`."""
-    run = access.run_or_404(request, uid)
+    run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     reader = viewed.reader(run, request.user.pk)
     return panels.answer(
@@ -54,10 +50,10 @@ def step(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
 
 def context(request: HttpRequest, run: Run, word: str, role: str, reader: Reader) -> dict[str, Any]:
     ask = Ask.of(request.GET)
-    attempt = opened.attempt_of(run, ask.attempt)
-    split = ask.split or strip.first_split(run)
+    attempt = lookups.attempt_of(run, ask.attempt)
+    split = ask.split or step_strip.first_split(run)
     row = wanted(run, split, word, attempt)
-    track = strip.of(run, split, attempt)
+    track = step_strip.of(run, split, attempt)
     shown = {
         "run": run, "project": run.project, "role": role, "ask": ask, "split": split, "word": word, "row": row,
         "strip": track, "current": row.step if row else None, "tab": "samples",
@@ -77,46 +73,48 @@ def parts(
     if panel == "empty":  # the first samples are here: another page altogether
         return {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
-        return pinning.box(run, row, role)
-    result = asking.find(run, split, row, ask, step_number(request.GET.get("beyond", "")), reader)
-    start = asking.start_of(request.GET.get("start", ""))
+        return pin_box.box(run, row, role)
+    result = query_result.find(run, split, row, ask, step_number(request.GET.get("beyond", "")), reader)
+    start = query_result.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
-        return {"result": result, "template": "step/error.html", "headers": asking.KEEP_LAST}
+        return {"result": result, "template": "step/error.html", "headers": query_result.KEEP_LAST}
     more = panel.startswith("more")
     page = (
-        result.page(start, listing.MORE) if more else result.page(0, max(listing.FIRST, min(start, asking.MOST_ROWS)))
+        result.page(start, sample_rows.MORE)
+        if more
+        else result.page(0, max(sample_rows.FIRST, min(start, query_result.MOST_ROWS)))
     )
-    columns = given_columns(request) if more else listing.columns(page.rows)
+    columns = given_columns(request) if more else sample_rows.columns(page.rows)
     shown: dict[str, Any] = {
         "result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?",
-        "usual": asking.usual(row), "order": asking.order(ask, row),
-        "may_show": opened.may(role, "annotator"),
+        "usual": query_result.usual(row), "order": query_result.order(ask, row),
+        "may_show": lookups.may(role, "annotator"),
     }  # fmt: skip
     if more:
         return shown
     if panel != "table":
         shown |= {
             "figures": result.figures(), "scatter": result.scatter(), "before": before(row),
-            "chips": asking.offered(ask, row, result), "sorts": sorting.offered(ask, row, result),
+            "chips": query_result.offered(ask, row, result), "sorts": sort_menu.offered(ask, row, result),
         }  # fmt: skip
     if panel == "result":
         shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
     if not panel:
-        shown |= pinning.box(run, row, role)
+        shown |= pin_box.box(run, row, role)
     if panel in {"", "sample"}:
         shown |= chosen(request, run, ask, page, role)
     return shown
 
 
-def chosen(request: HttpRequest, run: Run, ask: Ask, page: asking.Page, role: str) -> dict[str, Any]:
+def chosen(request: HttpRequest, run: Run, ask: Ask, page: query_result.Page, role: str) -> dict[str, Any]:
     """The sample beside the table: the one that the URL names, else the table's first."""
     if ask.sel:
-        return reading.shown(request, access.sample_or_404(request, ask.sel), ask, role)
+        return pane.shown(request, permissions.sample_or_404(request, ask.sel), ask, role)
     if not page.rows:
         return {}
     sample = page.rows[0].sample
     sample.step.run = run
-    return reading.shown(request, sample, ask, role)
+    return pane.shown(request, sample, ask, role)
 
 
 def wanted(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | None:
@@ -125,7 +123,7 @@ def wanted(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | N
     number = step_number(word)
     if number is None and word != "latest":
         raise Http404(_("A step is a number, latest, or all."))
-    found = opened.step_of(run, split, number, attempt)
+    found = lookups.step_of(run, split, number, attempt)
     if found is None and word != "latest":
         raise Http404(_("This run has no {split} step {step}.").format(split=split, step=word))
     return found
@@ -141,4 +139,4 @@ def before(row: Step | None) -> Step | None:
 
 def given_columns(request: HttpRequest) -> list[str]:
     asked = request.GET.get("columns", "").split(",")
-    return [name for name in listing.COLUMNS if name in asked]
+    return [name for name in sample_rows.COLUMNS if name in asked]

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from dashboard.pages.sample import outline as landmarks
+from dashboard.pages.sample import outline
 from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import indexed, lines
@@ -71,8 +71,8 @@ def test_a_page_answers_whatever_stands_in_its_address(reading: tuple[Client, Sa
 
 def test_a_line_that_opens_like_code_and_goes_on_for_long_is_read_at_once() -> None:
     """In steps, not in seconds: a quadratic search of a hundred thousand letters would not come back."""
-    assert landmarks.of("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"
-    assert landmarks.of("```python " + "x " * 1000 + "\n", "l")[0].label == "python"
+    assert outline.of("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"
+    assert outline.of("```python " + "x " * 1000 + "\n", "l")[0].label == "python"
 
 
 def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sample]) -> None:

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages.common import streaming as late
-from dashboard.pages.sample import repetition as folding
+from dashboard.pages.common import streaming
+from dashboard.pages.sample import repetition
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from tests.dashboard.support.asgi_server import Site
@@ -59,14 +59,14 @@ def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    seen, waited, folds = threading.Event(), [], folding.folds
+    seen, waited, folds = threading.Event(), [], repetition.folds
 
-    def when_seen(text: str) -> list[folding.Fold]:
-        if len(text) > late.LONG:
+    def when_seen(text: str) -> list[repetition.Fold]:
+        if len(text) > streaming.LONG:
             waited.append(seen.wait(20))
         return folds(text)
 
-    monkeypatch.setattr(folding, "folds", when_seen)
+    monkeypatch.setattr(repetition, "folds", when_seen)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = read_in_two(answer, b'class="text response', seen)
     assert waited == [True]
@@ -97,7 +97,7 @@ def test_a_page_whose_rest_cannot_be_drawn_says_so_and_keeps_its_frame(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    monkeypatch.setattr(folding, "folds", lambda text: 1 / 0)
+    monkeypatch.setattr(repetition, "folds", lambda text: 1 / 0)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = answer.read().decode()
     assert "The rest of this page could not be drawn" in page
@@ -127,7 +127,7 @@ def test_a_long_text_is_whole_and_in_the_readers_language(
         page = answer.read().decode()
     assert '<span class="show">展开</span>' in page and 'aria-label="回答"' in page
     assert text_of(page).count("8999. so the number") == 2
-    assert late.MARK not in page
+    assert streaming.MARK not in page
 
 
 def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, run: Run, client: Client, mate: User) -> None:

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages.common import keyboard as keys
+from dashboard.pages.common import keyboard
 from dashboard.pages.palette import fuzzy
 from rollouts.models import Project, Run, Sample
 from tests.dashboard.support.api_client import filled
@@ -91,8 +91,10 @@ def test_the_best_match_comes_first() -> None:
 
 def test_every_key_of_the_table_is_in_the_help_of_every_page() -> None:
     for page in ("step", "group", "runs", "settings", None):
-        shown = [key for section in (*keys.here(page), *keys.elsewhere(page)) for key in section.keys]
-        assert sorted(key.keys + key.does for key in shown) == sorted(key.keys + key.does for key in keys.KEYS), page
+        shown = [key for section in (*keyboard.here(page), *keyboard.elsewhere(page)) for key in section.keys]
+        assert sorted(key.keys + key.does for key in shown) == sorted(key.keys + key.does for key in keyboard.KEYS), (
+            page
+        )
 
 
 PATHS = (
@@ -109,7 +111,7 @@ def test_every_key_that_a_page_answers_to_is_in_its_help(run: Run, client: Clien
     assert answer.status_code == 200
     page = html.unescape(answer.content.decode())
     pressed = {key for key in re.findall(r'data-key="([^"]+)"', page) if not key.isdigit()}
-    valid = keys.keys_for(re.findall(r'data-page="(\w*)"', page)[0])
+    valid = keyboard.keys_for(re.findall(r'data-page="(\w*)"', page)[0])
     assert pressed <= {one for key in valid for one in key.keys.split()}
 
 

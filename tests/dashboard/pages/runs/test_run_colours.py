@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages.findings import svg_chart as charted
-from dashboard.pages.run import overlays as overlay
+from dashboard.pages.findings import svg_chart
+from dashboard.pages.run import overlays
 from rollouts.findings import exhibits
 from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
@@ -80,9 +80,9 @@ def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None
         told = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
         assert (told["colour"], told["over"][0]["colour"]) == (one.colour, two.colour)
         held = exhibits.of_charts([one, two], ["loss"])
-        assert [line.colour for line in charted.of(held["curves"]).lines] == [one.colour, two.colour]
+        assert [line.colour for line in svg_chart.of(held["curves"]).lines] == [one.colour, two.colour]
 
 
 def test_two_runs_of_one_colour_are_told_apart_by_the_form(project: Project) -> None:
     made = [make.run(project, f"run-{n}") for n in range(COLOURS + 1)]
-    assert overlay.again([made[0], made[1], made[-1]]) == [False, False, True]
+    assert overlays.again([made[0], made[1], made[-1]]) == [False, False, True]

@@ -9,8 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages.sample import prefetch as ahead
-from dashboard.pages.sample import prompt_history as past
+from dashboard.pages.sample import prefetch, prompt_history
 from rollouts.models import Project, Run, Sample
 from rollouts.storage import files
 from tests.dashboard.support.api_client import filled, one_sample
@@ -74,7 +73,7 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
 ) -> None:
     run = make.run(project, "long")
     indexed(run, lines(generation("1+1?", "2" * 5_000, 0.0), generation("1+2?", "3", 1.0)), 1)
-    monkeypatch.setattr(ahead, "MOST_CHARS", 4_000)
+    monkeypatch.setattr(prefetch, "MOST_CHARS", 4_000)
     client.force_login(mate)
     assert len(panes(client, *ids(run))) == 1
 
@@ -92,8 +91,8 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
 def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     project: Project, reader: Client, monkeypatch: pytest.MonkeyPatch, every: int, step: int, shown: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(past, "MOST_STEPS", 4)
-    monkeypatch.setattr(past, "NEAR", (2, 6))
+    monkeypatch.setattr(prompt_history, "MOST_STEPS", 4)
+    monkeypatch.setattr(prompt_history, "NEAR", (2, 6))
     run = make.run(project, "many")
     for number in range(1, 16):
         indexed(run, lines(generation("1+1?" if number % every == 0 else f"{number}?", f"{number}", 1.0)), number)
@@ -122,5 +121,5 @@ def run_step(run: Run, step: int) -> list[str]:
 
 @pytest.mark.parametrize(("shown", "numbers"), [(0, "0 59"), (2, "2 59"), (30, "0 30 59"), (58, "0 58"), (59, "0 59")])
 def test_the_step_that_is_shown_is_not_written_over_by_one_at_the_end(shown: int, numbers: str) -> None:
-    steps = [past.Past(at, None, 1, "", 1.0, at == shown) for at in range(60)]
-    assert " ".join(re.findall(r">(\d+)<", past.labels(steps, 100 / 60))) == numbers
+    steps = [prompt_history.Past(at, None, 1, "", 1.0, at == shown) for at in range(60)]
+    assert " ".join(re.findall(r">(\d+)<", prompt_history.labels(steps, 100 / 60))) == numbers

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.pages.sample import chat_roles as roles
-from dashboard.pages.sample import turns_view as turns
+from dashboard.pages.sample import chat_roles, turns_view
 from rollouts.samples.record import Record
 
 PROMPT = "system\nBe brief.\nuser\nWhat is the root of 16?\nassistant\n"
@@ -21,7 +20,7 @@ RESPONSE = (
 
 
 def seen(prompt: str = "", response: str = "", **more: Any) -> list[tuple[str, list[tuple[str, str]]]]:
-    found = turns.of(Record(prompt=prompt, response=response, **more))
+    found = turns_view.of(Record(prompt=prompt, response=response, **more))
     return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in found]
 
 
@@ -43,7 +42,9 @@ def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
 
 
 def test_a_call_in_the_text_stands_beside_its_result_and_a_failure_is_told() -> None:
-    calls = [part for turn in turns.of(Record(prompt=PROMPT, response=RESPONSE)) for part in turn.parts if part.name]
+    calls = [
+        part for turn in turns_view.of(Record(prompt=PROMPT, response=RESPONSE)) for part in turn.parts if part.name
+    ]
     assert [(call.name, call.result, call.failed) for call in calls] == [
         ("python", "4.0", False),
         ("look", "Traceback (most recent call last):\nNameError", True),
@@ -60,7 +61,7 @@ def test_calls_of_messages_are_paired_by_their_ids() -> None:
         {"role": "tool", "content": "nobody asked"},
         {"role": "assistant", "content": "done"},
     ]
-    found = turns.of(Record(messages=messages))
+    found = turns_view.of(Record(messages=messages))
     assert [turn.role for turn in found] == ["user", "assistant", "tool", "assistant"]
     thought, one, two = found[1].parts
     assert (thought.kind, thought.text) == ("reasoning", "both")
@@ -95,7 +96,7 @@ def test_marks_of_a_template_are_roles_too() -> None:
 
 @pytest.mark.parametrize("broken", ["<tool_call>", "<tool_call>{", "<tool_call>[1]</tool_call>", "<think>", "</think>"])
 def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
-    assert turns.of(Record(prompt=PROMPT, response=f"before {broken} after"))
+    assert turns_view.of(Record(prompt=PROMPT, response=f"before {broken} after"))
     assert "after" in str(seen(PROMPT, f"before {broken} after"))
 
 
@@ -110,5 +111,5 @@ def test_llamas_marks_stand_one_behind_the_other_and_are_roles_too() -> None:
 
 
 def test_text_without_roles_has_none() -> None:
-    assert roles.split("What is 2+2?") == []
-    assert roles.split("") == []
+    assert chat_roles.split("What is 2+2?") == []
+    assert chat_roles.split("") == []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.pages.common import formatting as text
-from dashboard.pages.common import sample_rows as listing
+from dashboard.pages.common import formatting, sample_rows
 from rollouts.models import Sample
 
 
@@ -18,8 +17,8 @@ from rollouts.models import Sample
     ],
 )  # fmt: skip
 def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: str) -> None:
-    assert text.narrow(value) == shown
-    assert shown.replace("-", "−") in text.score(value)
+    assert formatting.narrow(value) == shown
+    assert shown.replace("-", "−") in formatting.score(value)
 
 
 @pytest.mark.parametrize(
@@ -30,4 +29,4 @@ def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: st
     ],
 )  # fmt: skip
 def test_a_long_name_of_a_group_shows_the_part_in_which_names_differ(name: str, shown: str) -> None:
-    assert listing.Row(Sample(group=name)).group == shown
+    assert sample_rows.Row(Sample(group=name)).group == shown

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from dashboard.pages.pins import run_commands as usage
+from dashboard.pages.pins import run_commands
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
@@ -87,7 +87,7 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
 
 def test_the_command_on_the_plans_page_asks_for_model_and_data_set(asked: Ask, owner: User, project: Project) -> None:
     steps(owner)
-    ((shown,),) = usage.commands(project, "default", plans.current(project), 1)
+    ((shown,),) = run_commands.commands(project, "default", plans.current(project), 1)
     assert shown.lines.endswith("--trainer cure --steps 1 --set pretrained_model=MODEL dataset=NAME")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from dashboard.pages.pins import run_commands as usage
+from dashboard.pages.pins import run_commands
 from rolloutdeck.safe_pickle.batches.batch import open_rollout
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
@@ -111,7 +111,7 @@ def test_the_command_on_the_plans_page_lays_it_out(
     roll: Ask, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(owner, (pinned(1, owner), 0))
-    ((shown,),) = usage.commands(project, "default", plans.current(project), 1)
+    ((shown,),) = run_commands.commands(project, "default", plans.current(project), 1)
     _, command, *words = shlex.split(shown.lines)
     monkeypatch.chdir(tmp_path)
     assert words[words.index("--trainer") + 1] == "roll"

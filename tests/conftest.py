@@ -17,7 +17,7 @@ from whitenoise.base import WhiteNoise
 
 from rollouts.models import Project, Run
 from tests.dashboard.support.asgi_server import Site, served
-from tests.support import builders as make
+from tests.support import builders
 from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
 
 DATA = Path(__file__).parent / "data"
@@ -96,24 +96,24 @@ def own_language() -> Iterator[None]:
 
 @pytest.fixture
 def project(db: None) -> Project:
-    return make.project("math")
+    return builders.project("math")
 
 
 @pytest.fixture
 def owner(project: Project) -> User:
-    return make.member(project, "olga", "owner")
+    return builders.member(project, "olga", "owner")
 
 
 @pytest.fixture
 def mate(project: Project) -> User:
     """An annotator of the same project."""
-    return make.member(project, "mina", "annotator")
+    return builders.member(project, "mina", "annotator")
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
     """A run without steps."""
-    return make.run(project)
+    return builders.run(project)
 
 
 @pytest.fixture

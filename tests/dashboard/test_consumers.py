@@ -14,17 +14,17 @@ from django.contrib.auth.models import AnonymousUser, User
 from dashboard.consumers import Feed, listening
 from rollouts.live import notifications
 from rollouts.models import Run
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def run(transactional_db: None) -> Run:
-    project = make.project("math")
-    make.member(project, "mina", "annotator")
-    make.member(make.project("other"), "stan", "owner")
-    return make.run(project)
+    project = builders.project("math")
+    builders.member(project, "mina", "annotator")
+    builders.member(builders.project("other"), "stan", "owner")
+    return builders.run(project)
 
 
 def socket(user: Any) -> WebsocketCommunicator:

@@ -18,7 +18,7 @@ from rollouts.samples.record import Point
 from tests.dashboard.pages.pins.support import told
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 CALL = (
     '<tool_call>\n{"name": "算", "arguments": {"甲": 1}}\n</tool_call>\nuser\n<tool_response>\n四\n</tool_response>\n'
@@ -64,7 +64,7 @@ def row(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def run(project: Project, owner: User) -> Run:
     """Two steps with groups, turns, tokens, a cut answer and a repetition; flags, pins, a plan, a finding, metrics."""
-    run = make.run(project, "grpo", uid="grpo", tags=["旧"], config={"甲": 1})
+    run = builders.run(project, "grpo", uid="grpo", tags=["旧"], config={"甲": 1})
     for step in (1, 2):
         odd = [
             row(step, 9, 0.5, response=CALL, group="组9", prompt="system\n短。\nuser\n问\nassistant\n"),
@@ -80,7 +80,7 @@ def run(project: Project, owner: User) -> Run:
         Point(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
         for step in range(1, 5)
     ]
-    series.append(run, make.attempt(run), points)
+    series.append(run, builders.attempt(run), points)
     run.refresh_from_db()
     return run
 
@@ -93,7 +93,7 @@ def pin(run: Run, owner: User) -> Pin:
 @pytest.fixture
 def later(project: Project, pin: Pin, owner: User) -> Run:
     """A run that replays by a plan: one step did, one had nothing to replay, one refused."""
-    run = make.run(project, "later", uid="later", config={"甲": 2})
+    run = builders.run(project, "later", uid="later", config={"甲": 2})
     plans.save(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
     plans.bind(run)
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
@@ -105,10 +105,10 @@ def later(project: Project, pin: Pin, owner: User) -> Run:
 @pytest.fixture
 def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
     """Every page in its states."""
-    make.run(project, "empty", uid="empty")
+    builders.run(project, "empty", uid="empty")
     at_two = {one.index: one for one in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
     one = at_two[1]
-    make.flag(one.pk, owner, reason=project.reasons[0]["key"], text="坏")
+    builders.flag(one.pk, owner, reason=project.reasons[0]["key"], text="坏")
     finding = findings.begin(project, owner, title="循环", note="**多**")
     names = {"finding": finding.pk, "one": one.pk, "key": one.prompt_key, "unscored": at_two[11].prompt_key}
     odd = {"talk": at_two[9].pk, "cut": at_two[10].pk, "blank": at_two[11].pk, "tokens": at_two[12].pk}

@@ -23,7 +23,7 @@ from rollouts.models import Flag, Project, Token
 from rollouts.pins import pins
 from tests.dashboard.support.api_client import Ask, filled, one_sample
 from tests.rollouts.support.artifacts import manifest_of, registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -96,7 +96,7 @@ MATCH = {"If-Match": '"0"'}
 def things(project: Project, owner: User) -> dict[str, str]:
     """A run with a flagged sample, a finding that shows it and a pin; an `other` run that nothing holds; Nora, who
     never signed in."""
-    run, other = filled(project), make.run(project, "other")
+    run, other = filled(project), builders.run(project, "other")
     sample = one_sample(run)
     bulk.mark(run, [sample.pk], owner)
     finding = findings.begin(project, owner, title="Loops")
@@ -104,7 +104,7 @@ def things(project: Project, owner: User) -> dict[str, str]:
     for step in (1, 2):
         registered(run, step, attempt="a")
     pin = pins.pin(run, 2, owner)[0]
-    make.token(owner, "read", on=project)
+    builders.token(owner, "read", on=project)
     project.memberships.create(user=User.objects.create_user("nora"), role="viewer")
     ids = {"finding": finding, "exhibit": exhibit, "flag": Flag.objects.get(), "pin": pin, "token": Token.objects.get()}
     return {"run": run.uid, "other": other.uid, "sample": sample.pk, **{name: str(one.pk) for name, one in ids.items()}}
@@ -168,7 +168,7 @@ def signed_in(user: User) -> Client:
 
 @pytest.fixture
 def viewer(project: Project) -> User:
-    return make.member(project, "vera", "viewer")
+    return builders.member(project, "vera", "viewer")
 
 
 def test_every_call_that_writes_is_listed() -> None:
@@ -234,7 +234,7 @@ def test_a_call_changes_something_with_the_role_and_the_scope_and_nothing_withou
 ) -> None:
     whole = Ask.with_token(owner, *SCOPES)
     without = [Ask.with_token(owner, "read")]
-    others = [Ask.with_token(viewer, *SCOPES), Ask.with_token(owner, *SCOPES, on=make.project("elsewhere"))]
+    others = [Ask.with_token(viewer, *SCOPES), Ask.with_token(owner, *SCOPES, on=builders.project("elsewhere"))]
     for method, path, body in CALLS:
         address, told = placed(path, things), placed(body, things)
         asking = [*without, *([] if (method, path) in OWN else others)]

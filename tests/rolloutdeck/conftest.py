@@ -20,7 +20,7 @@ from rolloutdeck.watch import artifact_collector, follower
 from rollouts.models import Project
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def start(at_receiver: Receiver) -> Iterator[Callable[..., Run]]:
 
 @pytest.fixture
 def secret(owner: User, project: Project) -> str:
-    return make.token(owner, "ingest", "read", on=project)
+    return builders.token(owner, "ingest", "read", on=project)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from rollouts.models import Project, Run, Sample, Seen
 from rollouts.replay import plans
 from rollouts.review import viewed
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -48,7 +48,7 @@ def test_a_project_that_is_held_takes_new_findings(project: Project, owner: User
 
 
 def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner: User) -> None:
-    run: Run = make.run(project)
+    run: Run = builders.run(project)
     indexed(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
     sample = Sample.objects.get().pk
     with transaction.atomic():

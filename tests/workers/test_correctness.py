@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError as BrokerDown
 from rollouts.indexing import correctness
 from rollouts.models import Project, Sample
 from tests.dashboard.support.api_client import filled
-from tests.support import builders as make
+from tests.support import builders
 from workers import tasks
 
 pytestmark = pytest.mark.django_db
@@ -59,7 +59,7 @@ def test_the_sweep_leaves_a_project_alone_while_a_worker_is_at_it(ruled: Project
 
 
 def test_projects_without_a_rule_of_their_own_cost_the_sweep_nothing(db: None, sent: list[int]) -> None:
-    filled(make.project("code"))
+    filled(builders.project("code"))
     tasks.sweep()
     assert sent == []
 

@@ -20,7 +20,7 @@ from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.projects.projects import bin_run
 from rollouts.storage import files
 from tests.dashboard.support.api_client import dumped, filled, line
-from tests.support import builders as make
+from tests.support import builders
 from workers import tasks
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def sent(monkeypatch: Any) -> list[tuple[str, tuple[Any, ...]]]:
 
 @pytest.fixture
 def dump(project: Project) -> Dump:
-    return dumped(make.run(project), 1, [line(1, 0, 1.0)])
+    return dumped(builders.run(project), 1, [line(1, 0, 1.0)])
 
 
 def claimed(dump: Dump, by: str, *, tries: int = 1, ago: timedelta = timedelta(0)) -> None:
@@ -76,7 +76,7 @@ def test_the_sweep_sends_a_killed_workers_dump_again_at_once(dump: Dump, sent: l
 
 
 def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project, sent: list[Any]) -> None:
-    other = dumped(make.run(project, "second"), 1, [line(1, 0, 1.0)])
+    other = dumped(builders.run(project, "second"), 1, [line(1, 0, 1.0)])
     claimed(dump, a_dead_process())
     later = timezone.now() + timedelta(minutes=1)
     Dump.objects.filter(pk=other.pk).update(state="received", due_at=later, tries=0)
@@ -132,7 +132,7 @@ def test_a_dump_that_found_no_broker_is_taken_by_the_next_sweep(dump: Dump, monk
 
 
 def test_a_permanent_failure_stands_on_the_row_and_the_task_ends_well(project: Project) -> None:
-    dump = Dump.objects.get(pk=dumped(make.run(project), 1, [line(1, 0, 1.0)]).pk)
+    dump = Dump.objects.get(pk=dumped(builders.run(project), 1, [line(1, 0, 1.0)]).pk)
     Dump.objects.filter(pk=dump.pk).update(state="received", format="no-such-format")
     tasks.index_dump(dump.pk)
     dump.refresh_from_db()

@@ -10,7 +10,7 @@ from django.test import Client
 
 from rollouts.models import Project, Run
 from tests.dashboard.support.api_client import Ask, filled, one_sample
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -126,7 +126,7 @@ def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) ->
 
 @pytest.mark.parametrize("path", READS)
 def test_a_token_for_one_project_reaches_no_other(path: str, run: Run, owner: User) -> None:
-    other = make.project("code")
+    other = builders.project("code")
     other.memberships.create(user=owner, role="owner")
     ask = Ask.with_token(owner, *SCOPES, on=other)
     assert ask("GET", placed(path, run)).status_code == 404
@@ -134,7 +134,7 @@ def test_a_token_for_one_project_reaches_no_other(path: str, run: Run, owner: Us
 
 
 def test_a_token_for_one_project_makes_no_token_for_another(run: Run, owner: User) -> None:
-    make.project("code").memberships.create(user=owner, role="owner")
+    builders.project("code").memberships.create(user=owner, role="owner")
     ask = Ask.with_token(owner, "admin", on=run.project)
     assert ask("POST", "tokens/", {"name": "x", "project": "code", "scopes": "read"}).status_code == 404
     assert ask("POST", "tokens/", {"name": "x", "project": "fresh", "scopes": "read"}).status_code == 404

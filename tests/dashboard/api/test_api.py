@@ -16,7 +16,7 @@ from dashboard.api.views.runs import STATUSES
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
 from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -52,8 +52,8 @@ def test_opening_a_run_answers_its_id_name_and_link(ask: Ask, project: Project) 
 
 
 def test_a_run_is_listed_and_found_by_project_name_status_and_tag(ask: Ask, project: Project) -> None:
-    make.run(project, "grpo-small", tags=["small"])
-    make.run(project, "grpo-large", outcome="finished")
+    builders.run(project, "grpo-small", tags=["small"])
+    builders.run(project, "grpo-large", outcome="finished")
 
     def names(query: str) -> list[str]:
         return sorted(found["name"] for found in ask("GET", f"runs/?{query}").json()["results"])
@@ -67,7 +67,7 @@ def test_a_run_is_listed_and_found_by_project_name_status_and_tag(ask: Ask, proj
 
 def test_lists_come_in_pages_that_link_to_each_other(ask: Ask, project: Project) -> None:
     for n in range(5):
-        make.run(project, f"run-{n}")
+        builders.run(project, f"run-{n}")
     first = ask("GET", "runs/?page_size=2").json()
     assert (first["count"], first["previous"], len(first["results"])) == (5, None, 2)
     second = ask("GET", first["next"].partition("testserver")[2]).json()
@@ -86,7 +86,7 @@ def test_a_run_shows_its_dumps_by_state_and_the_message_of_a_failed_one(ask: Ask
 
 
 def test_a_run_is_renamed_and_tagged_but_not_to_a_taken_name(ask: Ask, run: Run, project: Project) -> None:
-    make.run(project, "taken")
+    builders.run(project, "taken")
     answer = ask("PATCH", f"runs/{run.uid}/", {"name": "better", "tags": ["a", "b"], "config": {"api_key": "s"}})
     assert (answer.json()["name"], answer.json()["tags"]) == ("better", ["a", "b"])
     assert answer.json()["config"] == {"api_key": "***"}
@@ -105,7 +105,7 @@ def test_a_deleted_run_is_in_the_bin_and_comes_back_whole(ask: Ask, run: Run) ->
 
 
 def test_a_heartbeat_and_a_finish_change_the_status(ask: Ask, project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     beat = ask("POST", f"runs/{run.uid}/heartbeat/", {"attempt": "a", "step": 3, "phase": "generate", "now": 1.5})
     assert beat.json() == {"id": run.uid, "status": "running"}
     ended = ask("POST", f"runs/{run.uid}/finish/", {"attempt": "a", "outcome": "failed"})
@@ -119,7 +119,7 @@ def test_a_heartbeat_of_an_unknown_run_makes_it_from_the_headers(ask: Ask, proje
 
 
 def test_metrics_come_back_as_curves_with_null_where_nan_was_logged(ask: Ask, project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     points = b'{"step":1,"time":1.0,"values":{"loss":NaN,"kl":-Infinity}},{"step":2,"values":{"loss":0.5}}'
     body = b'{"attempt":"a","points":[' + points + b"]}"
     assert ask("POST", f"runs/{run.uid}/metrics/", body).json() == {"points": 2}
@@ -184,7 +184,7 @@ def test_a_prompts_history_goes_over_the_steps(ask: Ask, run: Run) -> None:
 
 
 def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     row = {
         "prompt": "p",
         "response": "r",
@@ -336,12 +336,12 @@ def test_metrics_for_prometheus_count_what_waits(ask: Ask, run: Run, settings: A
 
 
 def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:
-    assert make.run(project).status in STATUSES
+    assert builders.run(project).status in STATUSES
     assert Flag.objects.count() == 0
 
 
 def test_a_config_with_a_huge_number_is_answered(ask: Ask, project: Project) -> None:
-    run = make.run(project, "odd", uid="odd", config={"seed": 2**70})
+    run = builders.run(project, "odd", uid="odd", config={"seed": 2**70})
     answer = ask("GET", f"runs/{run.uid}/")
     assert (answer.status_code, answer.json()["config"]) == (200, {"seed": 2**70})
 

@@ -16,7 +16,7 @@ from rollouts.storage import blobs
 from rollouts.storage import files as storage
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.rollouts.support.artifacts import key_of, registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,17 +25,17 @@ META = b'{"global_steps": 3}'
 
 @pytest.fixture
 def key(owner: User, project: Project) -> str:
-    return f"Bearer {make.token(owner, 'ingest', on=project)}"
+    return f"Bearer {builders.token(owner, 'ingest', on=project)}"
 
 
 @pytest.fixture
 def reading(owner: User, project: Project) -> str:
-    return f"Bearer {make.token(owner, 'read', on=project)}"
+    return f"Bearer {builders.token(owner, 'read', on=project)}"
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return make.run(project, uid="u1")
+    return builders.run(project, uid="u1")
 
 
 def sha(body: bytes) -> str:
@@ -194,11 +194,11 @@ def test_files_are_for_the_people_of_the_project(
 ) -> None:
     files = {"meta.json": META}
     registered(run, 3, files)
-    senders = [make.token(stranger, "ingest"), make.token(mate, "ingest"), make.token(owner, "read")]
+    senders = [builders.token(stranger, "ingest"), builders.token(mate, "ingest"), builders.token(owner, "read")]
     assert [put(site, f"Bearer {token}", files, META).status for token in senders] == [404, 403, 403]
     put(site, key, files, META)
     checked(files)
-    readers = [make.token(stranger, "read"), make.token(mate, "read"), make.token(owner, "ingest")]
+    readers = [builders.token(stranger, "read"), builders.token(mate, "read"), builders.token(owner, "ingest")]
     answers = [site.send("GET", address(files, META), Authorization=f"Bearer {token}").status for token in readers]
     assert answers == [404, 200, 403]
 
@@ -207,11 +207,11 @@ def test_bytes_of_one_project_are_not_served_to_another(site: Site, key: str, ru
     files = {"meta.json": META}
     registered(run, 3, files)
     put(site, key, files, META)
-    other = make.project("code")
+    other = builders.project("code")
     Membership.objects.create(project=other, user=owner, role="owner")
-    theirs = registered(make.run(other, uid="u2"), 3, files)
+    theirs = registered(builders.run(other, uid="u2"), 3, files)
     asked = f"/api/v1/runs/u2/artifacts/{theirs.key}/files/{sha(META)}/"
-    assert site.send("HEAD", asked, Authorization=f"Bearer {make.token(owner, 'ingest')}").status == 404
+    assert site.send("HEAD", asked, Authorization=f"Bearer {builders.token(owner, 'ingest')}").status == 404
     assert Blob.objects.filter(project=other).count() == 0
 
 

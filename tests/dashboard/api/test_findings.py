@@ -12,13 +12,13 @@ from rollouts.metrics import series
 from rollouts.models import Finding, Flag, Project, Run
 from rollouts.samples.record import Point
 from tests.dashboard.support.api_client import Ask, filled, one_sample
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
     run = filled(project)
-    series.append(run, make.attempt(run), [Point(step, {"loss": float(step)}) for step in range(3)])
+    series.append(run, builders.attempt(run), [Point(step, {"loss": float(step)}) for step in range(3)])
     return run
 
 
@@ -91,9 +91,9 @@ def test_a_quote_must_be_in_the_sample(ask: Ask, run: Run, finding: Finding, quo
 
 
 def test_a_finding_shows_nothing_of_another_project(ask: Ask, run: Run, mate: User, finding: Finding) -> None:
-    other = make.project("other")
+    other = builders.project("other")
     other.memberships.create(user=mate, role="annotator")
-    elsewhere, theirs = findings.begin(other, mate, title="Theirs"), make.run(other, "theirs")
+    elsewhere, theirs = findings.begin(other, mate, title="Theirs"), builders.run(other, "theirs")
     for shown in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
         refused = ask("POST", f"findings/{elsewhere.pk}/exhibits/", shown)
         assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
@@ -115,7 +115,7 @@ def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
         ("PATCH", f"{here}exhibits/{exhibit.pk}/", {"words": "x"}),
         ("DELETE", f"{here}exhibits/{exhibit.pk}/", None),
     ]
-    viewer = Ask.with_token(make.member(project, "vera", "viewer"), "read", "annotate")
+    viewer = Ask.with_token(builders.member(project, "vera", "viewer"), "read", "annotate")
     reader, nobody = Ask.with_token(mate, "read"), Ask.with_token(stranger, "read", "annotate")
     for who, sees, does in ((viewer, 200, 403), (reader, 200, 403), (nobody, 404, 404)):
         assert who("GET", here).status_code == sees

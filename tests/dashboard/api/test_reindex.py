@@ -9,7 +9,7 @@ from django.test import Client
 from rollouts.indexing import indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
 from tests.dashboard.support.api_client import Ask, filled
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 BUTTON = '<button class="small" name="do" value="index"'
@@ -25,7 +25,7 @@ def run(project: Project) -> Run:
 
 @pytest.fixture
 def at(client: Client, project: Project) -> Client:
-    client.force_login(make.member(project, "mara", "maintainer"))
+    client.force_login(builders.member(project, "mara", "maintainer"))
     return client
 
 

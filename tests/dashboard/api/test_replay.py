@@ -14,7 +14,7 @@ from rollouts.models import Artifact, AuditEntry, Project, Run
 from rollouts.pins import artifact_check
 from tests.dashboard.support.api_client import Ask, dumped, line
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +25,7 @@ FACTS = {"rows": 32, "prompts": 8}
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return make.run(project, "source", uid="u1")
+    return builders.run(project, "source", uid="u1")
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_entries_that_are_none_are_refused(ask: Ask, project: Project, entries: 
 def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(ask: Ask, run: Run) -> None:
     artifact = ready(run)
     pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
-    make.run(run.project, "next", uid="u2")
+    builders.run(run.project, "next", uid="u2")
     facts = {**FACTS, "role": "rollout", "rows": 64}
     answer = ask("POST", "runs/u2/replay-plan/", {"plan": "default", "facts": facts, "bind": True}).json()
     assert (answer["plan"], answer["revision"], answer["bound"]["revision"]) == ("default", 1, "default@1")
@@ -170,7 +170,7 @@ def test_only_asking_binds_nothing(ask: Ask, run: Run) -> None:
 def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_anew(ask: Ask, run: Run) -> None:
     ready(run)
     pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
-    next_run = make.run(run.project, "next", uid="u2")
+    next_run = builders.run(run.project, "next", uid="u2")
     ask("POST", "runs/u2/replay-plan/", {})
     dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
     plan(ask, '"1"', entries=[{"pin": pin, "target_step": 7}])
@@ -185,7 +185,7 @@ def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(ask: Ask, run:
     assert shown["strip"] == [[1, None], [2, 2], [3, None], [4, None]]
     assert (shown["run"], shown["bound"], shown["facts"]) == ("u1", None, {**FACTS, "role": "rollout"})
     assert {one["verdict"] for one in shown["entries"][0]["differences"]} == {"warn"}
-    make.run(make.project("code"), "theirs", uid="u9")
+    builders.run(builders.project("code"), "theirs", uid="u9")
     assert ask("GET", "projects/math/replay-plan/?run=u9").status_code == 404
 
 
@@ -196,7 +196,7 @@ def test_flagged_samples_of_a_pinned_step_are_counted(ask: Ask, run: Run, owner:
     ready(run)
     ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
     for sample, label in zip(Sample.objects.all(), ("bad", "good"), strict=False):
-        make.flag(sample.pk, owner, label=label)
+        builders.flag(sample.pk, owner, label=label)
     [entry] = ask("GET", "projects/math/replay-plan/").json()["entries"]
     assert entry["source"]["flagged"] == 1
 
@@ -204,7 +204,7 @@ def test_flagged_samples_of_a_pinned_step_are_counted(ask: Ask, run: Run, owner:
 def test_a_replay_is_told_listed_and_stands_at_its_step(ask: Ask, run: Run) -> None:
     ready(run)
     pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
-    next_run = make.run(run.project, "next", uid="u2")
+    next_run = builders.run(run.project, "next", uid="u2")
     dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
     body = {"attempt": "a", "step": 1, "outcome": "hit", "pin": pin, "rows": 32, "seconds": 0.5}
     assert [ask("POST", "runs/u2/replays/", body).status_code for _ in range(2)] == [201, 200]
@@ -270,7 +270,7 @@ def test_a_run_in_the_bin_gives_its_bytes_to_the_runs_that_replay_it_until_they_
 ) -> None:
     artifact = ready(run)
     ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
-    bound = make.run(run.project, "next", uid="u2")
+    bound = builders.run(run.project, "next", uid="u2")
     [entry] = ask("POST", "runs/u2/replay-plan/", {}).json()["entries"]
     address = entry["artifacts"][0]["url"] + artifact.files["meta.json"]["sha256"] + "/"
     assert ask("DELETE", "runs/u1/?force=true").status_code == 204

@@ -12,7 +12,7 @@ from rollouts.models import Membership, Project, Run
 from rollouts.pins import pins
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.artifacts import manifest_of, registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +47,7 @@ MATCH = {"If-Match": '"0"'}
 
 @pytest.fixture
 def run(project: Project, owner: User) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (3, 4):
         registered(run, step)
     pins.pin(run, 3, owner)
@@ -56,7 +56,7 @@ def run(project: Project, owner: User) -> Run:
 
 @pytest.fixture
 def keeper(project: Project) -> User:
-    return make.member(project, "mario", "maintainer")
+    return builders.member(project, "mario", "maintainer")
 
 
 def placed(value: Any, run: Run) -> Any:
@@ -110,7 +110,7 @@ def test_keeping_and_replaying_is_for_maintainers(
 
 
 def test_a_token_for_one_project_reaches_no_pin_and_no_plan_of_another(run: Run, owner: User) -> None:
-    Membership.objects.create(project=make.project("code"), user=owner, role="owner")
+    Membership.objects.create(project=builders.project("code"), user=owner, role="owner")
     ask = Ask.with_token(owner, *SCOPES, on=Project.objects.get(slug="code"))
     assert ask("GET", "pins/").json()["count"] == 0
     for path in READS:
@@ -120,7 +120,7 @@ def test_a_token_for_one_project_reaches_no_pin_and_no_plan_of_another(run: Run,
 
 
 def test_a_pin_of_another_project_enters_no_plan(run: Run, owner: User) -> None:
-    Membership.objects.create(project=make.project("code"), user=owner, role="owner")
+    Membership.objects.create(project=builders.project("code"), user=owner, role="owner")
     body = {"entries": [{"pin": run.pins.get().pk, "target_step": 1}]}
     ask = Ask.with_token(owner, *SCOPES)
     assert ask("PUT", "projects/code/replay-plan/", body, headers=MATCH).status_code == 404

@@ -13,14 +13,14 @@ from django.test import Client
 from rollouts.models import Project, Run, Sample
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(generation(group="a"), generation(response="5", score=0.0, group="a")))
     return run
 
@@ -47,7 +47,7 @@ def test_an_act_is_undone_in_the_words_in_which_it_was_done(run: Run, client: Cl
 def test_the_script_finds_the_log_probabilities_of_tokens_by_their_name(
     project: Project, client: Client, mate: User
 ) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     rows = {"prompt": "2+2?", "response": "4", "response_ids": [1, 2], "logprobs": [-0.1, -0.2]}
     indexed(run, lines(rows), format="native")
     client.force_login(mate)

@@ -19,12 +19,12 @@ from dashboard.pages.settings import login_throttle
 from dashboard.pages.settings.sign_in import link_for
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(generation(response="a"), generation(response="b", score=0.0)))
     return run
 
@@ -204,7 +204,7 @@ def test_a_message_is_shown_once_and_not_kept_by_the_browser(client: Client, mat
 def test_a_viewer_sees_why_the_button_is_off_and_cannot_flag(
     client: Client, project: Project, run: Run, sample: Sample
 ) -> None:
-    client.force_login(make.member(project, "vera", "viewer"))
+    client.force_login(builders.member(project, "vera", "viewer"))
     page = client.get(f"/samples/{sample.pk}/").content.decode()
     assert "flagging needs annotator" in page
     assert "data-flag-form" not in page
@@ -344,7 +344,7 @@ def test_a_token_is_shown_once(client: Client, project: Project, owner: User) ->
 def test_tokens_are_made_by_maintainers_and_admin_ones_by_owners(client: Client, project: Project, mate: User) -> None:
     client.force_login(mate)
     assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 403
-    client.force_login(make.member(project, "mark", "maintainer"))
+    client.force_login(builders.member(project, "mark", "maintainer"))
     assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["admin"]}).status_code == 403
     assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 200
 

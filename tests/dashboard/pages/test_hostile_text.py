@@ -12,14 +12,14 @@ from dashboard.pages.common import formatting
 from dashboard.pages.sample import view_modes
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} {% now %} <!-- \" ' &amp;"
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project, "<b>run</b>", uid="hostile")
+    run = builders.run(project, "<b>run</b>", uid="hostile")
     trap = generation(prompt=TRAP, response=TRAP, score=0.5, **{"<key>": TRAP, "data_source": TRAP})
     indexed(run, lines({**trap, "gts": TRAP}, generation(response="\ud800 half")))
     return run
@@ -100,7 +100,7 @@ def test_markdown_keeps_math_brackets_for_the_page() -> None:
 def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
     project: Project, client: Client, mate: User
 ) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(generation(response="#### 1 and on\n" * 150_000)))
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/").content.decode()

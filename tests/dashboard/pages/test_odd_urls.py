@@ -13,7 +13,7 @@ from dashboard.pages.sample import outline
 from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 # What one data base or the other does not take: no text, too large for a number, below 0, endless, too long.
 REFUSED = ("a\x00b", "9" * 40, "-1", "1e999", "*" * 3000)
@@ -50,7 +50,7 @@ NAMES = {
 
 @pytest.fixture
 def reading(project: Project, owner: User, client: Client) -> tuple[Client, Sample]:
-    run: Run = make.run(project, uid="u1")
+    run: Run = builders.run(project, uid="u1")
     for step in (1, 2):
         indexed(run, lines({"prompt": "1+1", "response": "so\n#### 2", "score": 1.0, "group": "a"}), step)
     findings.begin(project, owner, title="Loops")

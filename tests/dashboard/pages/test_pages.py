@@ -14,14 +14,14 @@ from rollouts.metrics import series
 from rollouts.models import Dump, Project, Run, Sample, Step
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed, line, lines
-from tests.support import builders as make
+from tests.support import builders
 
 FIRST_VISIT, AGAIN = 31, 21
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(*generations(step)), step)
     run.refresh_from_db()
@@ -90,8 +90,8 @@ def test_the_list_of_runs_asks_as_often_for_one_run_as_for_thirty(
 ) -> None:
     client.force_login(mate)
     for at in range(30):
-        one = make.run(run.project, f"other-{at}")
-        Step.objects.create(run=one, attempt=make.attempt(one), split="train", step=1, score_mean=0.5)
+        one = builders.run(run.project, f"other-{at}")
+        Step.objects.create(run=one, attempt=builders.attempt(one), split="train", step=1, score_mean=0.5)
     with django_assert_max_num_queries(11):
         assert "other-29" in body(client, "/")
 
@@ -234,7 +234,7 @@ def test_parameters_of_any_kind_never_break_a_page(run: Run, client: Client, mat
 
 
 def test_a_run_without_samples_says_what_to_do(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     client.force_login(mate)
     assert "has sent no samples yet" in body(client, f"/runs/{run.uid}/steps/latest/")
 
@@ -269,7 +269,7 @@ def test_a_run_without_news_is_called_silent(run: Run, client: Client, mate: Use
 
 def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client, mate: User) -> None:
     points = [Point(step, {"critic/score/mean": step / 10, "actor/lr": 1e-6}) for step in range(1, 6)]
-    series.append(run, make.attempt(run), points)
+    series.append(run, builders.attempt(run), points)
     client.force_login(mate)
     answer = client.get(f"/runs/{run.uid}/charts.json").json()
     assert answer["curves"]["critic/score/mean"][0]["steps"] == [1, 2, 3, 4, 5]
@@ -279,8 +279,8 @@ def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client,
 
 
 def test_the_strip_has_few_bars_for_many_steps(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project)
-    attempt = make.attempt(run)
+    run = builders.run(project)
+    attempt = builders.attempt(run)
     many = [Step(run=run, attempt=attempt, split="train", step=step, score_mean=0.5) for step in range(5000)]
     many[2500].flags = 3
     Step.objects.bulk_create(many)
@@ -300,7 +300,7 @@ def test_a_superseded_attempt_is_read_by_its_key(run: Run, client: Client, mate:
 
 
 def test_one_line_is_enough_for_a_page(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, line({"prompt": "", "response": ""}))
     client.force_login(mate)
     assert "The response is empty." in body(client, f"/runs/{run.uid}/steps/1/")

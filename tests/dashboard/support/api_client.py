@@ -16,7 +16,7 @@ from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample
 from rollouts.storage import files
-from tests.support import builders as make
+from tests.support import builders
 
 
 def line(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def dumped(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a
 
 def filled(project: Project, name: str = "grpo") -> Run:
     """Two steps of four samples."""
-    run = make.run(project, name, uid=f"uid-{name}")
+    run = builders.run(project, name, uid=f"uid-{name}")
     for step in (1, 2):
         dumped(run, step, [line(step, n, n / 4) for n in range(4)])
     return run
@@ -63,7 +63,7 @@ class Ask:
 
     @classmethod
     def with_token(cls, user: User, *scopes: str, on: Project | None = None) -> Ask:
-        return cls(Client(), make.token(user, *scopes, on=on))
+        return cls(Client(), builders.token(user, *scopes, on=on))
 
     @classmethod
     def signed_in(cls, user: User) -> Ask:

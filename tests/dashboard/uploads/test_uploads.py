@@ -19,7 +19,7 @@ from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from rollouts.storage import files
 from tests.dashboard.support.asgi_server import Answer, Site
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,12 +28,12 @@ BODY = b'{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
 
 @pytest.fixture
 def key(owner: User, project: Project) -> str:
-    return f"Bearer {make.token(owner, 'ingest', on=project)}"
+    return f"Bearer {builders.token(owner, 'ingest', on=project)}"
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return make.run(project, uid="u1")
+    return builders.run(project, uid="u1")
 
 
 def sha(body: bytes) -> str:
@@ -245,7 +245,7 @@ def test_without_those_headers_an_unknown_run_is_not_found(site: Site, key: str,
 
 
 def test_a_new_uid_with_a_taken_name_is_another_run_unless_it_resumes(site: Site, key: str, project: Project) -> None:
-    old = make.run(project, "grpo", uid="old")
+    old = builders.run(project, "grpo", uid="old")
     put(site, key, BODY, **about("math", "grpo"))
     assert Run.objects.get(uid="u1").name == "grpo-2"
     Run.objects.get(uid="u1").delete()
@@ -254,22 +254,26 @@ def test_a_new_uid_with_a_taken_name_is_another_run_unless_it_resumes(site: Site
 
 
 def test_the_scope_ingest_is_needed_and_a_token_at_all(site: Site, owner: User, project: Project, run: Run) -> None:
-    reading = f"Bearer {make.token(owner, 'read', 'annotate', on=project)}"
+    reading = f"Bearer {builders.token(owner, 'read', 'annotate', on=project)}"
     assert [put(site, key, BODY).status for key in (reading, "Bearer nonsense", "", "Basic x")] == [403, 401, 401, 401]
 
 
 def test_nobody_else_can_write_to_a_run(site: Site, mate: User, stranger: User, owner: User, run: Run) -> None:
-    other = make.project("code")
+    other = builders.project("code")
     Membership.objects.create(project=other, user=owner, role="owner")
-    tokens = [make.token(stranger, "ingest"), make.token(mate, "ingest"), make.token(owner, "ingest", on=other)]
+    tokens = [
+        builders.token(stranger, "ingest"),
+        builders.token(mate, "ingest"),
+        builders.token(owner, "ingest", on=other),
+    ]
     assert [put(site, f"Bearer {token}", BODY).status for token in tokens] == [404, 403, 404]
 
 
 def test_only_a_persons_own_machine_makes_projects_on_the_way(site: Site, owner: User, project: Project) -> None:
     bound, loose, own = (
-        make.token(owner, "ingest", "admin", on=project),
-        make.token(owner, "ingest"),
-        make.token(owner, "ingest", "admin"),
+        builders.token(owner, "ingest", "admin", on=project),
+        builders.token(owner, "ingest"),
+        builders.token(owner, "ingest", "admin"),
     )
     answers = [put(site, f"Bearer {token}", BODY, **about("fresh", "grpo")).status for token in (bound, loose, own)]
     assert answers == [404, 404, 201]

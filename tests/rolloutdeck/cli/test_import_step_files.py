@@ -12,7 +12,7 @@ from rolloutdeck.client.launch import host_name
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.support.verl_batches import TOKENIZER, worked
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -81,7 +81,7 @@ def test_import_never_leaves_the_steps_out_and_says_so(node: Path, capsys: pytes
 
 
 def test_steps_of_a_run_that_is_there_do_not_end_it(node: Path, project: Project) -> None:
-    run = make.run(project, "grpo", uid="u1")
+    run = builders.run(project, "grpo", uid="u1")
     step(node, 1)
     imported(node)
     run.refresh_from_db()

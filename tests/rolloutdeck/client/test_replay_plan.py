@@ -20,14 +20,14 @@ from rollouts.replay import plans
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.step_files import imported, step
 from tests.rollouts.support.verl_batches import V0, V1, ready
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:
     """The default plan replays step 7 of another run at `target`."""
-    other = make.run(Project.objects.get(), "source", uid="source")
+    other = builders.run(Project.objects.get(), "source", uid="source")
     ready(other, V0, 7)
     pin, _ = pins.pin(other, 7, owner)
     plans.save(other.project, "default", owner, if_match=0, action="repeat", entries=[(pin, target)])

@@ -17,13 +17,13 @@ from rolloutdeck.lib import download
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import record, replay, session
-from tests.rolloutdeck.support import fake_slime as slimes
+from tests.rolloutdeck.support import fake_slime
 
 FOLDER, WRONG = Path(sys.argv[1]), sys.argv[2]
-ARGS = slimes.arguments(
+ARGS = fake_slime.arguments(
     rollout_batch_size=8,
     rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.generate",
-    save_debug_rollout_data=str(slimes.DATA / "{rollout_id}.pt"),
+    save_debug_rollout_data=str(fake_slime.DATA / "{rollout_id}.pt"),
 )
 
 
@@ -31,7 +31,7 @@ def ours(name: str) -> Callable[..., Any]:
     """A hook; where we are left out, what slime does without it."""
     if WRONG != "without":
         return getattr(slime, name)  # type: ignore[no-any-return]
-    return slimes.generate if name == "generate_rollout" else lambda *_, **__: None
+    return fake_slime.generate if name == "generate_rollout" else lambda *_, **__: None
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -49,7 +49,7 @@ def awaited(original: Callable[..., Any]) -> Callable[..., Any]:
     return fetched
 
 
-def rollout(step: int, source: slimes.Prompts) -> dict[str, Any]:
+def rollout(step: int, source: fake_slime.Prompts) -> dict[str, Any]:
     found = ours("generate_rollout")(ARGS, step, source, evaluation=False).samples
     samples = [one for group in found for one in (group if isinstance(group, list) else [group])]
     for sample in samples:
@@ -60,14 +60,14 @@ def rollout(step: int, source: slimes.Prompts) -> dict[str, Any]:
 
 
 def main() -> None:
-    source = slimes.Prompts()
+    source = fake_slime.Prompts()
     made: dict[str, Any] = {str(step): rollout(step, source) for step in range(2)}
-    info = {"rewards": [0.0], "truncated": [False], "samples": slimes.held("0.pt")[:1]}
+    info = {"rewards": [0.0], "truncated": [False], "samples": fake_slime.held("0.pt")[:1]}
     made["eval"] = bool(ours("log_eval")(1, ARGS, {"aime": info}, None))
     print(json.dumps(made))
 
 
-sys.modules.update(slimes.modules())
+sys.modules.update(fake_slime.modules())
 download.FIRST_PAUSE, shared.MOST_WAITING = 0.05, 100  # a rollout takes no time here
 if WRONG == "raise":
     for module, name in ((record, "session_of"), (record, "frozen"), (replay, "session_of")):

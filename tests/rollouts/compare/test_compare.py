@@ -10,7 +10,7 @@ from rollouts.compare.pairing import answer
 from rollouts.errors import BadInput, NotThere, TooLarge
 from rollouts.models import Project, Run, Step
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> N
 
 
 def test_the_white_space_of_a_prompt_does_not_part_it_from_its_twin(run: Run, project: Project) -> None:
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     evaluated(run, 1, *asked("2 + 2?", 1))
     evaluated(other, 7, *asked(" 2  +\n2? ", 0))
     assert found("grpo@1,other@7").outcomes == {"A": 1}
@@ -158,7 +158,7 @@ def test_what_arrives_later_is_in_the_next_comparison(run: Run) -> None:
 
 
 def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Project) -> None:
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     evaluated(run, 1, *asked("a", 1))
     evaluated(run, 1, *asked("t", 1), split="train")
     evaluated(other, 4, *asked("t", 0), split="train")
@@ -172,7 +172,7 @@ def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Pr
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated(run, 1, *asked("a", 1))
-    make.run(make.project("two"))
+    builders.run(builders.project("two"))
     runs = Run.objects.all()
     with pytest.raises(NotThere, match="no run 'nobody'"):
         cells(runs, "nobody@1")
@@ -198,7 +198,7 @@ def test_the_same_text_with_other_ground_truths_is_shown_as_such(run: Run) -> No
 def test_the_config_is_told_where_it_differs(run: Run, project: Project) -> None:
     run.config = {"actor": {"lr": 1e-6, "same": [1]}, "seed": 1, "only": {}}
     run.save()
-    other = make.run(project, "other", config={"actor": {"lr": 3e-6, "same": [1]}, "seed": 1})
+    other = builders.run(project, "other", config={"actor": {"lr": 3e-6, "same": [1]}, "seed": 1})
     for one in (run, other):
         evaluated(one, 1, *asked("a", 1))
     assert compare.settings(cells(Run.objects.all(), "grpo,other")) == [

@@ -21,14 +21,14 @@ from rollouts.projects import projects
 from rollouts.samples import bodies
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 LOOP = "Wait, let me check.\r\nWait, let me check.\r\n\u200bWait,\x00 let me check.\n#### 4"
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     rows = [generation(f"ask {n}", f"answer {n}", n / 4, gts=str(n)) for n in range(4)]
     indexed(run, lines(generation("2+2?", LOOP, -0.5), *rows))
     return run
@@ -65,7 +65,7 @@ def test_what_a_finding_cannot_hold_is_refused(project: Project, mate: User, wro
 
 def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding: Finding, mate: User) -> None:
     one = sample(run)
-    make.flag(one.pk, mate, reason="repetition")
+    builders.flag(one.pk, mate, reason="repetition")
     findings.show_sample(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
     shown = finding.exhibits.get().shown
     assert (shown["response"], shown["prompt"], shown["score"], shown["step"]) == (LOOP, "2+2?", -0.5, 1)
@@ -152,10 +152,10 @@ def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run,
 
 
 def test_shown_charts_hold_points_of_the_runs_that_have_them(run: Run, finding: Finding, mate: User) -> None:
-    other = make.run(run.project, "gspo")
+    other = builders.run(run.project, "gspo")
     for one, scale in ((run, 1.0), (other, 2.0)):
         points = [Point(step, {"score/mean": step * scale, "loss": None}) for step in range(3)]
-        series.append(one, make.attempt(one), points)
+        series.append(one, builders.attempt(one), points)
     findings.show_charts(finding, [run, other], ["score/mean"], mate)
     curves = finding.exhibits.get().shown["curves"]
     assert [(curve["run"]["name"], curve["steps"], curve["values"]) for curve in curves] == [
@@ -199,7 +199,7 @@ def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Find
 
 
 def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, finding: Finding, mate: User) -> None:
-    series.append(run, make.attempt(run), [Point(1, {"loss": 1.0})])
+    series.append(run, builders.attempt(run), [Point(1, {"loss": 1.0})])
     for words in ("why", "", "and this", "why"):
         findings.show_query(finding, run, mate, words=words)
         findings.show_charts(finding, [run], ["loss"], mate, words=words)

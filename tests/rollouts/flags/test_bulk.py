@@ -16,12 +16,12 @@ from rollouts.live import notifications
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
 from rollouts.query import search
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(make.run(project))
+    return filled(builders.run(project))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mat
 
 def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
-    make.flag(first, mate, reason="other", label="unsure", text="hm")
+    builders.flag(first, mate, reason="other", label="unsure", text="hm")
     bulk.mark(run, [first, second], mate, reason="other", text="sure now")
     assert bulk.undo(run, mate) == bulk.Undone("“other” (bad) on 2 samples", 2, 0, "")
     assert [(flag.label, flag.text) for flag in flags.flags_of([first, second])[first]] == [("unsure", "hm")]
@@ -89,7 +89,7 @@ def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run,
 def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
     bulk.mark(run, [first, second], mate)
-    make.flag(first, mate, text="and here is why")
+    builders.flag(first, mate, text="and here is why")
     undone = bulk.undo(run, mate)
     assert (undone.flags, undone.kept) == (1, 1)
     assert set(flags.flags_of([first, second])) == {first}
@@ -97,7 +97,7 @@ def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
 
 def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    bulk.take_back(make.flag(first, mate, text="why"), owner)
+    bulk.take_back(builders.flag(first, mate, text="why"), owner)
     assert counted(run) == [0, 0]
     assert bulk.undo(run, owner).sample == first
     assert [flag.text for flag in flags.flags_of([first])[first]] == ["why"]
@@ -106,9 +106,9 @@ def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
 
 def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    flag = make.flag(first, mate, text="why")
+    flag = builders.flag(first, mate, text="why")
     bulk.take_back(flag, owner)
-    make.flag(first, mate, text="why")
+    builders.flag(first, mate, text="why")
     flags.withdraw(flag, mate)
     undone = bulk.undo(run, owner)
     assert (undone.flags, undone.kept) == (0, 1)
@@ -127,7 +127,7 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
 
 def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    seen = make.flag(first, mate)
+    seen = builders.flag(first, mate)
     flags.withdraw(Flag.objects.get(), mate)
     assert bulk.take_back(seen, owner).pk is None
     with pytest.raises(NotThere):
@@ -139,7 +139,7 @@ def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long
     run: Run, project: Project, mate: User, owner: User
 ) -> None:
     bulk.mark(run, samples(run)[:1], mate)
-    for who, where in ((owner, run), (mate, make.run(project, "other"))):
+    for who, where in ((owner, run), (mate, builders.run(project, "other"))):
         with pytest.raises(NotThere):
             bulk.undo(where, who)
     Marking.objects.update(created_at=timezone.now() - timedelta(days=2))
@@ -163,7 +163,7 @@ def test_all_that_a_query_finds_is_marked_unless_it_is_more_than_was_seen_or_tha
 def test_samples_of_another_run_none_and_too_many_are_refused(
     run: Run, project: Project, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = filled(make.run(project, "other"))
+    other = filled(builders.run(project, "other"))
     with pytest.raises(NotThere, match="in grpo"):
         bulk.mark(run, [*samples(run), samples(other)[0]], mate)
     monkeypatch.setattr(bulk, "MOST_AT_ONCE", 5)
@@ -176,7 +176,7 @@ def test_samples_of_another_run_none_and_too_many_are_refused(
 def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
     project: Project, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    run = make.run(project, "many")
+    run = builders.run(project, "many")
     indexed(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
     with django_assert_max_num_queries(24):
         bulk.mark(run, samples(run), mate)

@@ -11,12 +11,12 @@ from rollouts.indexing.indexer import index, reindex
 from rollouts.live import notifications
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
 from tests.rollouts.query.test_search import ROWS, push
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     push(run, ROWS)
     return run
 
@@ -37,34 +37,34 @@ def counted(run: Run) -> int:
 
 
 def test_a_flag_is_kept_counted_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
-    first = make.flag(sample(run), mate, reason="reward-hack", text="no work shown")
-    again = make.flag(sample(run), mate, reason="reward-hack", text="no work shown")
+    first = builders.flag(sample(run), mate, reason="reward-hack", text="no work shown")
+    again = builders.flag(sample(run), mate, reason="reward-hack", text="no work shown")
     assert first.pk == again.pk and (first.label, first.run_id) == ("bad", run.pk)
     assert counted(run) == 1
     assert rings == [(run.uid, {"split": "train", "step": 1})]
 
 
 def test_raising_again_replaces_label_and_text_and_stands_again(run: Run, mate: User) -> None:
-    flag = make.flag(sample(run), mate, text="hm")
+    flag = builders.flag(sample(run), mate, text="hm")
     flags.withdraw(flag, mate)
     assert counted(run) == 0
-    flag = make.flag(sample(run), mate, label="unsure", text="look again")
+    flag = builders.flag(sample(run), mate, label="unsure", text="look again")
     assert (flag.label, flag.text, flag.withdrawn_at) == ("unsure", "look again", None)
     assert (Flag.objects.count(), counted(run)) == (1, 1)
 
 
 def test_a_step_counts_flagged_samples_not_flags(run: Run, mate: User, owner: User) -> None:
-    make.flag(sample(run), mate)
-    make.flag(sample(run), mate, reason="other")
-    make.flag(sample(run), owner)
-    make.flag(sample(run, 1), owner)
+    builders.flag(sample(run), mate)
+    builders.flag(sample(run), mate, reason="other")
+    builders.flag(sample(run), owner)
+    builders.flag(sample(run, 1), owner)
     assert counted(run) == 2
 
 
 def test_a_withdrawn_flag_stays_readable_and_is_in_the_audit_log(
     run: Run, mate: User, owner: User, rings: list[Any]
 ) -> None:
-    flag = make.flag(sample(run), mate, reason="other", text="why")
+    flag = builders.flag(sample(run), mate, reason="other", text="why")
     flags.withdraw(flag, owner)
     flags.withdraw(flag, owner)
     assert flags.flags_of([sample(run)]) == {}
@@ -75,9 +75,9 @@ def test_a_withdrawn_flag_stays_readable_and_is_in_the_audit_log(
 
 
 def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) -> None:
-    make.flag(sample(run), mate, reason="other")
-    make.flag(sample(run), owner, label="good")
-    make.flag(sample(run, 1), owner)
+    builders.flag(sample(run), mate, reason="other")
+    builders.flag(sample(run), owner, label="good")
+    builders.flag(sample(run, 1), owner)
     told = flags.flags_of([sample(run), sample(run, 2)])
     assert [(flag.user.username, flag.label, flag.reason) for flag in told[sample(run)]] == [
         ("mina", "bad", "other"),
@@ -88,7 +88,7 @@ def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) 
 
 def test_flags_survive_a_reindex(run: Run, mate: User) -> None:
     marked = sample(run, 2)
-    make.flag(marked, mate)
+    builders.flag(marked, mate)
     reindex(run)
     index(Dump.objects.get().pk)
     assert set(flags.flags_of([marked])) == {marked}
@@ -99,8 +99,8 @@ def test_flags_survive_a_reindex(run: Run, mate: User) -> None:
 def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no_longer_counted(
     run: Run, mate: User
 ) -> None:
-    make.flag(sample(run, 0), mate)
-    make.flag(sample(run, 1), mate)
+    builders.flag(sample(run, 0), mate)
+    builders.flag(sample(run, 1), mate)
     push(run, ROWS[:1])
     assert counted(run) == 1
     assert Flag.objects.filter(withdrawn_at=None).count() == 2
@@ -119,15 +119,15 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
 )
 def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        make.flag(sample(run), mate, **wrong)
+        builders.flag(sample(run), mate, **wrong)
     assert Flag.objects.count() == 0
 
 
 def test_only_keepers_withdraw_the_flags_of_others(
     run: Run, project: Project, owner: User, mate: User, stranger: User
 ) -> None:
-    viewer = make.member(project, "vera", "viewer")
-    other = make.member(project, "otto", "annotator")
-    flag = make.flag(sample(run), mate)
+    viewer = builders.member(project, "vera", "viewer")
+    other = builders.member(project, "otto", "annotator")
+    flag = builders.flag(sample(run), mate)
     allowed = [flags.can_withdraw(user, flag) for user in (owner, mate, other, viewer, stranger)]
     assert allowed == [True, True, False, False, False]

@@ -18,7 +18,7 @@ from rollouts.samples import export
 from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.rollouts.support.verl_batches import V0, ready, worked
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -204,7 +204,7 @@ def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(proje
     ]
     found = []
     for name, order in zip("ab", permutations((0, 1)), strict=True):
-        run = make.run(project, name)
+        run = builders.run(project, name)
         pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
         for at in order:
             indexer.index(pushed[at].pk)
@@ -242,7 +242,7 @@ def test_a_rule_that_cannot_be_one_is_refused_and_nothing_changes(run: Run, owne
 
 
 def test_a_rule_is_its_own_projects_only(run: Run, owner: User) -> None:
-    other = make.run(make.project("code"), "other")
+    other = builders.run(builders.project("code"), "other")
     indexed(run, STEP)
     indexed(other, STEP)
     ruled(run.project, owner, "score<0.5")

@@ -12,7 +12,7 @@ from rollouts.indexing import detokenize
 from rollouts.models import Project, Run
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.verl_batches import TOKENIZER, tokenizer
-from tests.support import builders as make
+from tests.support import builders
 
 REAL = TOKENIZER / "tokenizer.json"
 
@@ -98,7 +98,7 @@ def test_a_file_too_large_for_a_vocabulary_is_passed_over(tmp_path: Path) -> Non
 
 @pytest.mark.django_db
 def test_the_newest_tokenizer_of_a_run_that_can_be_read_is_its_own(project: Project) -> None:
-    run, other = make.run(project), make.run(project, "other")
+    run, other = builders.run(project), builders.run(project, "other")
     assert detokenize.tokenizer_of(run) is None
     tokenizer(run)
     broken(run)
@@ -116,7 +116,7 @@ def broken(run: Run) -> None:
 
 @pytest.mark.django_db
 def test_the_command_that_brings_a_tokenizer_can_be_pasted_whatever_the_run_is_called(project: Project) -> None:
-    run = make.run(project, "it's; rm -rf ~")
+    run = builders.run(project, "it's; rm -rf ~")
     command = detokenize.command_for(run)
     assert command == """rolloutdeck import --tokenizer PATH --project math --run 'it'"'"'s; rm -rf ~'"""
     tokenizer(run)

@@ -10,7 +10,7 @@ from rollouts.indexing import indexer
 from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
 from rollouts.samples import bodies
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -101,7 +101,7 @@ def test_a_sample_whose_owner_is_superseded_finds_a_home_in_its_other_source(run
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...]) -> None:
     def arrive(name: str) -> list[Dump]:
-        of = make.run(run.project, name, uid="same-" + name) if name != "grpo" else run
+        of = builders.run(run.project, name, uid="same-" + name) if name != "grpo" else run
         return [
             push(of, lines(generation("a", "1", 0.5), generation("a", "2", 1.0))),
             push(of, lines({"prompt": "a", "response": "1", "advantages": 0.5}), source="plugin", format="native"),
@@ -155,7 +155,7 @@ def test_a_run_restarted_five_times_shows_each_step_once(run: Run) -> None:
 
 
 def test_an_attempt_that_began_earlier_but_arrives_later_is_superseded_all_the_same(run: Run) -> None:
-    first, second = make.attempt(run, "launch-1"), make.attempt(run, "launch-2")
+    first, second = builders.attempt(run, "launch-1"), builders.attempt(run, "launch-2")
     assert (first.number, second.number) == (1, 2)
     launch(run, 2, range(3, 5))
     launch(run, 1, range(1, 5))
@@ -186,7 +186,7 @@ def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
 
 def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: User) -> None:
     dump = indexed(run, lines(generation("a", "1")))
-    flag = make.flag(rows(run)[0].id, owner)
+    flag = builders.flag(rows(run)[0].id, owner)
     indexer.reindex(run)
     indexer.index(dump.pk)
     flag.refresh_from_db()

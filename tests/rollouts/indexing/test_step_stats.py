@@ -6,7 +6,7 @@ import pytest
 from rollouts.indexing.step_stats import histogram, recompute
 from rollouts.models import Project, Sample, Step
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 def bins(*scores: float) -> list[int]:
@@ -28,7 +28,7 @@ def test_other_scores_are_counted_in_ten_equal_bins() -> None:
 
 @pytest.mark.django_db
 def test_hidden_samples_count_nowhere(project: Project) -> None:
-    indexed(make.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
+    indexed(builders.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
     step = Step.objects.get()
     Sample.objects.filter(tail="2").update(visible=False)
     recompute(step)
@@ -37,7 +37,7 @@ def test_hidden_samples_count_nowhere(project: Project) -> None:
 
 @pytest.mark.django_db
 def test_a_step_without_scores_has_no_figures_of_them(project: Project) -> None:
-    indexed(make.run(project), lines({"prompt": "a", "response": "1"}))
+    indexed(builders.run(project), lines({"prompt": "a", "response": "1"}))
     step = Step.objects.get()
     assert (step.score_mean, step.histogram, step.samples, step.groups) == (None, {}, 1, 1)
     assert "judged" not in step.facets
@@ -47,7 +47,7 @@ def test_a_step_without_scores_has_no_figures_of_them(project: Project) -> None:
 def test_truncation_is_counted_where_it_is_recorded_and_by_source(project: Project) -> None:
     rows = [{"prompt": "a", "response": str(i), "score": i, "finish_reason": reason, "data_source": source}
             for i, (reason, source) in enumerate([("length", "x"), ("stop", "x"), ("stop", "y")])]  # fmt: skip
-    indexed(make.run(project), lines(*rows))
+    indexed(builders.run(project), lines(*rows))
     step = Step.objects.get()
     assert step.truncated == 1
     assert step.by_source == {"x": {"count": 2, "score_mean": 0.5}, "y": {"count": 1, "score_mean": 2.0}}

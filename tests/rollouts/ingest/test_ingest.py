@@ -14,7 +14,7 @@ from rollouts.ingest import ingest
 from rollouts.ingest.ingest import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
 from rollouts.storage import files
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -80,7 +80,7 @@ def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: obje
 
 
 def test_a_uid_of_another_project_is_refused(project: Project) -> None:
-    ingest.open_run(make.project("code"), uid="u1", name="grpo")
+    ingest.open_run(builders.project("code"), uid="u1", name="grpo")
     with pytest.raises(NotThere, match="not one of project math"):
         ingest.open_run(project, uid="u1", name="grpo")
 
@@ -128,7 +128,7 @@ def test_secrets_in_a_config_are_not_stored(project: Project) -> None:
 
 
 def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     dump, created = push(run, b"one\n")
     again, made = push(run, b"one\n")
     assert (created, made, again) == (True, False, dump)
@@ -138,7 +138,7 @@ def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
 
 
 def test_two_dumps_without_a_source_are_two_and_each_is_known_again(project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     first, _ = push(run, b"one\n", source="")
     second, _ = push(run, b"two\n", source="")
     assert first != second
@@ -146,14 +146,14 @@ def test_two_dumps_without_a_source_are_two_and_each_is_known_again(project: Pro
 
 
 def test_the_same_chunk_of_a_new_generation_is_another_dump(project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     first, _ = push(run, b"one\n", step="", offset="0")
     second, _ = push(run, b"one\n", step="", offset="0", generation="1")
     assert first != second
 
 
 def test_accepting_leaves_nothing_in_incoming(project: Project, data_dir: Path) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     push(run, b"one\n")
     push(run, b"one\n")
     assert list((data_dir / "incoming").iterdir()) == []

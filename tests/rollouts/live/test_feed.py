@@ -9,7 +9,7 @@ import pytest
 from rollouts.live.feed import Arrival, newest
 from rollouts.models import Project, Run
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -26,14 +26,14 @@ def told(*, most: int = 30, **how: Any) -> list[Arrival]:
 
 def test_steps_come_newest_first_whatever_their_number(run: Run, project: Project) -> None:
     step(run, 5, 1.0)
-    step(make.run(project, "other"), 9, 1.0)
+    step(builders.run(project, "other"), 9, 1.0)
     step(run, 1, 1.0)
     assert [(one.step.run.name, one.step.step) for one in told()] == [("grpo", 1), ("other", 9), ("grpo", 5)]
 
 
 def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run, project: Project) -> None:
     step(run, 1, 0.0, 0.5)
-    step(make.run(project, "other"), 2, 1.0)
+    step(builders.run(project, "other"), 2, 1.0)
     step(run, 1, 1.0, split="eval")
     step(run, 3, 0.5, 1.0)
     arrived = told()[0]

@@ -17,7 +17,7 @@ from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies, export
 from rollouts.storage import files as storage
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 Commit = Callable[..., AbstractContextManager[Any]]
@@ -25,7 +25,7 @@ Commit = Callable[..., AbstractContextManager[Any]]
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for step in range(1, 6):
         more: dict[str, Any] = {"acc": 1.0} if step % 2 else {"lang": "zh"}
         indexed(run, lines(*(generation(f"p{i}", f"{step}-{i}", step=step, **more) for i in range(150))), step)
@@ -192,7 +192,7 @@ def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) ->
 
 
 def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
-    other = make.run(run.project, "other")
+    other = builders.run(run.project, "other")
     mine = push(other, lines(generation()))
     indexer.index(mine.pk)
     compaction.fold(run.pk, "train")

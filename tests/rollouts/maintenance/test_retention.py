@@ -19,7 +19,7 @@ from rollouts.projects import projects
 from rollouts.replay import plans
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import brought, registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +28,7 @@ FILES = {"meta.json": b"{}"}
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return make.run(project, "source")
+    return builders.run(project, "source")
 
 
 def here(run: Run, step: int = 3, **more: object) -> Artifact:
@@ -70,7 +70,7 @@ def test_bytes_that_were_sent_without_a_pin_stay(run: Run, owner: User, data_dir
 
 def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
     here(run)
-    other = here(make.run(run.project, "other"))
+    other = here(builders.run(run.project, "other"))
     removed(pins.pin(run, 3, owner)[0], owner, days=8)
     assert sweep.drop_unpinned() == 1 and len(files(data_dir)) == 1
     assert artifacts.missing(other) == []
@@ -78,7 +78,7 @@ def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_
 
 def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, owner: User, data_dir: Path) -> None:
     here(run)
-    bound = make.run(run.project, "next")
+    bound = builders.run(run.project, "next")
     row, _ = pins.pin(run, 3, owner, target_step=1)
     plans.bind(bound)
     plans.save(run.project, "default", owner, if_match=1, action="cache")
@@ -109,7 +109,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
     run: Run, owner: User, data_dir: Path
 ) -> None:
     here(run)
-    kept = make.run(run.project, "kept")
+    kept = builders.run(run.project, "kept")
     registered(kept, 4)
     pins.pin(run, 3, owner, target_step=1)
     pins.pin(kept, 4, owner, target_step=2)
@@ -121,7 +121,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
 
 def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run, owner: User) -> None:
     here(run)
-    bound = make.run(run.project, "next")
+    bound = builders.run(run.project, "next")
     pins.pin(run, 3, owner, target_step=1)
     plans.bind(bound)
     binned(run, owner)

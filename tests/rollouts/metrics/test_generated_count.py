@@ -6,13 +6,13 @@ from rollouts.metrics import generated_count, series
 from rollouts.models import Run, Step
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed, line
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
 
 def told(run: Run, step: int, count: float | None) -> None:
-    series.append(run, make.attempt(run), [Point(step, {generated_count.NAME: count, "loss": 0.5})])
+    series.append(run, builders.attempt(run), [Point(step, {generated_count.NAME: count, "loss": 0.5})])
 
 
 def samples(run: Run, step: int, split: str = "train") -> Step:

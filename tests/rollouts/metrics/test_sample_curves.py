@@ -10,7 +10,7 @@ from rollouts.metrics import series
 from rollouts.models import Run
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -79,7 +79,7 @@ def test_a_later_attempt_takes_over_as_it_does_for_metrics(run: Run) -> None:
 
 
 def test_they_stand_beside_logged_metrics_and_have_a_last_value(run: Run) -> None:
-    series.append(run, make.attempt(run), [Point(1, {"critic/score/mean": 0.5})])
+    series.append(run, builders.attempt(run), [Point(1, {"critic/score/mean": 0.5})])
     step(run, 1, [0, 1])
     step(run, 2, [1, 1])
     asked = ["critic/score/mean", "samples/correct"]

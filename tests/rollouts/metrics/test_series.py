@@ -17,12 +17,12 @@ from rollouts.metrics.blocks import BLOCK_POINTS, TIME, Points, fold, join
 from rollouts.metrics.downsample import Thinner, shift_for
 from rollouts.models import Attempt, Block, MetricRow, Project, Run, Series, Step
 from rollouts.samples.record import Point
-from tests.support import builders as make
+from tests.support import builders
 
 
 def log(run: Run, steps: Iterable[int], *, attempt: str = "one", start: float = 0.0, name: str = "loss") -> Attempt:
     """The value of step s is s + start."""
-    launched = make.attempt(run, attempt)
+    launched = builders.attempt(run, attempt)
     series.append(run, launched, [Point(step, {name: step + start}) for step in steps])
     return launched
 
@@ -66,7 +66,7 @@ def test_the_last_arrival_of_a_step_wins_folded_or_not(run: Run) -> None:
 
 
 def test_several_lines_of_one_step_join_by_name(run: Run) -> None:
-    attempt = make.attempt(run)
+    attempt = builders.attempt(run)
     series.append(run, attempt, [Point(1, {"a": 1.0}), Point(1, {"b": 2.0})])
     assert curve(run, "a") == [(1, 1.0)] and curve(run, "b") == [(1, 2.0)]
 
@@ -109,7 +109,7 @@ def test_a_kill_while_folding_loses_and_doubles_nothing(run: Run, monkeypatch: p
 
 
 def test_nan_is_a_gap_and_infinity_is_kept_but_not_served(run: Run) -> None:
-    attempt = make.attempt(run)
+    attempt = builders.attempt(run)
     values = [1.0, None, math.nan, math.inf, -math.inf]
     series.append(run, attempt, [Point(step, {"loss": value}) for step, value in enumerate(values)])
     fold(run.pk, least=1)
@@ -129,7 +129,9 @@ def test_steps_of_equal_stride_need_no_room_and_come_back_as_they_were(run: Run,
 
 def test_the_clients_clock_is_a_series_of_its_own(run: Run) -> None:
     series.append(
-        run, make.attempt(run), [Point(1, {"a": 1.0}, time=99.5), Point(2, {"a": 1.0}, time=3.0), Point(3, {"a": 1.0})]
+        run,
+        builders.attempt(run),
+        [Point(1, {"a": 1.0}, time=99.5), Point(2, {"a": 1.0}, time=3.0), Point(3, {"a": 1.0})],
     )
     assert curve(run, TIME) == [(1, 99.5), (2, 3.0)]
     fold(run.pk, least=1)
@@ -138,7 +140,7 @@ def test_the_clients_clock_is_a_series_of_its_own(run: Run) -> None:
 
 
 def test_names_that_no_database_holds_are_mended(run: Run) -> None:
-    series.append(run, make.attempt(run), [Point(1, {"a\x00\ud800": 1.0, "x" * 400: 2.0})])
+    series.append(run, builders.attempt(run), [Point(1, {"a\x00\ud800": 1.0, "x" * 400: 2.0})])
     fold(run.pk, least=1)
     assert series.names(run) == ["a\ufffd?", "x" * 299 + "…"]
 
@@ -154,7 +156,7 @@ def test_names_of_waiting_and_folded_points_are_listed(run: Run) -> None:
 @pytest.mark.parametrize("point", [Point(2**63, {"a": 1.0}), Point(1, {"a": "x"}), Point(1, {"a": 10**400})])  # type: ignore[dict-item]
 def test_what_is_no_number_is_refused(run: Run, point: Point) -> None:
     with pytest.raises(BadInput):
-        series.append(run, make.attempt(run), [point])
+        series.append(run, builders.attempt(run), [point])
 
 
 @pytest.mark.parametrize("folded", [True, False])
@@ -191,12 +193,12 @@ def test_a_later_attempts_training_steps_cut_a_metric_that_it_has_not_logged_yet
 
 def test_files_that_are_watched_beside_a_launch_replace_no_curve(run: Run) -> None:
     log(run, [1, 2, 3], attempt="launch")
-    Step.objects.create(run=run, attempt=make.attempt(run, "files"), split="train", step=1, samples=1)
+    Step.objects.create(run=run, attempt=builders.attempt(run, "files"), split="train", step=1, samples=1)
     assert curve(run) == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
 def test_last_values_come_from_the_newest_current_point(run: Run, project: Project) -> None:
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     log(run, range(9000))
     fold(run.pk)
     log(run, [9000])
@@ -205,10 +207,10 @@ def test_last_values_come_from_the_newest_current_point(run: Run, project: Proje
 
 
 def test_many_names_of_several_runs_take_a_few_queries(run: Run, project: Project) -> None:
-    runs = [run, make.run(project, "b"), make.run(project, "c")]
+    runs = [run, builders.run(project, "b"), builders.run(project, "c")]
     names = [f"m{n}" for n in range(30)]
     for one in runs:
-        series.append(one, make.attempt(one), [Point(step, dict.fromkeys(names, 1.0)) for step in range(5)])
+        series.append(one, builders.attempt(one), [Point(step, dict.fromkeys(names, 1.0)) for step in range(5)])
         fold(one.pk, least=3)
     with CaptureQueriesContext(connection) as queries:
         read = series.read(runs, names)

@@ -7,7 +7,7 @@ from typing import Any
 from rollouts.metrics import series, time_axis
 from rollouts.models import Run
 from rollouts.samples.record import Point
-from tests.support import builders as make
+from tests.support import builders
 
 
 def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
@@ -16,7 +16,7 @@ def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
         Point(at, {"loss": float(at)}, "global_step", None if told is None else told * 3600)
         for at, told in steps.items()
     ]
-    series.append(run, make.attempt(run, attempt), points)
+    series.append(run, builders.attempt(run, attempt), points)
 
 
 def hours(run: Run, name: str = "loss", **how: Any) -> list[list[float]]:

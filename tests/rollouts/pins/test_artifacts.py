@@ -16,7 +16,7 @@ from rollouts.pins import artifacts, pins
 from rollouts.replay import plans
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered, told
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -77,8 +77,8 @@ def test_its_files_arrive_one_by_one_and_the_last_makes_it_due_for_its_check(run
 
 def test_bytes_of_the_project_are_not_asked_for_again_and_those_of_another_project_are(run: Run) -> None:
     brought(registered(run, 3, FILES), FILES)
-    same = registered(make.run(run.project, "second"), 3, FILES)
-    other = registered(make.run(make.project("code"), "third"), 3, FILES)
+    same = registered(builders.run(run.project, "second"), 3, FILES)
+    other = registered(builders.run(builders.project("code"), "third"), 3, FILES)
     assert (artifacts.missing(same), same.due) == ([], True)
     assert len(artifacts.missing(other)) == 2
     assert Blob.objects.count() == 2
@@ -146,7 +146,7 @@ def test_secrets_in_the_command_are_not_stored(run: Run) -> None:
 
 def test_files_that_many_steps_share_do_not_make_it_look_as_if_it_were_being_sent(run: Run) -> None:
     brought(registered(run, 3, FILES), {"meta.json": FILES["meta.json"]})
-    other = registered(make.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
+    other = registered(builders.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
     assert (other.state, other.missing) == ("waiting", 1)
 
 

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.models import Project, Run
 from rollouts.prompts import heatmap
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 NOW = datetime.now(UTC)
 # Accuracy per step: 1, 2, 3; None where the step lacks the prompt.
@@ -25,7 +25,7 @@ COURSES = {
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for at in range(3):
         rows = [
             {"prompt": name, "response": f"{name} {at}", "score": course[at], "acc": course[at], "data_source": name[0]}
@@ -67,7 +67,7 @@ def test_prompts_come_in_the_order_that_is_asked_for(run: Run) -> None:
 
 
 def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         rows = [{"prompt": "q", "response": f"{n}", "score": n % 2, "acc": n % 2} for n in range(4)]
         indexed(run, lines(*rows), step=step, source=f"{step}", format="native")
@@ -78,7 +78,7 @@ def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
 def test_without_a_rule_a_cell_is_the_mean_score(project: Project) -> None:
     project.correct = "nothing=1"
     project.save()
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         indexed(
             run, lines({"prompt": "q", "response": "r", "score": -0.5}), step=step, source=f"{step}", format="native"

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from rollouts.models import Project, Run, Sample
 from rollouts.prompts import heatmap, prompts
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -68,10 +68,10 @@ def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(
     for step in (1, 2, 3):
         asked(run, step, [0], attempt="a")
     asked(run, 3, [1], attempt="b")
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     asked(other, 7, [1])
-    asked(make.run(make.project("elsewhere"), "hidden"), 1, [1])
-    binned = make.run(project, "binned")
+    asked(builders.run(builders.project("elsewhere"), "hidden"), 1, [1])
+    binned = builders.run(project, "binned")
     asked(binned, 1, [1])
     Run.objects.filter(pk=binned.pk).update(deleted_at=binned.created_at)
     found = told(run).lines

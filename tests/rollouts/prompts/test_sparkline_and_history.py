@@ -9,13 +9,13 @@ from rollouts.metrics.series import Curve
 from rollouts.models import Project, Run, Step
 from rollouts.prompts.history import prompt_history, sparkline
 from tests.rollouts.query.test_search import push
-from tests.support import builders as make
+from tests.support import builders
 
 
 def scored(
     run: Run, scores: list[float | None], *, attempt: str = "files", superseded: bool = False, kind: str = "global_step"
 ) -> None:
-    launched = make.attempt(run, attempt)
+    launched = builders.attempt(run, attempt)
     rows = [
         Step(
             run=run, attempt=launched, split="train", step_kind=kind, step=step, score_mean=score, superseded=superseded
@@ -33,17 +33,17 @@ def test_a_short_run_shows_each_of_its_steps(run: Run) -> None:
 def test_prompts_that_are_counted_by_themselves_are_no_steps_of_the_trainer(run: Run, project: Project) -> None:
     scored(run, [0.0] * 100, kind="feed_index")
     scored(run, [0.1, 0.2])
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     scored(other, [0.5, 0.6], kind="feed_index")
     assert sparkline([run, other]) == {run.uid: [0.1, 0.2], other.uid: [0.5, 0.6]}
 
 
 def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(run: Run, project: Project) -> None:
     scored(run, [float(step) for step in range(640)])
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     scored(other, [1.0] * 3)
     scored(other, [9.0] * 3, attempt="old", superseded=True)
-    empty = make.run(project, "empty")
+    empty = builders.run(project, "empty")
     with CaptureQueriesContext(connection) as queries:
         sparks = sparkline([run, other, empty])
     assert len(queries) == 2

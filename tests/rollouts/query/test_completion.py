@@ -13,7 +13,7 @@ from rollouts.query import completion, search
 from rollouts.query.logged_keys import MOST_FILES
 from rollouts.query.parser import BadQuery, parse
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 ROWS = [
     generation(response="a #### 1", score=1.0, acc=True, lang="en", data_source="openai/gsm8k", group="1"),
@@ -25,7 +25,7 @@ ROWS = [
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(*ROWS), 1)
     return run
 

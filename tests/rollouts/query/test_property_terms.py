@@ -13,7 +13,7 @@ from rollouts.query import group_outcomes
 from rollouts.query.search import find
 from rollouts.samples.text_properties import CATALOG
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +25,7 @@ def answer(group: str, n: int, acc: int | None, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     rows = [
         *(answer("all", n, 1) for n in range(3)),
         *(answer("none", n, 0) for n in range(2)),

@@ -20,7 +20,7 @@ from rollouts.query.body_scan import Part, Patience, joined, kept, parts
 from rollouts.query.search import ORDERINGS, find
 from rollouts.query.sql import zero_variance
 from rollouts.storage import files
-from tests.support import builders as make
+from tests.support import builders
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ def push(
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     push(run, ROWS)
     return run
 
@@ -134,7 +134,7 @@ def test_prompt_key_finds_the_samples_of_one_prompt(run: Run) -> None:
 
 
 def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
-    make.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
+    builders.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
     assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
     assert picks(run, "reason:other") == []
     with pytest.raises(BadQuery, match="no reason `bored`.*reward-hack"):
@@ -286,7 +286,7 @@ def left(run: Run, **asked: Any) -> dict[str, int]:
 
 
 def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
-    make.flag(Sample.objects.get(ordinal=3).id, mate)
+    builders.flag(Sample.objects.get(ordinal=3).id, mate)
     here = {"score<=0": 1, "is:truncated": 1, "is:repetition": 1, "is:flagged": 1, "is:solve-none": 1}
     others = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
     assert left(run, q="group:b") == here
@@ -326,13 +326,13 @@ def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
 
 
 def test_a_run_without_dumps_has_no_answers_and_no_errors(project: Project) -> None:
-    run = make.run(project, "empty")
+    run = builders.run(project, "empty")
     assert find(run, q="foo acc=1 score<1").total == 0
     assert set(find(run).facets().values()) == {0}
 
 
 def test_another_runs_samples_are_never_found(run: Run, project: Project) -> None:
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     push(other, ROWS)
     assert find(run, q="quokka").total == find(other, q="quokka").total == 1
     assert {sample.step.run_id for sample in find(run).samples} == {run.pk}

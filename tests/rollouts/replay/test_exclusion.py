@@ -16,7 +16,7 @@ from rollouts.replay import exclusion, plans
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import DUMPS, generation, indexed, line, push
 from tests.rollouts.support.verl_batches import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -126,7 +126,7 @@ def test_a_trainer_that_repeats_prompts_is_only_warned_of_a_batch_that_became_sh
 def test_many_pins_cost_no_more_queries_than_one(
     run: Run, project: Project, owner: User, django_assert_max_num_queries: Any
 ) -> None:
-    for one in (run, make.run(project, "second"), make.run(project, "third")):
+    for one in (run, builders.run(project, "second"), builders.run(project, "third")):
         pinned(one, owner)
         flag(samples(one)[0], owner)
     found = list(Pin.objects.prefetch_related("artifacts"))

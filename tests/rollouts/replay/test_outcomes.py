@@ -16,19 +16,19 @@ from rollouts.replay import outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def source(project: Project) -> Run:
-    return make.run(project, "source")
+    return builders.run(project, "source")
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return make.run(project, "next")
+    return builders.run(project, "next")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_an_event_that_makes_no_sense_is_refused(run: Run, wrong: dict[str, Any]
 
 
 def test_a_pin_of_another_project_is_not_there(run: Run, good: Pin) -> None:
-    other = make.run(make.project("code"), "theirs")
+    other = builders.run(builders.project("code"), "theirs")
     with pytest.raises(NotThere, match="no pin"):
         outcomes.report(other, "a", 1, "hit", pin=good.pk)
 

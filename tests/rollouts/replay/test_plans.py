@@ -15,7 +15,7 @@ from rollouts.pins import artifacts, pins
 from rollouts.replay import outcomes, overrides, plans
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -24,12 +24,12 @@ SHAPE = {"serialisation": "torch", "format": "gen_batch", "rows": 32, "prompts":
 
 @pytest.fixture
 def source(project: Project) -> Run:
-    return make.run(project, "source")
+    return builders.run(project, "source")
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return make.run(project, "next")
+    return builders.run(project, "next")
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_step_replays_one_pin_of_this_project_that_stands(project: Project, ow
     for target in (0, -1, None, "x"):
         with pytest.raises(BadInput):
             saved(project, owner, 0, (good[0], target))  # type: ignore[arg-type]
-    other = make.project("code")
+    other = builders.project("code")
     with pytest.raises(NotThere, match="no pin"):
         saved(other, owner, 0, (good[0], 1))
     pins.unpin(good[0], owner)
@@ -141,7 +141,7 @@ def test_a_pin_with_a_target_enters_the_plan_whoever_saved_it(project: Project, 
 def test_a_run_that_is_bound_never_sees_later_edits(project: Project, owner: User, run: Run, good: list[Pin]) -> None:
     first = saved(project, owner, 0, (good[0], 1))
     assert plans.bind(run).revision == first
-    make.attempt(run, "a")
+    builders.attempt(run, "a")
     outcomes.report(run, "a", 1, "hit")
     saved(project, owner, 1, (good[1], 1))
     assert plans.bind(run).revision == first
@@ -278,7 +278,7 @@ def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
 
 @pytest.mark.django_db(transaction=True)
 def test_of_many_who_save_at_the_same_moment_one_wins(project: Project) -> None:
-    people = [make.member(project, f"p{number}", "maintainer") for number in range(6)]
+    people = [builders.member(project, f"p{number}", "maintainer") for number in range(6)]
 
     def attempt(by: User) -> bool:
         try:

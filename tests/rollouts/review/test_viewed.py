@@ -17,12 +17,12 @@ from rollouts.query import completion
 from rollouts.query.search import find
 from rollouts.review import viewed
 from tests.rollouts.flags.test_bulk import filled, samples
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(make.run(project))
+    return filled(builders.run(project))
 
 
 def found(run: Run, q: str, by: User) -> set[str]:
@@ -41,7 +41,7 @@ def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, 
 def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_left_out(
     run: Run, project: Project, mate: User
 ) -> None:
-    other = filled(make.run(project, "other"))
+    other = filled(builders.run(project, "other"))
     every = samples(run)
     viewed.approve(run, every[0], mate)
     before = viewed.reader(run, mate.pk)
@@ -125,8 +125,8 @@ def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None
 
 def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
     first, second = samples(run)[:2]
-    make.flag(first, mate)
-    flags.withdraw(make.flag(second, mate), mate)
+    builders.flag(first, mate)
+    flags.withdraw(builders.flag(second, mate), mate)
     assert found(run, "is:flagged-by-others", owner) == {first}
     assert found(run, "is:flagged-by-others", mate) == set()
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from rollouts.models import Project, Run, Step
 from rollouts.runs import listing
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db
 def quiet(project: Project, name: str, minutes: float, pace: float = 0, **more: str) -> Run:
     """A run that was heard `minutes` ago; its four training steps came `pace` minutes apart, where it has any."""
     now = timezone.now()
-    run = make.run(project, name, seen_at=now - timedelta(minutes=minutes), **more)
-    attempt = make.attempt(run)
+    run = builders.run(project, name, seen_at=now - timedelta(minutes=minutes), **more)
+    attempt = builders.attempt(run)
     for step in range(4 if pace else 0):
         made = Step.objects.create(run=run, attempt=attempt, split="train", step=step, samples=1)
         Step.objects.filter(pk=made.pk).update(created_at=now - timedelta(minutes=pace * (4 - step)))

@@ -19,7 +19,7 @@ from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True)]
 
@@ -59,7 +59,7 @@ def first(tmp_path: Path) -> Cure:
 
 @pytest.fixture
 def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
-    ask = asker(site, make.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure")
+    ask = asker(site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure")
     arrived(ask, first.folder)
     return ask
 

@@ -17,7 +17,7 @@ from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
-from tests.support import builders as make
+from tests.support import builders
 from tests.trainers.verl.process import ROOT, python
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
@@ -54,7 +54,7 @@ def ran(script: Path, folder: Path, *words: str) -> str:
 def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
     """Steps 0 and 1 as ROLL dumped them have arrived, and 7, of agents."""
     roll("dump", tmp_path / "out", 0, 1, 7)
-    ask = asker(site, make.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll")
+    ask = asker(site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll")
     arrived(ask, tmp_path / "out")
     return ask
 

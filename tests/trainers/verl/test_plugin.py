@@ -12,7 +12,7 @@ from rollouts.metrics import series
 from rollouts.models import Project, Sample
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed
-from tests.support import builders as make
+from tests.support import builders
 from tests.trainers.verl.process import Training, installed, train
 
 pytestmark = pytest.mark.trainers
@@ -219,7 +219,7 @@ def test_two_validations_at_one_feed_index_are_kept_apart(fully_async: Training)
 def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
     fully_async: Training, project: Project
 ) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     names = ("attempt", "split", "step_kind", "source", "format", "producer")
     shown = []
     for _ in range(2):
@@ -265,8 +265,8 @@ def test_fully_async_logs_its_metrics_by_parameter_version_and_counts_generation
 def test_a_trained_step_of_fully_async_says_how_many_were_generated_and_has_their_tokens(
     fully_async: Training, project: Project
 ) -> None:
-    run = make.run(project)
-    series.append(run, make.attempt(run, "job"), [
+    run = builders.run(project)
+    series.append(run, builders.attempt(run, "job"), [
         Point(point["step"], point["values"], step_kind=point["step_kind"]) for point in fully_async.deck.points()
     ])  # fmt: skip
     names = ("attempt", "split", "step_kind", "source", "format", "producer")

@@ -18,14 +18,14 @@ from rollouts.compare.compare import Figure
 from rollouts.models import Membership, Project, Run
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 HOSTILE = '<script>alert(1)</script>\u202e"@,&'
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project, config={"lr": 1e-6})
+    run = builders.run(project, config={"lr": 1e-6})
     for step in (1, 2):
         evaluated(run, step, right=lambda n, step=step: n % (step + 1) == 0)
     return run
@@ -94,7 +94,7 @@ def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, m
 
 
 def test_settings_that_differ_are_shown(run: Run, project: Project, client: Client, mate: User) -> None:
-    other = make.run(project, "other", config={"lr": 3e-6})
+    other = builders.run(project, "other", config={"lr": 3e-6})
     evaluated(other, 7, right=lambda n: True)
     client.force_login(mate)
     shown = page(client, "of=grpo@1,other@7")
@@ -110,9 +110,9 @@ def test_without_two_cells_there_is_a_picker_that_leads_to_the_comparison(run: R
 
 
 def test_a_run_is_offered_beside_one_of_its_own_project(run: Run, client: Client, mate: User) -> None:
-    make.run(run.project, "sister", seen_at=timezone.now() - timedelta(days=1))
-    Membership.objects.create(project=make.project("other"), user=mate, role="viewer")
-    make.run(make.project("other"), "stranger", seen_at=timezone.now() - timedelta(hours=1))
+    builders.run(run.project, "sister", seen_at=timezone.now() - timedelta(days=1))
+    Membership.objects.create(project=builders.project("other"), user=mate, role="viewer")
+    builders.run(builders.project("other"), "stranger", seen_at=timezone.now() - timedelta(hours=1))
     client.force_login(mate)
     for query in ("", f"of={run.uid}@2"):
         chosen = re.findall(r'<option value="([^"]*)" selected', page(client, query))
@@ -142,8 +142,8 @@ def test_a_mistake_is_a_sentence_beside_the_picker(run: Run, client: Client, mat
 
 
 def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Client, stranger: User) -> None:
-    mine = make.project("mine")
-    make.member(mine, "otto", "owner")
+    mine = builders.project("mine")
+    builders.member(mine, "otto", "owner")
     client.force_login(stranger)
     assert "There is no run" in html.unescape(page(client, f"of={run.uid}@1,{run.uid}@2"))
     assert run.name not in page(client, "")
@@ -153,8 +153,8 @@ def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Clie
 
 
 def test_hostile_names_and_texts_show_as_text(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project, HOSTILE, uid="evil", config={HOSTILE: HOSTILE})
-    other = make.run(project, "tame", uid="tame")
+    run = builders.run(project, HOSTILE, uid="evil", config={HOSTILE: HOSTILE})
+    other = builders.run(project, "tame", uid="tame")
     for one in (run, other):
         row = {"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE, "data_source": HOSTILE}
         indexed(one, lines(row, {**row, "prompt": "b", "data_source": "b"}), 1, split="eval")
@@ -210,7 +210,7 @@ def test_the_pages_of_a_run_lead_to_the_comparison_of_what_they_show(
 
 
 def test_a_mistake_keeps_what_was_chosen(run: Run, client: Client, mate: User) -> None:
-    make.run(run.project, "newer")
+    builders.run(run.project, "newer")
     client.force_login(mate)
     shown = page(client, f"of={run.uid}@99,newer@latest,nobody@3")
     assert f'<option value="{run.uid}" selected>' in shown and 'value="99"' in shown
@@ -271,7 +271,7 @@ def test_next_and_previous_walk_the_whole_list_page_by_page(run: Run, client: Cl
 
 
 def test_each_response_of_a_prompt_can_be_read(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project, "many")
+    run = builders.run(project, "many")
     for step in (1, 2):
         rows = [
             {"prompt": "q", "response": f"step {step} says {n}", "score": n, "index": n} for n in range(3 - step % 2)
@@ -300,7 +300,7 @@ def test_odd_states_of_the_open_prompt_are_read_as_none(run: Run, client: Client
 
 
 def test_opened_texts_are_text_whatever_they_hold(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project, "hostile", config={"note": HOSTILE})
+    run = builders.run(project, "hostile", config={"note": HOSTILE})
     for step in (1, 2):
         indexed(run, lines({"prompt": HOSTILE, "response": HOSTILE * step, "score": step}), step, split="eval")
     client.force_login(mate)
@@ -308,7 +308,7 @@ def test_opened_texts_are_text_whatever_they_hold(project: Project, client: Clie
 
 
 def test_a_setting_that_is_another_than_the_firsts_stands_out(project: Project, client: Client, mate: User) -> None:
-    runs = [make.run(project, name, config={"lr": lr, "n": 8}) for name, lr in (("a", 1), ("b", 1), ("c", 2))]
+    runs = [builders.run(project, name, config={"lr": lr, "n": 8}) for name, lr in (("a", 1), ("b", 1), ("c", 2))]
     for run in runs:
         evaluated(run, 1, right=lambda n: True)
     client.force_login(mate)
@@ -319,10 +319,10 @@ def test_a_setting_that_is_another_than_the_firsts_stands_out(project: Project, 
 def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
     run: Run, project: Project, client: Client, mate: User
 ) -> None:
-    other, trained = (make.run(project, name, uid=name) for name in ("other", "trained"))
+    other, trained = (builders.run(project, name, uid=name) for name in ("other", "trained"))
     evaluated(other, 7, right=bool)
     evaluated(trained, 7, right=bool, split="train")
-    elsewhere = make.run(make.project("elsewhere"), "strange", uid="strange")
+    elsewhere = builders.run(builders.project("elsewhere"), "strange", uid="strange")
     evaluated(elsewhere, 7, right=bool)
     client.force_login(mate)
     offered = re.findall(r'class="chip" href="([^"]*)"', page(client, f"of={run.uid}@2&split=eval"))
@@ -349,6 +349,6 @@ def test_an_open_answer_goes_into_a_finding_or_a_chat(run: Run, project: Project
         "eval step 1",
         "eval step 2",
     ]
-    client.force_login(make.member(project, "vera", "viewer"))
+    client.force_login(builders.member(project, "vera", "viewer"))
     watched = page(client, f"{cells}&sel={sel}")
     assert 'data-key="q"' not in watched and watched.count('data-key="Q"') == 2

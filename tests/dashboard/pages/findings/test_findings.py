@@ -18,7 +18,7 @@ from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import projects
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} \u202eback"
 WRITTEN = TRAP.replace("\u202e", "")  # what people write stays as it is in the field where they edit it
@@ -27,10 +27,10 @@ UNSAFE = re.compile(r"<img|<script(?! src=)|\son\w+=\"|javascript:|\u202e(?!</i>
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     rows = [generation(f"ask {n}", f"so it is {n}\n#### {n}", n / 4, gts=str(n)) for n in range(4)]
     indexed(run, lines(*rows))
-    series.append(run, make.attempt(run), [Point(step, {"score/mean": step / 7}) for step in range(4)])
+    series.append(run, builders.attempt(run), [Point(step, {"score/mean": step / 7}) for step in range(4)])
     return run
 
 
@@ -117,7 +117,7 @@ def test_a_viewer_reads_but_does_not_write_and_a_stranger_sees_nothing(
 ) -> None:
     exhibit = findings.show_sample(finding, sample(run), mate)
     writes = (f"{finding.pk}/edit/", f"{finding.pk}/remove/", f"exhibits/{exhibit.pk}/", "add/")
-    for who, reads, status in ((make.member(project, "vera", "viewer"), 200, 403), (stranger, 404, 404)):
+    for who, reads, status in ((builders.member(project, "vera", "viewer"), 200, 403), (stranger, 404, 404)):
         client.force_login(who)
         for path in (f"/findings/{finding.pk}/", f"/findings/{finding.pk}/export/"):
             assert client.get(path).status_code == reads
@@ -126,15 +126,15 @@ def test_a_viewer_reads_but_does_not_write_and_a_stranger_sees_nothing(
             assert client.post(f"/findings/{path}", {"sample": sample(run).pk, "title": "x"}).status_code == status, (
                 path
             )
-    client.force_login(make.member(project, "wim", "viewer"))
+    client.force_login(builders.member(project, "wim", "viewer"))
     assert 'name="version"' not in page(client, f"/findings/{finding.pk}/")
 
 
 def test_what_is_shown_comes_from_a_project_that_the_person_may_see_and_stays_in_it(
     run: Run, reader: Client, mate: User
 ) -> None:
-    other = make.project("other")
-    hidden = make.run(other, "hidden")
+    other = builders.project("other")
+    hidden = builders.run(other, "hidden")
     indexed(hidden, lines(generation()))
     add(reader, 404, sample=sample(hidden).pk, title="x")
     add(reader, 404, run=hidden.uid, names="loss", title="x")
@@ -250,10 +250,10 @@ def test_the_block_for_a_chat_says_run_step_score_quote_and_link(
 def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(
     project: Project, mate: User, client: Client
 ) -> None:
-    run = make.run(project, TRAP[:100], uid="hostile")
+    run = builders.run(project, TRAP[:100], uid="hostile")
     row = generation(TRAP, TRAP, 0.5, gts=TRAP, data_source=TRAP)
     indexed(run, lines(row, {**row, "output": "other"}))
-    series.append(run, make.attempt(run), [Point(step, {TRAP: float(step)}) for step in range(3)])
+    series.append(run, builders.attempt(run), [Point(step, {TRAP: float(step)}) for step in range(3)])
     finding = findings.begin(project, mate, title=WRITTEN, note=WRITTEN)
     for at in range(2):
         findings.show_sample(finding, sample(run, at), mate, words=WRITTEN)
@@ -295,7 +295,7 @@ def test_a_query_that_finds_nothing_is_added_by_the_same_key_by_those_who_may(
     told = {"show": "query", "run": run.uid, "step": "1", "split": "train", "q": "score>9", "title": "None is above 9"}
     add(reader, **told)
     assert json.loads(Exhibit.objects.get().held)["total"] == 0
-    client.force_login(make.member(project, "vera", "viewer"))
+    client.force_login(builders.member(project, "vera", "viewer"))
     assert 'data-key="q"' not in page(client, address)
 
 

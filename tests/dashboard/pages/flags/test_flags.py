@@ -12,12 +12,12 @@ from django.test import Client
 from rollouts.models import Flag, Project, Run, Sample
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}", n / 4, step) for n in range(4))), step)
     return run
@@ -87,7 +87,7 @@ def test_what_cannot_be_flagged_is_said_and_nothing_is_flagged(
 def test_a_viewer_cannot_flag_many_and_a_stranger_does_not_see_the_run(
     run: Run, project: Project, client: Client, stranger: User
 ) -> None:
-    for who, status in ((make.member(project, "vera", "viewer"), 403), (stranger, 404)):
+    for who, status in ((builders.member(project, "vera", "viewer"), 403), (stranger, 404)):
         client.force_login(who)
         for path in ("flags/", "flags/undo/"):
             assert client.post(f"/runs/{run.uid}/{path}", {"samples": samples(run)[0]}).status_code == status

@@ -16,7 +16,7 @@ from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
 from rollouts.samples.identity import prompt_key as key_of
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
 NAMES = ["7", "a/b", "..", "a//b", "?x=1#y", "%2e", "new\nline", "组 1", "<b>", "\u202eback", "-", "./.", "~" * 200]
@@ -250,7 +250,7 @@ def test_a_response_is_flagged_and_passed_on_where_it_stands_by_who_may(
     board = page(client, f"/runs/{run.uid}/groups/1/7/")
     assert link(board, "f") == f"/samples/{lowest}/#flag-box" and link(board, "q") == f"/findings/add/?sample={lowest}"
     assert board.count('data-key="Q"') == 2 and 'id="flag-here"' in board and 'data-key="u"' in board
-    client.force_login(make.member(project, "vera", "viewer"))
+    client.force_login(builders.member(project, "vera", "viewer"))
     read = page(client, f"/runs/{run.uid}/groups/1/7/")
     assert read.count('data-key="Q"') == 2
     assert not any(f'data-key="{key}"' in read for key in "fqu") and "flag-here" not in read

@@ -12,7 +12,7 @@ from dashboard.pages.live.views import MOST
 from rollouts.models import Project, Run
 from tests.rollouts.live.test_feed import step
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 def body(reader: Client, query: str = "", **headers: str) -> str:
@@ -52,7 +52,7 @@ def test_truncation_that_was_inferred_is_said_to_be(reader: Client, run: Run) ->
 def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: User) -> None:
     step(run, 1, 1.0)
     step(run, 1, 1.0, split="eval")
-    step(make.run(run.project, "gspo"), 4, 1.0)
+    step(builders.run(run.project, "gspo"), 4, 1.0)
     assert len(shown(body(reader))) == 3
     assert shown(body(reader, "?split=eval")) == ["grpo, eval step 1"]
     assert shown(body(reader, "?name=gsp")) == ["gspo, train step 4"]
@@ -88,13 +88,13 @@ def test_the_panel_answers_again_only_when_something_changed(reader: Client, run
     assert b"<html" not in answer.content
     again = {**headers, "If-None-Match": answer.headers["ETag"]}
     assert reader.get("/live/", headers=again).status_code == 304
-    step(make.run(project, "other"), 1, 1.0)
+    step(builders.run(project, "other"), 1, 1.0)
     assert reader.get("/live/", headers=again).status_code == 200
 
 
 def test_what_a_model_wrote_is_text_and_other_projects_stay_unseen(reader: Client, run: Run) -> None:
     indexed(run, lines(generation(response="<img src=x onerror=alert(1)>\u202e")))
-    step(make.run(make.project("hidden"), "theirs"), 1, 1.0)
+    step(builders.run(builders.project("hidden"), "theirs"), 1, 1.0)
     page = body(reader)
     assert "<img" not in page and "&lt;img src=x" in page and 'data-code="U+202E"' in page
     assert "theirs" not in page and "hidden</span>" not in page

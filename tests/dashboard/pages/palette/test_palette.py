@@ -15,7 +15,7 @@ from dashboard.pages.common import keyboard
 from dashboard.pages.palette import fuzzy
 from rollouts.models import Project, Run, Sample
 from tests.dashboard.support.api_client import filled
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def places(client: Client, q: str = "", **more: str) -> list[dict[str, Any]]:
 
 
 def test_runs_are_found_by_some_letters_of_their_names(run: Run, client: Client, mate: User) -> None:
-    make.run(run.project, "gspo")
+    builders.run(run.project, "gspo")
     client.force_login(mate)
     assert {one["name"] for one in places(client)} == {"qwen2.5-3b_grpo_lr1e-6", "gspo"}
     assert [one["url"] for one in places(client, "q3grpo")] == [f"/runs/{run.uid}/"]
@@ -75,7 +75,7 @@ def test_two_hundred_runs_cost_as_many_queries_as_one(
     run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for n in range(200):
-        make.run(run.project, f"run-{n}", uid=f"uid-{n}")
+        builders.run(run.project, f"run-{n}", uid=f"uid-{n}")
     client.force_login(mate)
     with django_assert_max_num_queries(8):
         found = places(client, "run 7", run=run.uid)

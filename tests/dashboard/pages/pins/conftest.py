@@ -10,12 +10,12 @@ from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from tests.dashboard.pages.pins.support import told
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project, uid="grpo")
+    run = builders.run(project, uid="grpo")
     for step in (1, 2):
         indexed(run, lines(generation(step=step), generation(response="5", score=0.0, step=step)), step)
         told(run, step)
@@ -25,7 +25,7 @@ def run(project: Project) -> Run:
 
 @pytest.fixture
 def keeper(project: Project) -> User:
-    return make.member(project, "kim", "maintainer")
+    return builders.member(project, "kim", "maintainer")
 
 
 @pytest.fixture

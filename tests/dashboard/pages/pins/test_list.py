@@ -15,7 +15,7 @@ from rollouts.replay import outcomes, plans
 from rollouts.storage import files as storage
 from tests.dashboard.pages.pins.support import HOST, TRAP, body, seen, told
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 ODD = [
     "base=x", "base=1&pin=x&target=1", "plan=%00", "plan=../x", "run=%00", "steps=9e9", "base=0&pin=1", "add=x",
@@ -32,7 +32,7 @@ def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
 
 def test_an_empty_page_names_the_runs_that_can_be_pinned(signed: Client, run: Run, project: Project) -> None:
     told(run, 2)
-    told(make.run(project, "spoilt"), 2)
+    told(builders.run(project, "spoilt"), 2)
     Artifact.objects.filter(run__name="spoilt").update(state=Artifact.State.UNSAFE)
     page = body(signed, "/pins/")
     assert 'can be pinned: <a href="/runs/grpo/steps/latest/">grpo</a></p>' in page
@@ -124,7 +124,7 @@ def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
 
 
 def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Project, keeper: User) -> None:
-    run = make.run(project, TRAP, uid="hostile")
+    run = builders.run(project, TRAP, uid="hostile")
     indexed(run, lines(generation()), 1)
     origin = {"host": "<img src=x>", "path": "/d/<script>x</script>", "command": "<script>alert(1)</script>"}
     artifact = told(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})

@@ -11,7 +11,7 @@ from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.pages.pins.support import body, pinning, saving, told
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: Run) -> None:
@@ -53,7 +53,7 @@ def test_the_box_answers_the_panel_that_asked(signed: Client, run: Run) -> None:
 def test_a_step_without_files_says_why_it_cannot_be_pinned(signed: Client, run: Run) -> None:
     indexed(run, lines(generation(step=3)), 3)
     assert "Step 3 cannot be pinned yet" in body(signed, "/runs/grpo/steps/3/")
-    bare = make.run(run.project, "bare", uid="bare")
+    bare = builders.run(run.project, "bare", uid="bare")
     indexed(bare, lines(generation()), 1)
     assert "start it with its rollout dump on" in body(signed, "/runs/bare/steps/1/")
 
@@ -100,9 +100,9 @@ def test_a_stranger_finds_nothing(client: Client, stranger: User, pin: Pin) -> N
 
 
 def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pin: Pin) -> None:
-    other = make.project("other")
-    make.member(other, "ole", "owner")
-    theirs = make.run(other, uid="theirs")
+    other = builders.project("other")
+    builders.member(other, "ole", "owner")
+    theirs = builders.run(other, uid="theirs")
     indexed(theirs, lines(generation()), 1)
     told(theirs, 1)
     foreign = pins.pin(theirs, 1, User.objects.get(username="ole"), note="secret note")[0]

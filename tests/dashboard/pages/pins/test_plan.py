@@ -16,7 +16,7 @@ from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.pages.pins.support import FACTS, body, drawn, panel, saving, told
 from tests.rollouts.support.verl_batches import V0, ready, worked
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.one_database
 
@@ -129,7 +129,7 @@ def test_targets_that_no_plan_can_have_are_told_and_not_saved(signed: Client, pi
 
 
 def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin, project: Project) -> None:
-    asking = make.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16, "model": "big"})
+    asking = builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16, "model": "big"})
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
     assert "Against the run" in page and asking.name in page
     table = page[page.index('aria-label="Differences"') :]
@@ -142,7 +142,7 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
 def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pin: Pin, project: Project) -> None:
     known = dict.fromkeys(compatibility.REFUSE, 1) | pin.artifacts.get().facts
     pin.artifacts.update(facts=known)
-    make.run(project, "next", uid="next", facts=known)
+    builders.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
     assert '<span class="mono">dataset, versions, rollout_correction</span>' in page
     assert "WARN" not in page and "FITS" in page
@@ -152,7 +152,7 @@ def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pi
 def test_a_tokenizer_that_nobody_tells_stays_a_warning(signed: Client, pin: Pin, project: Project) -> None:
     known = {fact: 1 for fact in compatibility.REFUSE if fact != "tokenizer"} | pin.artifacts.get().facts
     pin.artifacts.update(facts=known)
-    make.run(project, "next", uid="next", facts=known)
+    builders.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
     assert "WARN 1" in page and "FITS" not in page
     assert '<span class="mono">tokenizer</span>' in page[page.index('aria-label="Differences"') :]
@@ -162,7 +162,7 @@ def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, p
     named = {"use_v1": False, "project_name": "math", "experiment_name": "next"}
     rollout = {"actor_rollout_ref": {"rollout": {"n": 2}}, "trainer": named}
     config = {**rollout, "data": {"train_batch_size": 16, "max_prompt_length": 8, "max_response_length": 8}}
-    make.run(project, "next", uid="next", framework="verl", config=config)
+    builders.run(project, "next", uid="next", framework="verl", config=config)
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
     table = page[page.index('aria-label="Differences"') :]
     assert re.search(r"REFUSE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
@@ -179,11 +179,11 @@ def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: P
 def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
     signed: Client, project: Project, keeper: User
 ) -> None:
-    run = make.run(project, "source")
+    run = builders.run(project, "source")
     artifact = ready(run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4})
     worked(run)
     pin = pins.pin(run, artifact.step, keeper)[0]
-    asking = make.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
+    asking = builders.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
     link = f"/pins/?run={asking.uid}&base=0&action=cache&pin={pin.pk}&target=1"
     assert "REFUSE" not in body(signed, f"{link}&exclude_flagged=1")
     sample = Sample.objects.filter(step__run=run, ordinal=5).get()
@@ -195,7 +195,7 @@ def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
 
 
 def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:
-    make.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16})
+    builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16})
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"
     assert "REFUSE" in body(signed, url)
     signed.post("/settings/math/loosen/", {"fact": "rows", "note": " "})

@@ -12,11 +12,11 @@ from rollouts.replay import outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.pages.pins.support import panel
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:
-    later = make.run(project, "later", uid="later")
+    later = builders.run(project, "later", uid="later")
     plans.save(project, "default", pin.user, if_match=0, action="cache", entries=[(pin, 1)])
     plans.bind(later)
     outcomes.report(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
@@ -29,7 +29,7 @@ def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pi
 
 
 def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: Project) -> None:
-    later = make.run(project, "later", uid="later")
+    later = builders.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(later, lines(generation(step=step)), step)
         outcomes.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
@@ -40,7 +40,7 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
 
 
 def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin: Pin, project: Project) -> None:
-    later = make.run(project, "later", uid="later")
+    later = builders.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(later, lines(generation(step=step)), step)
         outcomes.report(later, "files", step, outcome, pin=pin.pk)

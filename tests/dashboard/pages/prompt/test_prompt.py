@@ -12,12 +12,12 @@ from django.test import Client
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.prompts.test_history import asked
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for step, accs in [(1, [0, 0]), (2, [0, 1]), (3, [0, 0])]:
         asked(run, step, list(accs))
     return run
@@ -76,7 +76,7 @@ def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
     project.reasons = [{"key": "odd", "name": "odd one"}]
     project.save()
     assert "odd one" in body(reader, run, f"?sel={read.pk}")
-    reader.force_login(make.member(project, "vera", "viewer"))
+    reader.force_login(builders.member(project, "vera", "viewer"))
     assert "flag-here" not in body(reader, run, f"?sel={read.pk}")
 
 
@@ -85,7 +85,7 @@ def test_an_answer_alone_opens_its_own_step(reader: Client, run: Run) -> None:
 
 
 def test_another_runs_bars_open_its_page_with_the_chosen_answer_beside(reader: Client, run: Run) -> None:
-    other = make.run(run.project, "other <b>", uid="other")
+    other = builders.run(run.project, "other <b>", uid="other")
     asked(other, 5, [1])
     chosen = sample(2, 1).pk
     shown = body(reader, run, f"?at=2&sel={chosen}")
@@ -109,7 +109,7 @@ def test_the_lines_are_a_panel_that_asks_again(reader: Client, run: Run) -> None
     answer = reader.get(f"/runs/{run.uid}/prompts/{key()}/")
     again = {"If-None-Match": answer.headers["ETag"]}
     assert reader.get(f"/runs/{run.uid}/prompts/{key()}/", headers=again).status_code == 304
-    asked(make.run(run.project, "other"), 5, [1])
+    asked(builders.run(run.project, "other"), 5, [1])
     assert reader.get(f"/runs/{run.uid}/prompts/{key()}/", headers=again).status_code == 200
 
 
@@ -134,7 +134,7 @@ def test_an_answer_to_another_prompt_is_not_put_beside(reader: Client, run: Run)
 def test_strangers_see_neither_the_prompt_nor_an_answer(client: Client, run: Run, stranger: User, mate: User) -> None:
     client.force_login(stranger)
     assert client.get(f"/runs/{run.uid}/prompts/{key()}/").status_code == 404
-    hidden = make.run(make.project("hidden"), "theirs")
+    hidden = builders.run(builders.project("hidden"), "theirs")
     asked(hidden, 1, [1])
     theirs = Sample.objects.get(step__run=hidden)
     client.force_login(mate)
@@ -143,7 +143,7 @@ def test_strangers_see_neither_the_prompt_nor_an_answer(client: Client, run: Run
 
 
 def test_what_a_model_wrote_is_text(reader: Client, project: Project) -> None:
-    run = make.run(project, "hostile")
+    run = builders.run(project, "hostile")
     trap: dict[str, Any] = {"prompt": "<script>p</script>", "response": "<img src=x>\u202e", "ground_truth": "<b>"}
     for step in (1, 2):
         indexed(run, lines(trap), step=step, format="native")

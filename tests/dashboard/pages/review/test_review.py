@@ -16,13 +16,13 @@ from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
 from rollouts.review import queues, viewed
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
     """Seven steps of four samples; the first of each is empty."""
-    run = make.run(project)
+    run = builders.run(project)
     for step in range(1, 8):
         indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}" * bool(n), n / 4, step) for n in range(4))), step)
     return run
@@ -113,7 +113,7 @@ def counted(html: str) -> int:
 
 def test_a_viewer_has_marks_of_their_own_and_gives_no_verdict(run: Run, project: Project) -> None:
     viewer = Client()
-    viewer.force_login(make.member(project, "vera", "viewer"))
+    viewer.force_login(builders.member(project, "vera", "viewer"))
     pk = samples(run)[0]
     assert look(viewer, run, pk).status_code == 200
     assert viewer.post(f"/samples/{pk}/verdict/", {"fine": "1"}).status_code == 403
@@ -197,7 +197,7 @@ def test_the_lowest_scores_of_the_newest_steps_come_first_with_the_first_open(ru
 def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Client, mate: User) -> None:
     rows = listed(open_(reader, run))
     viewed.approve(run, rows[0], mate)
-    make.flag(rows[1], mate, reason="truncated")
+    builders.flag(rows[1], mate, reason="truncated")
     viewed.look(run, [rows[2]], mate)  # looked at is not judged
     html = open_(reader, run)
     assert listed(html) == rows
@@ -239,12 +239,12 @@ def test_a_seed_draws_the_same_samples_and_another_one_others(
 
 def test_flags_of_others_are_a_queue_and_ones_own_are_not(run: Run, reader: Client, mate: User, owner: User) -> None:
     theirs, mine = samples(run)[:2]
-    make.flag(theirs, owner, reason="reward-hack")
-    make.flag(mine, mate)
+    builders.flag(theirs, owner, reason="reward-hack")
+    builders.flag(mine, mate)
     html = open_(reader, run, "&queue=flagged")
     assert listed(html) == [theirs]
     assert "olga: reward hack" in html
-    make.flag(theirs, mate)
+    builders.flag(theirs, mate)
     own = open_(reader, run, "&queue=flagged")
     assert listed(own) == [theirs] and "mina:" not in own
 
@@ -306,14 +306,14 @@ def test_who_has_no_run_is_told_what_a_queue_is(stranger: User, client: Client) 
 
 
 def test_the_run_that_is_shown_is_the_one_that_is_chosen(run: Run, project: Project, reader: Client) -> None:
-    empty = make.run(project, "empty")
+    empty = builders.run(project, "empty")
     shown = page(reader, f"/review/?run={empty.uid}")
     assert re.findall(r'<option value="([^"]*)" selected', shown) == [empty.uid]
     assert f'<option value="{run.uid}">' in shown
 
 
 def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader: Client) -> None:
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     indexed(other, lines(generation("a", "b")), 1)
     assert reader.get(f"/review/?run={run.uid}&upto=7&batch=1&sel={samples(other)[0]}").status_code == 404
 
@@ -327,7 +327,7 @@ def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Cli
     address = answer["Location"]
     before = listed(page(reader, address))
     viewed.look(run, before[:1], mate)
-    make.flag(before[0], mate, reason="reward-hack")
+    builders.flag(before[0], mate, reason="reward-hack")
     viewed.approve(run, before[1], mate)
     html = page(reader, address)
     assert listed(html) == before and len(before) > 2

@@ -16,13 +16,13 @@ from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import indexed, lines, push
-from tests.support import builders as make
+from tests.support import builders
 
 
 def logged(project: Project, name: str, rate: float) -> Run:
-    run = make.run(project, name)
+    run = builders.run(project, name)
     points = [Point(step, {"loss": step * rate, "lr": rate}, "global_step", 3600.0 * step) for step in (1, 2, 3)]
-    series.append(run, make.attempt(run, name), points)
+    series.append(run, builders.attempt(run, name), points)
     return run
 
 
@@ -53,7 +53,7 @@ def test_a_metric_that_differs_between_the_runs_is_not_constant(runs: list[Run],
 
 
 def test_a_run_that_one_may_not_see_is_not_laid_over(runs: list[Run], at: Client) -> None:
-    hidden = logged(make.project("secret"), "unseen-run", 3.0)
+    hidden = logged(builders.project("secret"), "unseen-run", 3.0)
     for words in (hidden.uid, "nobody", runs[0].uid, "%00", ",,", "a" * 3000):
         answer = at.get(f"/runs/{runs[0].uid}/charts.json?runs={words}")
         assert answer.json()["over"] == [], words
@@ -106,7 +106,7 @@ def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:
 
 
 def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Client) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
     told = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
@@ -114,7 +114,7 @@ def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Cl
 
 
 def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Project, at: Client) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     assert at.get(f"/runs/{run.uid}/nearest/5/").headers["Location"] == f"/runs/{run.uid}/"
     for step in (10, 20):
         indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
@@ -138,7 +138,7 @@ ASKED = "system\nBe brief.\nuser\n<b>Why {}?\nassistant\n"
 
 
 def validated(project: Project) -> Run:
-    run = make.run(project, "validated")
+    run = builders.run(project, "validated")
     for step in (1, 2):
         rows = [
             {"prompt": ASKED.format(n), "response": f"{step}", "score": float(n < step), "acc": int(n < step)}
@@ -151,7 +151,7 @@ def validated(project: Project) -> Run:
 
 def test_a_dump_that_waits_is_said_once_that_takes_long(project: Project, at: Client) -> None:
     """Even though nothing else of the run has changed since."""
-    run = make.run(project)
+    run = builders.run(project)
     push(run, lines({"prompt": "1+1=", "response": "2", "score": 1.0}))
     fresh = at.get(f"/runs/{run.uid}/")
     assert fresh.status_code == 200 and "waiting to be indexed" not in fresh.content.decode()
@@ -161,8 +161,8 @@ def test_a_dump_that_waits_is_said_once_that_takes_long(project: Project, at: Cl
 
 
 def test_files_that_must_not_be_loaded_are_said_on_the_page_of_their_run(project: Project, at: Client) -> None:
-    run = make.run(project)
-    where = {"attempt": make.attempt(run), "key": "0" * 64, "role": wire.ROLES[0], "step": 4}
+    run = builders.run(project)
+    where = {"attempt": builders.attempt(run), "key": "0" * 64, "role": wire.ROLES[0], "step": 4}
     run.artifacts.create(**where, state=Artifact.State.UNSAFE, message="gen_batch.dp: it names <os.system>")
     shown = at.get(f"/runs/{run.uid}/").content.decode()
     assert "Cannot be replayed" in shown and "step 4: gen_batch.dp: it names &lt;os.system&gt;" in shown
@@ -201,6 +201,6 @@ def test_no_parameter_breaks_the_overview(project: Project, at: Client) -> None:
 
 
 def test_a_run_without_returning_prompts_says_what_the_map_needs(project: Project, at: Client) -> None:
-    run = make.run(project)
-    Step.objects.create(run=run, attempt=make.attempt(run), split="train", step=1)
+    run = builders.run(project)
+    Step.objects.create(run=run, attempt=builders.attempt(run), split="train", step=1)
     assert "No prompt comes at two steps" in at.get(f"/runs/{run.uid}/?show=prompts").content.decode()

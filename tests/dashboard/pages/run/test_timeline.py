@@ -17,25 +17,25 @@ from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.runs import timeline
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
     """Ten steps of metrics, samples at two of them."""
-    run = make.run(project)
-    series.append(run, make.attempt(run), [Point(step, {"loss": 1.0}, "global_step", 1.0) for step in range(1, 11)])
+    run = builders.run(project)
+    series.append(run, builders.attempt(run), [Point(step, {"loss": 1.0}, "global_step", 1.0) for step in range(1, 11)])
     for step in (2, 6):
         indexed(run, lines(generation(step=step)), step)
     return run
 
 
 def flag(run: Run, step: int, user: User) -> None:
-    make.flag(Sample.objects.get(step__run=run, step__step=step).pk, user)
+    builders.flag(Sample.objects.get(step__run=run, step__step=step).pk, user)
 
 
 def pin(run: Run, step: int, user: User, **more: object) -> Pin:
-    attempt = make.attempt(run)
+    attempt = builders.attempt(run)
     return Pin.objects.create(project=run.project, run=run, attempt=attempt, step=step, user=user, **more)
 
 
@@ -54,7 +54,7 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
     pin(run, 6, mate)
     pin(run, 7, mate, removed_at=timezone.now())
     for step, outcome in ((8, "hit"), (9, "miss")):
-        Replay.objects.create(run=run, attempt=make.attempt(run), step=step, outcome=outcome)
+        Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome=outcome)
     client.force_login(mate)
     shown = page(client, run)
     listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', shown)
@@ -70,8 +70,10 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
 
 
 def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
-    series.append(run, make.attempt(run, "again"), [Point(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)])
-    make.attempt(run, "silent so far")
+    series.append(
+        run, builders.attempt(run, "again"), [Point(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)]
+    )
+    builders.attempt(run, "silent so far")
     told = timeline.of(run)
     assert told is not None
     assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
@@ -88,7 +90,7 @@ def test_a_failure_stands_at_the_last_step_of_the_run(run: Run) -> None:
 
 
 def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User) -> None:
-    attempt = make.attempt(run)
+    attempt = builders.attempt(run)
     Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
     pin(run, 6, mate)
     told = timeline.of(run)
@@ -104,7 +106,7 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
 def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> None:
     indexed(run, lines(generation(step=6)), 6, split="eval", source="val/6.jsonl")
     for split in ("train", "eval"):
-        make.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
+        builders.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         pin(run, 6, mate, split=split)
     told = timeline.of(run)
     assert told is not None
@@ -115,7 +117,7 @@ def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
     run: Run, mate: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     flag(run, 2, mate)
-    series.append(run, make.attempt(run, "again"), [Point(5, {"loss": 2.0}, "global_step", 1.0)])
+    series.append(run, builders.attempt(run, "again"), [Point(5, {"loss": 2.0}, "global_step", 1.0)])
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
     with django_assert_num_queries(11):

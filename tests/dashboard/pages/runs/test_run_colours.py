@@ -16,7 +16,7 @@ from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOURS
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def at(client: Client, mate: User) -> Client:
 
 
 def logged(project: Project, name: str) -> Run:
-    run = make.run(project, name)
+    run = builders.run(project, name)
     points = [Point(step, {"loss": float(step)}, "global_step", 1.0) for step in (1, 2)]
-    series.append(run, make.attempt(run, "files"), points)
+    series.append(run, builders.attempt(run, "files"), points)
     for step in (1, 2):
         indexed(run, lines(generation(step=step)), step)
     return run
@@ -49,7 +49,7 @@ def badges(at: Client, address: str) -> set[str]:
 
 
 def test_runs_that_were_made_one_after_the_other_have_eight_colours_and_keep_them(project: Project) -> None:
-    made = [make.run(project, f"run-{n}") for n in range(COLOURS + 1)]
+    made = [builders.run(project, f"run-{n}") for n in range(COLOURS + 1)]
     first = [run.colour for run in made]
     assert sorted(first[:COLOURS]) == list(range(1, COLOURS + 1)) and first[0] == first[-1]
     made[0].delete()
@@ -84,5 +84,5 @@ def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None
 
 
 def test_two_runs_of_one_colour_are_told_apart_by_the_form(project: Project) -> None:
-    made = [make.run(project, f"run-{n}") for n in range(COLOURS + 1)]
+    made = [builders.run(project, f"run-{n}") for n in range(COLOURS + 1)]
     assert overlays.again([made[0], made[1], made[-1]]) == [False, False, True]

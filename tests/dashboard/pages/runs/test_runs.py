@@ -18,7 +18,7 @@ from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.projects import projects
 from rollouts.samples.record import Point
 from tests.dashboard.support.api_client import Ask
-from tests.support import builders as make
+from tests.support import builders
 
 LR = "config:actor.optim.lr"
 SCORE = "last:critic/score/mean"
@@ -27,7 +27,7 @@ SCORE = "last:critic/score/mean"
 def many(project: Project, count: int) -> list[Run]:
     """Runs that differ in a config key; half of them have been silent for an hour."""
     made = [
-        make.run(
+        builders.run(
             project,
             f"run-{n:03}",
             config={"actor": {"optim": {"lr": [1e-6, 3e-6][n % 2]}}, "n": 8},
@@ -35,7 +35,7 @@ def many(project: Project, count: int) -> list[Run]:
         )
         for n in range(count)
     ]
-    attempts = [make.attempt(run) for run in made]
+    attempts = [builders.attempt(run) for run in made]
     rows = [
         Step(run=run, attempt=attempt, split="train", step=step, samples=4, score_mean=n / 10 + step / 100)
         for n, (run, attempt) in enumerate(zip(made, attempts, strict=True))
@@ -103,7 +103,7 @@ def test_chosen_columns_show_and_sort_by_config_and_last_values(runs: list[Run],
 
 
 def test_what_has_no_value_stands_last_in_either_order(runs: list[Run], project: Project, at: Client) -> None:
-    make.run(project, "bare")
+    builders.run(project, "bare")
     for sort in (SCORE, f"-{SCORE}", LR, f"-{LR}"):
         assert names(body(at, f"/?sort={sort}"))[-1] == "bare"
 
@@ -123,7 +123,7 @@ def test_groups_put_runs_of_one_value_together_with_their_mean_score(runs: list[
 
 def test_values_that_sort_alike_are_groups_of_their_own(project: Project, at: Client) -> None:
     for name, opt in (("a", "Adam"), ("b", "adam"), ("c", "Adam")):
-        make.run(project, name, config={"opt": opt})
+        builders.run(project, name, config={"opt": opt})
     page = body(at, "/?group=config:opt&sort=name")
     assert names(page) == ["a", "c", "b"]
     assert page.count('class="group-head"') == 2
@@ -163,7 +163,7 @@ def test_no_parameter_breaks_the_list(runs: list[Run], at: Client) -> None:
 
 def test_hostile_words_of_a_trainer_stay_text(project: Project, at: Client) -> None:
     bad = "<script>alert(1)</script>"
-    make.run(project, bad, uid="uid-bad", tags=[bad], config={bad: bad}, framework=bad)
+    builders.run(project, bad, uid="uid-bad", tags=[bad], config={bad: bad}, framework=bad)
     page = body(at, f"/?col=tags&col=framework&col={quote('config:' + bad)}&group={quote('config:' + bad)}")
     picker = at.get("/", headers={"HX-Request": "true", "HX-Target": "columns"}).content.decode()
     assert bad not in page + picker
@@ -272,7 +272,7 @@ def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: Use
 
 
 def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:
-    run = make.run(project, tags=["old"])
+    run = builders.run(project, tags=["old"])
     project.runs.update(tags=["new"])  # by somebody else, after the request had read its row
     change(run, {"name": "renamed"})
     assert project.runs.values_list("name", "tags").get() == ("renamed", ["new"])

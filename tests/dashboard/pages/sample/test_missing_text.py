@@ -10,7 +10,7 @@ from django.test import Client
 from rollouts.models import Project, Run, Sample, Segment
 from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 SAID = "is not on the disk; index the run again to make it anew."
 
@@ -18,7 +18,7 @@ SAID = "is not on the disk; index the run again to make it anew."
 @pytest.fixture
 def run(project: Project) -> Run:
     """One step of two responses to a prompt, their bodies deleted."""
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(*(generation("ask", f"{n} apples", n / 4, 1) for n in range(2))), 1)
     for segment in Segment.objects.all():
         files.body_path(segment.path).unlink()
@@ -46,7 +46,7 @@ def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, read
 
 
 def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project: Project, reader: Client) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(generation("ask", f"apples {step}", step / 4, step)), step)
     lost = Sample.objects.get(step__step=1)
@@ -71,7 +71,7 @@ def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project:
 def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
     project: Project, reader: Client, path: str, status: int
 ) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(generation("ask", "apples", 1.0, 1)), 1)
     Sample.objects.update(ordinal=7)
     one = Sample.objects.get()

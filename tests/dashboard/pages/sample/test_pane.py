@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages.sample import token_view
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.one_database
 
@@ -29,10 +29,10 @@ def row(step: int, index: int, score: float, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(*[row(step, n, n / 3) for n in range(4)]), step, format="native")
-    other = make.run(project, "other")
+    other = builders.run(project, "other")
     indexed(other, lines(row(1, 0, 1.0)), 1, format="native")
     return run
 
@@ -77,7 +77,7 @@ def test_v_goes_through_all_that_can_be_compared_and_comes_back(run: Run, client
 
 
 def test_a_run_of_another_project_is_never_compared_with(run: Run, client: Client, mate: User) -> None:
-    unseen = make.run(make.project("secret"), "nobody-may-see")
+    unseen = builders.run(builders.project("secret"), "nobody-may-see")
     indexed(unseen, lines(row(1, 0, 1.0)), 1, format="native")
     client.force_login(mate)
     page = page_of(client, sample_at(run, 2, 1), f"?view=diff&vs={unseen.uid}")
@@ -86,7 +86,7 @@ def test_a_run_of_another_project_is_never_compared_with(run: Run, client: Clien
 
 
 def test_a_response_without_any_other_says_so(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(row(1, 0, 1.0)), 1, format="native")
     client.force_login(mate)
     assert "There is nothing to compare with" in page_of(client, sample_at(run, 1, 0), "?view=diff")
@@ -106,7 +106,7 @@ def tokens(project: Project) -> Sample:
     """A sample of `COUNT` tokens: token 8,000 is unlikely, the trainer's log-probs are 0.25 above those sampled."""
     logprobs = [-0.5] * COUNT
     logprobs[8000] = -9.0
-    run = make.run(project, "tokens")
+    run = builders.run(project, "tokens")
     more = {
         "response_ids": list(range(COUNT)),
         "logprobs": logprobs,

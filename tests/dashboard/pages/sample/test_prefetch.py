@@ -14,7 +14,7 @@ from rollouts.models import Project, Run, Sample
 from rollouts.storage import files
 from tests.dashboard.support.api_client import filled, one_sample
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_more_panes_cost_no_more_queries(
 
 
 def test_what_a_person_may_not_see_is_left_out(run: Run, client: Client, mate: User, db: None) -> None:
-    hidden = one_sample(filled(make.project("secret"), "other")).pk
+    hidden = one_sample(filled(builders.project("secret"), "other")).pk
     client.force_login(mate)
     seen = ids(run)[0]
     assert list(panes(client, hidden, seen, "nothing", "\x00", "")) == [seen]
@@ -71,7 +71,7 @@ def test_what_a_person_may_not_see_is_left_out(run: Run, client: Client, mate: U
 def test_a_text_that_the_others_would_wait_for_is_left_out(
     project: Project, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make.run(project, "long")
+    run = builders.run(project, "long")
     indexed(run, lines(generation("1+1?", "2" * 5_000, 0.0), generation("1+2?", "3", 1.0)), 1)
     monkeypatch.setattr(prefetch, "MOST_CHARS", 4_000)
     client.force_login(mate)
@@ -93,7 +93,7 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
 ) -> None:
     monkeypatch.setattr(prompt_history, "MOST_STEPS", 4)
     monkeypatch.setattr(prompt_history, "NEAR", (2, 6))
-    run = make.run(project, "many")
+    run = builders.run(project, "many")
     for number in range(1, 16):
         indexed(run, lines(generation("1+1?" if number % every == 0 else f"{number}?", f"{number}", 1.0)), number)
     read = Sample.objects.get(step__run=run, step__step=step)

@@ -12,7 +12,7 @@ from django.test import Client
 from rollouts.indexing import correctness
 from rollouts.models import Project, Run
 from tests.dashboard.support.api_client import Ask, filled
-from tests.support import builders as make
+from tests.support import builders
 from workers import tasks
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +38,7 @@ def saved(client: Client, rule: str) -> Any:
 def test_a_maintainer_saves_a_rule_and_a_worker_is_told(
     client: Client, project: Project, run: Run, sent: list[int]
 ) -> None:
-    client.force_login(make.member(project, "maria", "maintainer"))
+    client.force_login(builders.member(project, "maria", "maintainer"))
     assert saved(client, "score>=0.5").headers["Location"] == "/settings/math/"
     assert sent == [project.pk]
     assert "Judging by <code>score&gt;=0.5</code>: 0 of 2 steps" in client.get("/settings/math/").content.decode()
@@ -127,7 +127,7 @@ def test_a_query_for_correct_says_what_correct_is(client: Client, owner: User, r
 
 
 def test_the_api_changes_the_rule_and_says_how_far_the_judging_is(project: Project, run: Run, sent: list[int]) -> None:
-    maintainer = make.member(project, "maria", "maintainer")
+    maintainer = builders.member(project, "maria", "maintainer")
     ask = Ask.with_token(maintainer, "read", "admin", on=project)
     changed = ask("PATCH", "projects/math/", {"correct": " score>=0.5 "}).json()
     assert changed["correct"] == "score>=0.5"

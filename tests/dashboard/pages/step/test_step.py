@@ -13,12 +13,12 @@ from django.test import Client
 
 from rollouts.models import Project, Replay, Run
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = make.run(project)
+    run = builders.run(project)
     indexed(run, lines(*generations(2)), 2)
     return run
 
@@ -91,7 +91,7 @@ def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client,
 
 
 def test_scores_beyond_one_are_shown_in_round_bins(project: Project, client: Client, mate: User) -> None:
-    run = make.run(project, "points")
+    run = builders.run(project, "points")
     indexed(run, lines(*(generation(response="x" * n, score=float(n * 7)) for n in range(10))), 1)
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/1/")

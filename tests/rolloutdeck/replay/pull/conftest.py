@@ -10,17 +10,17 @@ from rolloutdeck.cli.entry import main
 from rollouts.models import Project, Run
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask
-from tests.support import builders as make
+from tests.support import builders
 
 
 @pytest.fixture
 def old(project: Project) -> Run:
-    return make.run(project, "grpo-1")
+    return builders.run(project, "grpo-1")
 
 
 @pytest.fixture
 def new(project: Project) -> Run:
-    return make.run(project, "grpo-2", config=CONFIG)
+    return builders.run(project, "grpo-2", config=CONFIG)
 
 
 @pytest.fixture

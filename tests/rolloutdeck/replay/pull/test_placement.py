@@ -13,7 +13,7 @@ from rollouts.models import Binding, Project, Run
 from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, V2
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -79,7 +79,7 @@ def test_verl_0_8_gets_its_own_folders(
     pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {**CONFIG, "actor_rollout_ref": {"rollout": {"n": 4, "skip": {"enable": False}}}}
-    make.run(project, "older", config=config)
+    builders.run(project, "older", config=config)
     plan(owner, (pinned(old, 1, owner, V2), 1))
     assert pull(run="older") == 0
     assert found(tmp_path / "into") == dumped(V2, f"{TREE}/genstep_000001")

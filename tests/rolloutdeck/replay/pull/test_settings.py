@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from rollouts.models import Binding, Project, Run
 from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.verl_batches import V0, V1
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,7 +28,7 @@ def test_settings_on_the_command_line_name_the_folder(
 def test_a_config_that_names_no_folder_is_asked_for(
     pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make.run(project, "bare", config={"data": {"train_batch_size": 8}})
+    builders.run(project, "bare", config={"data": {"train_batch_size": 8}})
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull(run="bare") == 2
     told = capsys.readouterr().err

@@ -18,7 +18,7 @@ from rollouts.pins import artifact_check, pins
 from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, line, rows
-from tests.support import builders as make
+from tests.support import builders
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -53,7 +53,7 @@ def laid(step: int, target: int) -> dict[str, str]:
 
 @pytest.fixture
 def new(project: Project) -> Run:
-    return make.run(project, "grpo-2", config=CONFIG, framework="trl")
+    return builders.run(project, "grpo-2", config=CONFIG, framework="trl")
 
 
 def test_a_step_lies_at_its_target_with_the_line_that_replays_it(

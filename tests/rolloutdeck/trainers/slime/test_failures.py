@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.support import fake_slime as slimes
+from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.plans import Planning
 from tests.rolloutdeck.support.programs import ROOT
@@ -31,7 +31,7 @@ def training(folder: Path, wrong: str, deck: Planning) -> tuple[dict[str, Any], 
 
 @pytest.fixture
 def deck() -> Any:
-    found = Planning((slimes.DATA / "0.pt").read_bytes(), target=1)
+    found = Planning((fake_slime.DATA / "0.pt").read_bytes(), target=1)
     yield found
     found.down()
 
@@ -49,7 +49,7 @@ def test_with_a_plan_the_second_rollout_is_the_pinned_one_and_all_five_hooks_tel
     deck: Planning, tmp_path: Path
 ) -> None:
     found, _ = training(tmp_path, "", deck)
-    assert found["1"]["samples"] == slimes.dumped("0.pt")
+    assert found["1"]["samples"] == fake_slime.dumped("0.pt")
     told = [(query["split"], int(query["step"])) for _, query, _ in deck.dumps]
     assert {("train", 0), ("train", 1), ("eval", 1)} == set(told)
     assert [body["outcome"] for body in deck.posted("/replays/")] == ["hit"]

@@ -23,7 +23,7 @@ from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import arrived, asker, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
-from tests.rolloutdeck.support import fake_slime as slimes
+from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped
 
@@ -37,9 +37,9 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     """Rollout `step` of a run that follows the default plan: the samples that slime would train on, or an eval's."""
     (node / "dumps").mkdir()
     for name in ("0.pt", "2.pt"):
-        shutil.copy(slimes.DATA / name, node / "dumps")
+        shutil.copy(fake_slime.DATA / name, node / "dumps")
     arrived(asker(site, secret, node, "slime"), node / "dumps")
-    for name, module in slimes.modules().items():
+    for name, module in fake_slime.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ROLLOUTDECK_PLAN", "default")
     for owner, name in (
@@ -67,7 +67,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
 
 def replays(found: Any) -> bool:
     """What is replayed is flat, as slime's own loader of rollouts gives it."""
-    return isinstance(found.samples[0], slimes.Sample)
+    return isinstance(found.samples[0], fake_slime.Sample)
 
 
 def outcomes() -> list[tuple[int, str]]:
@@ -206,6 +206,6 @@ def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> 
 
 def test_the_function_that_generates_is_slimes_own_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "DEFAULT", "tests.rolloutdeck.support.fake_slime.generate")
-    assert replay.generating(arguments()) is slimes.generate
+    assert replay.generating(arguments()) is fake_slime.generate
     named = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.arguments")
-    assert replay.generating(named) is slimes.arguments
+    assert replay.generating(named) is fake_slime.arguments

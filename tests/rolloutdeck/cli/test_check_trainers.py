@@ -121,7 +121,11 @@ HINTS: list[Case] = [
                    "custom_eval_rollout_log_function_path": None}, "without their names"),
     (settings_check, {"num_iterations": 2}, "the same rows"),
     (settings_check, {"steps_per_generation": 8, "gradient_accumulation_steps": 4}, "the same rows"),
-    (settings_check, {"rollout_func": "f", "trainer": "RLOOTrainer", "callbacks": "RolloutdeckCallback"}, "no rollout_func"),
+    (
+        settings_check,
+        {"rollout_func": "f", "trainer": "RLOOTrainer", "callbacks": "RolloutdeckCallback"},
+        "no rollout_func",
+    ),
     (roll_check, {**MOCK, "rollout_mock.dump_dir": "./dumps"}, "relative path"),
     (roll_check, DOMAINS, "the last batch is kept"),
     (roll_check, {"track_with": "wandb"}, "track_with: wandb keeps no metrics beside the samples"),

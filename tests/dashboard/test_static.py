@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import posixpath
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from django.test import Client
 from dashboard import assets
 
 IMPORT = re.compile(r'^import .*"(\..+)";$', re.MULTILINE)
-STATIC = Path(__file__).parents[2] / "static"
+ANY_IMPORT = re.compile(r'(?:^import |\bfrom |\bimport\()"(\..+?)"', re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+STATIC = ROOT / "static"
 VENDORED = "vendor/htmx.org@2.0.11/htmx.min.js"
 
 
@@ -68,3 +71,21 @@ def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
     for name in asked:
         text = (STATIC / "js" / name).read_text()
         assert {posixpath.normpath(f"{posixpath.dirname(name)}/{one}") for one in IMPORT.findall(text)} <= asked, name
+
+
+def test_scripts_have_no_import_cycle() -> None:
+    """Imports that run later, in `import("...")`, count too."""
+    graph = {
+        path: {(path.parent / address).resolve() for address in ANY_IMPORT.findall(path.read_text())}
+        for path in (STATIC / "js").rglob("*.js")
+    }
+    assert sum(len(imported) for imported in graph.values()) > 100
+    assert {path for imported in graph.values() for path in imported if not path.is_file()} == set()
+    TopologicalSorter(graph).prepare()
+
+
+def test_folders_have_the_names_of_the_features() -> None:
+    features = {path.parent.name for path in (ROOT / "dashboard" / "pages").glob("*/__init__.py")}
+    assert {"runs", "step", "sample", "pins", "common"} <= features
+    assert {path.name for path in (STATIC / "js").iterdir()} <= features
+    assert {path.name for path in (ROOT / "templates").iterdir() if path.is_dir()} <= features | {"api"}

@@ -2,7 +2,7 @@
 import { fill, gettext } from "../common/i18n.js";
 import { address } from "../common/panel.js";
 import { onEscape } from "../common/shortcuts.js";
-import { reveal } from "./sample.js";
+import { reveal } from "./dom.js";
 
 const MOST_COLOURED = 5000;
 const can = "highlights" in CSS;

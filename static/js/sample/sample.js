@@ -1,6 +1,7 @@
 // What a sample's pane needs besides its text: what is rare is fetched when it is there. Copying exact text, landmarks.
 import { copy, say } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
+import { next, reveal } from "./dom.js";
 
 const pane = document.getElementById("sample");
 
@@ -14,24 +15,6 @@ function dress() {
 // One promise, so that what was asked first happens first: two imports of a module may end in any order.
 let finder;
 const find = (act) => (finder ??= import("./find.js")).then(act);
-
-// Opens what folds over `element` and brings it into sight.
-export function reveal(element, block = "center") {
-  for (let box = element.closest("details:not([open])"); box; box = box.parentElement.closest("details:not([open])")) box.open = true;
-  element.scrollIntoView({ block });
-}
-
-// The next element of those that match, after the one that was reached last; null after the last.
-export function next(selector) {
-  const all = [...pane.querySelectorAll(selector)];
-  const now = all.findIndex((one) => one.classList.contains("reached"));
-  const found = all[now + 1] ?? null;
-  if (!found) return null;
-  all[now]?.classList.remove("reached");
-  found.classList.add("reached");
-  reveal(found);
-  return found;
-}
 
 // The field has the focus before its script is there: what is typed at once must not be taken for keys.
 function type() {

@@ -2,7 +2,7 @@
 import { say } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { show } from "./reader.js";
-import { next, reveal } from "./sample.js";
+import { next, reveal } from "./dom.js";
 
 const shown = () => document.querySelector("[data-tokens]");
 const every = () => [...document.querySelectorAll("[data-tokens] b")];

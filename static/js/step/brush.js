@@ -1,5 +1,4 @@
 // Charts write the query: a drag over the scatter or the score bars becomes its terms.
-import { write } from "./query_box.js";
 
 const LEAST = 4; // pixels; less is a click
 const SVG = "http://www.w3.org/2000/svg";
@@ -80,7 +79,12 @@ function swallow() {
 
 const far = (from, to) => Math.hypot(to.clientX - from.clientX, to.clientY - from.clientY) >= LEAST;
 
-document.addEventListener("pointerdown", (down) => {
+// `write(query)` takes the new query.
+export function attachBrush(write) {
+  document.addEventListener("pointerdown", (down) => startDrag(down, write));
+}
+
+function startDrag(down, write) {
   const chart = down.target.closest?.("[data-brush], [data-bins]");
   if (!chart || down.button !== 0 || down.ctrlKey || down.metaKey || down.shiftKey) return;
   let brush;
@@ -101,4 +105,4 @@ document.addEventListener("pointerdown", (down) => {
   addEventListener("pointerup", stop, { signal: ends.signal });
   addEventListener("pointercancel", stop, { signal: ends.signal });
   addEventListener("keydown", (event) => event.key === "Escape" && stop(event), { signal: ends.signal });
-});
+}

@@ -29,7 +29,7 @@ function settleForm() {
   sort.disabled = !sort.value;
 }
 
-export const write = (q) => go(address({ q }));
+const write = (q) => go(address({ q }));
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("#result a[data-ask]");
@@ -181,4 +181,7 @@ box.addEventListener("keydown", (event) => {
   event.stopPropagation();
 });
 
-import("./brush.js").then(() => form.toggleAttribute("data-scripted", true));
+import("./brush.js").then(({ attachBrush }) => {
+  attachBrush(write);
+  form.toggleAttribute("data-scripted", true);
+});

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django import template
@@ -24,6 +23,8 @@ register.filter("plain", formatting.plain)
 register.filter("line", formatting.line)
 register.filter("coded", formatting.coded)
 register.filter("bare", formatting.bare)
+register.filter("percent", formatting.percent)
+register.simple_tag(formatting.ago, name="ago")
 register.simple_tag(formatting.score, name="score")
 register.simple_tag(formatting.reading, name="reading")
 register.simple_tag(row_html.marks, name="marks")
@@ -46,26 +47,8 @@ def foot(context: template.Context) -> SafeString:
 
 
 @register.filter
-def percent(part: float | None, whole: float | None) -> str:
-    return "" if part is None or not whole else f"{100 * part / whole:.1f} %"
-
-
-@register.filter
 def minus(value: float | None, other: float | None) -> float | None:
     return None if value is None or other is None else value - other
-
-
-@register.simple_tag
-def ago(moment: datetime | None) -> str:
-    """A `<time>` that the page's script keeps relative; without script it shows the UTC time."""
-    if moment is None:
-        return ""
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>',
-        moment.isoformat(timespec="seconds"),
-        moment.strftime("%Y-%m-%d %H:%M:%S"),
-        moment.strftime("%Y-%m-%d %H:%M"),
-    )
 
 
 @register.simple_tag(takes_context=True)

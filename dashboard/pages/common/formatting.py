@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from math import isfinite
 
-from django.utils.html import escape
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 # Half surrogates cannot be sent at all; NUL, bidi overrides and zero-width spaces act on what stands around them.
@@ -42,6 +43,22 @@ def num(value: float | None, digits: int = 2) -> str:
 
 def signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def percent(part: float | None, whole: float | None) -> str:
+    return "" if part is None or not whole else f"{100 * part / whole:.1f} %"
+
+
+def ago(moment: datetime | None) -> str:
+    """A `<time>` that the page's script keeps relative; without script it shows the UTC time."""
+    if moment is None:
+        return ""
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        moment.isoformat(timespec="seconds"),
+        moment.strftime("%Y-%m-%d %H:%M:%S"),
+        moment.strftime("%Y-%m-%d %H:%M"),
+    )
 
 
 def score(value: float | None, extra: str = "") -> SafeString:

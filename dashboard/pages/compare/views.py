@@ -16,9 +16,9 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
+from dashboard.pages.common.query_messages import start_of
 from dashboard.pages.common.url_state import clean
 from dashboard.pages.compare import prompt_detail, table
-from dashboard.pages.step.query_result import start_of
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing
 from rollouts.compare.targets import LETTERS, Cell

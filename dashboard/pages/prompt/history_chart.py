@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from dashboard.pages.common import formatting
+from dashboard.pages.prompt.url_state import Look
 from rollouts.prompts.prompts import At, Line
-
-if TYPE_CHECKING:
-    from dashboard.pages.prompt.views import Look
 
 SLOTS = 160
 

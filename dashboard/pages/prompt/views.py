@@ -13,8 +13,9 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, sample_rows, step_strip
-from dashboard.pages.common.url_state import Address, Ask, clean, step_number
+from dashboard.pages.common.url_state import Ask, clean
 from dashboard.pages.prompt.history_chart import drawn
+from dashboard.pages.prompt.url_state import Look
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 from rollouts.prompts import prompts
@@ -28,32 +29,10 @@ PANELS = {
     "history": "prompt/history.html",
     "lines": "prompt/lines.html",
 }
-VIEWS = ("both", "diff")
 BEST_OF = {
     "the step before": N_("best of the step before"),
     "the last step that solved it": N_("best of the last step that solved it"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Look(Address):
-    """The page's address: `at` a step, `sel` the answer that is read, `vs` the one beside it, `view` how."""
-
-    attempt: str = ""
-    at: str = ""
-    sel: str = ""
-    vs: str = ""
-    view: str = "both"
-
-    @classmethod
-    def knows(cls, name: str, word: str) -> bool:
-        match name:
-            case "at":
-                return step_number(word) is not None
-            case "view":
-                return word in VIEWS
-            case _:
-                return Address.knows(name, word)
 
 
 @dataclass(slots=True)

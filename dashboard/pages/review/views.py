@@ -13,11 +13,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, step_strip
+from dashboard.pages.common import lookups, panels, query_messages, step_strip
 from dashboard.pages.common.url_state import Address, Ask, step_number, whole
 from dashboard.pages.review import queue_list
 from dashboard.pages.sample import pane
-from dashboard.pages.step import query_result
 from rollouts.errors import BadInput
 from rollouts.models import Run, RunQuerySet, Sample, Step
 from rollouts.review import queues, viewed
@@ -137,7 +136,7 @@ def find(request: HttpRequest, run: Run, look: Look) -> Found:
     try:
         batch = queues.batch(run, asked, lookups.person(request), whole(look.batch, least=1))
     except BadInput as problem:
-        return Found(look, asked, newest, error=query_result.said(look.q, problem))
+        return Found(look, asked, newest, error=query_messages.said(look.q, problem))
     drawn = str(seed) if asked.queue.name == "random" else ""
     exact = replace(look, run=run.uid, upto=str(asked.upto), seed=drawn, batch=str(batch.number))
     if queues.passing(asked.queue, asked.q) and not look.ids:

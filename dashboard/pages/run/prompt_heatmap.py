@@ -13,8 +13,8 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import step_strip
 from dashboard.pages.common.formatting import num
+from dashboard.pages.common.query_messages import start_of
 from dashboard.pages.common.url_state import clean
-from dashboard.pages.step.query_result import start_of
 from rolloutdeck.protocol import wire
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Run, Sample

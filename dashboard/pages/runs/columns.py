@@ -15,9 +15,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.formatting import num, plain
+from dashboard.pages.common.formatting import ago, num, percent, plain
 from dashboard.pages.common.sparklines import Spark
-from dashboard.templatetags.ui import ago, percent
 from rollouts.models import Run
 from rollouts.runs.listing import flat, written
 

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from django.http import HttpRequest, QueryDict
 
+from dashboard.pages.common.query_messages import start_of
 from dashboard.pages.common.url_state import clean
 from dashboard.pages.runs import columns as run_columns
-from dashboard.pages.step.query_result import start_of
 
 SHOWS: Final = ("", "archived", "bin")
 USUAL_SORT: Final = "-updated"

@@ -7,13 +7,12 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import lookups
+from dashboard.pages.common import lookups, query_messages
 from dashboard.pages.common.group_links import Boards
 from dashboard.pages.common.sample_rows import Row
 from dashboard.pages.common.url_state import Ask
 from dashboard.pages.sample import fields_view, related, text_view, view_modes
 from dashboard.pages.sample.related import Around
-from dashboard.pages.step import query_result
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.models import Flag, Sample
 from rollouts.query.parser import parse
@@ -81,7 +80,7 @@ def others(body: Any) -> list[fields_view.Entry]:
 
 def words_of(q: str) -> list[str]:
     try:
-        return query_result.words(parse(q))
+        return query_messages.words(parse(q))
     except BadInput:
         return []
 

@@ -17,9 +17,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels
+from dashboard.pages.common import lookups, panels, query_messages
 from dashboard.pages.common.url_state import clean
-from dashboard.pages.step import query_result
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness
@@ -141,7 +140,7 @@ def correct(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         correctness.change(one, told, lookups.person(request))
     except BadInput as problem:
-        shown = context(request, one, rule_draft=told, rule_error=query_result.said(told, problem))
+        shown = context(request, one, rule_draft=told, rule_error=query_messages.said(told, problem))
         return render(request, "settings/project.html", shown, status=400)
     tasks.hurry_rule(one.pk)
     messages.success(request, _("The rule is saved; a worker judges by it."))

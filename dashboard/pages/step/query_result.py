@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.pages.common import sample_rows, step_strip
-from dashboard.pages.common.url_state import Ask, whole
+from dashboard.pages.common.query_messages import said
+from dashboard.pages.common.url_state import Ask
 from dashboard.pages.step import filter_chips, scatter
 from dashboard.pages.step import histograms as figures
 from dashboard.pages.step.histograms import Figures, Frame
@@ -18,11 +18,9 @@ from rollouts.models import Run, Sample, Step
 from rollouts.query import search
 from rollouts.query.body_scan import Patience
 from rollouts.query.missing_fields import unrecorded
-from rollouts.query.parser import BadQuery, Query, Text
 from rollouts.review import viewed
 
 MOST_ROWS = 2000
-MOST_START = 10**8
 MOST_COUNTED = 50_000  # samples of all steps that charts and chips are of, the newest: of a million they take 15 s
 PATIENCE = 0.3  # seconds of searching many steps before what was found so far is shown
 # What a page that has a good result does with an error: shows the sentence, keeps the rest.
@@ -212,26 +210,6 @@ def asked(
         ordering=order(ask, row),
         reader=reader,
     )
-
-
-def said(q: str, problem: BadInput) -> SafeString | str:
-    """The sentence, and the query with its bad part underlined."""
-    if not isinstance(problem, BadQuery):
-        return str(problem)
-    start, end = problem.span
-    if q[start:end].strip():
-        return format_html("{} <code>{}<u>{}</u>{}</code>", str(problem), q[:start], q[start:end], q[end:])
-    return format_html("{} <code>{}<u>&nbsp;</u></code>", str(problem), q)
-
-
-def words(query: Query) -> list[str]:
-    """What to mark in the text."""
-    return [leaf.text for leaf in query.leaves() if isinstance(leaf, Text)]
-
-
-def start_of(value: str) -> int:
-    """`start=` of a further page of rows; anything odd is the first."""
-    return whole(value, most=MOST_START) or 0
 
 
 def offered(ask: Ask, row: Step | None, result: Result) -> list[filter_chips.Chip]:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, sample_rows, step_strip
+from dashboard.pages.common import lookups, panels, query_messages, sample_rows, step_strip
 from dashboard.pages.common.url_state import Ask, step_number
 from dashboard.pages.pins import pin_box
 from dashboard.pages.sample import pane
@@ -75,7 +75,7 @@ def parts(
     if panel == "pin":
         return pin_box.box(run, row, role)
     result = query_result.find(run, split, row, ask, step_number(request.GET.get("beyond", "")), reader)
-    start = query_result.start_of(request.GET.get("start", ""))
+    start = query_messages.start_of(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": query_result.KEEP_LAST}
     more = panel.startswith("more")

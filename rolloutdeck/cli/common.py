@@ -14,7 +14,7 @@ from rolloutdeck.protocol.columns import PRESETS, told
 from rolloutdeck.protocol.wire import STEP_KINDS
 from rolloutdeck.trainer_api import kinds
 from rolloutdeck.watch.artifact_collector import Keeping
-from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.types import Choice
 
 AXES = ("train", "eval", "metrics", "")
 

@@ -25,7 +25,8 @@ from rolloutdeck.trainers.tables import names_of
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.file_endings import ENDS, digest, ends_whole, torn, whole_lines
 from rolloutdeck.watch.follower import Piece, stamp_of
-from rolloutdeck.watch.scan import TABLES, Found, Survey, files_below, read_head, survey
+from rolloutdeck.watch.scan import TABLES, files_below, read_head, survey
+from rolloutdeck.watch.types import Found, Survey
 from rolloutdeck.watch.upload import Denied, NotNow, Refused, Target, cannot
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from rolloutdeck.client.artifact_uploads import Shelf, received, register
 from rolloutdeck.errors import BadInput
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.watch.artifact_collector import Keeping, bring
-from rolloutdeck.watch.scan import Survey
+from rolloutdeck.watch.types import Survey
 from rolloutdeck.watch.upload import Denied, Refused, Target, trusted
 
 Patiently = Callable[[Callable[[], Any]], Any]  # tries again a few times when the server does not answer

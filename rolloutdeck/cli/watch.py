@@ -18,9 +18,10 @@ from rolloutdeck.protocol.wire import HEARTBEAT_SECONDS
 from rolloutdeck.watch.artifact_collector import Gatherer, Keeping
 from rolloutdeck.watch.follower import Candidate, Follower, Piece, Root
 from rolloutdeck.watch.recover import recover
-from rolloutdeck.watch.scan import Choice, absolute_path, base_of
+from rolloutdeck.watch.scan import absolute_path, base_of
 from rolloutdeck.watch.state import State
 from rolloutdeck.watch.tree_pattern import Identity, Pattern
+from rolloutdeck.watch.types import Choice
 from rolloutdeck.watch.upload import Denied, NotNow, Refused, Target, cannot
 
 FILES = "files"  # the attempt of files whose launch nobody names

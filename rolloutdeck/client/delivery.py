@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from rolloutdeck.client import artifact, artifact_uploads, spool
-from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.lib.http import Answer, NotReachable, RunClient, Server, Slice, run_headers
 from rolloutdeck.protocol import wire
 
 ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
@@ -56,7 +56,7 @@ def deliver(server: Server, files: Sequence[spool.Waiting], timeout: float = 30.
 def _deliver(
     server: Server, files: Sequence[spool.Waiting], header: wire.SpoolHeader, start: int, timeout: float
 ) -> Outcome:
-    about, uid = about_run(header), quote(header["uid"], safe="")
+    about, uid = run_headers(header), quote(header["uid"], safe="")
     if header["kind"] == "dump":
         return _Upload(server, files[0].path, header, start, about, timeout).send()
     if header["kind"] == "artifact":
@@ -74,17 +74,6 @@ def _deliver(
     return Outcome("sent", data=answer.json()) if answer.ok else judge(answer)
 
 
-def asking(server: Server, header: wire.SpoolHeader, timeout: float = 30.0) -> artifact_uploads.Ask:
-    """Requests to addresses below the run's, from which a server that never saw the run can create it."""
-
-    def ask(method: str, path: str, **options: Any) -> Answer:
-        headers = {**about_run(header), **options.pop("headers", {})}
-        address = f"runs/{quote(header['uid'], safe='')}/{path}"
-        return server.request(method, address, headers=headers, **{"timeout": timeout, **options})
-
-    return ask
-
-
 def _register(server: Server, header: wire.SpoolHeader, told: Mapping[str, Any]) -> Outcome:
     """Hashes the files that were named where they lie, and tells the server. `data`: the run's uid, the artifact."""
     path = Path(told["path"])
@@ -95,7 +84,7 @@ def _register(server: Server, header: wire.SpoolHeader, told: Mapping[str, Any])
     except (OSError, ValueError) as error:
         return Outcome("rejected", f"{path} can't be kept: {getattr(error, 'strerror', None) or error}")
     command = artifact.command_for(path, header["project"], header["name"], header["attempt"])
-    ask = asking(server, header)
+    ask = RunClient(server, header).request
     answer = artifact_uploads.register(ask, found, header["attempt"], command, told["send_now"])
     if not answer.ok:
         return judge(answer)
@@ -113,14 +102,6 @@ def _send_now(ask: artifact_uploads.Ask, found: artifact.Artifact, told: Any) ->
         if not answer.ok and not problems:
             return judge(answer)
     return Outcome("rejected", problems[0]) if problems else None
-
-
-def about_run(header: wire.SpoolHeader) -> dict[str, str]:
-    """Request headers from which a server that never saw the run can create it."""
-    about = {wire.PROJECT_HEADER: quote(header["project"], safe=""), wire.RUN_HEADER: quote(header["name"], safe="")}
-    if resume := header.get("run", {}).get("resume"):
-        about[wire.RESUME_HEADER] = quote(str(resume), safe="")
-    return about
 
 
 def judge(answer: Answer) -> Outcome:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from rolloutdeck.client import delivery, lease, spool
 from rolloutdeck.client.delivery import Outcome
-from rolloutdeck.lib.http import NotReachable, Server
+from rolloutdeck.lib.http import NotReachable, RunClient, Server
 from rolloutdeck.lib.log import Voice, log
 from rolloutdeck.protocol import wire
 
@@ -152,8 +151,7 @@ class Courier:
         if not dropped or self._reported.get(name) == dropped:
             return
         body = {"attempt": header["attempt"], "dropped": {name: dropped}}
-        path = f"runs/{quote(header['uid'], safe='')}/heartbeat/"
-        if server.send_json("POST", path, body, headers=delivery.about_run(header)).ok:
+        if RunClient(server, header).send_json("POST", "heartbeat/", body).ok:
             self._reported[name] = dropped
 
     def _settle(self, server: Server, folder: Path, batch: list[spool.Waiting], outcome: Outcome) -> None:

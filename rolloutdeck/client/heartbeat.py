@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from urllib.parse import quote
 
-from rolloutdeck.client import delivery, lease
+from rolloutdeck.client import lease
 from rolloutdeck.client.sender import Sender
-from rolloutdeck.lib.http import NotReachable
+from rolloutdeck.lib.http import NotReachable, RunClient
 from rolloutdeck.lib.log import log
 from rolloutdeck.protocol import wire
 
@@ -51,8 +50,7 @@ class Heartbeat:
         if server is None:
             return
         body = {"attempt": self.header["attempt"], "step": self.step(), "dropped": {own.name: dict(own.dropped)}}
-        path = f"runs/{quote(self.header['uid'], safe='')}/heartbeat/"
         try:
-            server.send_json("POST", path, body, headers=delivery.about_run(self.header), timeout=10.0)
+            RunClient(server, self.header, timeout=10.0).send_json("POST", "heartbeat/", body)
         except NotReachable as error:
             log.debug("No heartbeat: %s", error)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.client.delivery import asking
-from rolloutdeck.lib.http import Server
+from rolloutdeck.lib.http import RunClient, Server
 from rolloutdeck.protocol import schedule, wire
 from rolloutdeck.protocol.compatibility import Difference, refused
 
@@ -90,8 +89,8 @@ def ask(
     if server is None:
         return Plan()
     body = json.dumps({"plan": name or DEFAULT, "facts": dict(facts), "bind": bind}, default=str).encode()
-    said = {"Content-Type": "application/json"}
-    answer = asking(server, header, timeout)("POST", "replay-plan/", body=body, headers=said)
+    told = {"Content-Type": "application/json"}
+    answer = RunClient(server, header, timeout).request("POST", "replay-plan/", body=body, headers=told)
     if not answer.ok:
         raise ValueError(answer.error)
     return read(answer.json())

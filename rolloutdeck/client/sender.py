@@ -12,10 +12,9 @@ from typing import Any
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.artifact import command_for
 from rolloutdeck.client.artifact_uploads import Shelf, register, wanted
-from rolloutdeck.client.delivery import asking
 from rolloutdeck.client.dispatcher import NOTHING, Backoff, Courier
 from rolloutdeck.lib.environment import same_server
-from rolloutdeck.lib.http import NotReachable, Server
+from rolloutdeck.lib.http import NotReachable, RunClient, Server
 from rolloutdeck.lib.log import Voice, log
 from rolloutdeck.lib.symlinks import owner_of
 from rolloutdeck.protocol import wire
@@ -135,7 +134,7 @@ class Sender:
     def ask_wanted(self) -> None:
         """Asks which bytes a pin wants of this process; called with the heartbeat. Raises NotReachable."""
         if self.server and self.shelf.artifacts:
-            answer = wanted(asking(self.server, self.header, timeout=10.0))
+            answer = wanted(RunClient(self.server, self.header, timeout=10.0).request)
             told = answer.json() if answer.ok else None
             self.shelf.want(told.get("files") if isinstance(told, dict) else None)
             if self.shelf.busy:
@@ -156,7 +155,7 @@ class Sender:
             found, why = self.shelf.lost[0]
             told = self.header["project"], self.header["name"], self.header["attempt"]
             command = command_for(found.path, *told)
-            register(asking(server, self.header), found, self.header["attempt"], command, gone=why)
+            register(RunClient(server, self.header).request, found, self.header["attempt"], command, gone=why)
             self.shelf.lost.popleft()
 
     def _send_wanted(self, server: Server) -> float:
@@ -166,7 +165,7 @@ class Sender:
         if not waits or now < self._artifact_due:
             return self._artifact_due - now if waits else NOTHING
         try:
-            answer = self.shelf.send(asking(server, self.header))
+            answer = self.shelf.send(RunClient(server, self.header).request)
             self._tell_lost(server)
         except NotReachable as error:
             log.debug("A wanted file waits: %s", error)

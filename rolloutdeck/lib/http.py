@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from rolloutdeck.protocol import wire
 
@@ -199,6 +199,32 @@ class Server:
         if body is not None and not isinstance(body, bytes):
             sent["Content-Length"] = str(body.length)  # type: ignore[attr-defined]
         return {**sent, **(headers or {})}
+
+
+class RunClient:
+    """Requests to the addresses of one run, from which a server that never saw the run can create it."""
+
+    def __init__(self, server: Server, header: wire.SpoolHeader, timeout: float = 30.0) -> None:
+        self.server, self.timeout = server, timeout
+        self.path = f"runs/{quote(header['uid'], safe='')}/"
+        self.headers = run_headers(header)
+
+    def request(self, method: str, path: str, **options: Any) -> Answer:
+        """`Server.request` with `path` below the address of the run."""
+        headers = {**self.headers, **options.pop("headers", {})}
+        return self.server.request(method, self.path + path, headers=headers, **{"timeout": self.timeout, **options})
+
+    def send_json(self, method: str, path: str, data: Any) -> Answer:
+        """`Server.send_json` with `path` below the address of the run."""
+        return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
+
+
+def run_headers(header: wire.SpoolHeader) -> dict[str, str]:
+    """Request headers from which a server that never saw the run can create it."""
+    about = {wire.PROJECT_HEADER: quote(header["project"], safe=""), wire.RUN_HEADER: quote(header["name"], safe="")}
+    if resume := header.get("run", {}).get("resume"):
+        about[wire.RESUME_HEADER] = quote(str(resume), safe="")
+    return about
 
 
 def _pieces(body: bytes | Stream | None) -> Any:

@@ -19,8 +19,9 @@ from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.trainer_api import FileKind
 from rolloutdeck.watch import compression
 from rolloutdeck.watch.file_endings import continues, digest, ends, ends_whole, torn, whole_lines
-from rolloutdeck.watch.scan import MAX_SOURCE, Choice, Found, beside_others, files_below, kind_of, split_of
+from rolloutdeck.watch.scan import MAX_SOURCE, beside_others, files_below, kind_of, split_of
 from rolloutdeck.watch.state import Sent, State
+from rolloutdeck.watch.types import Choice, Found
 
 QUIET_SECONDS = 2.0  # a whole file without a successor is taken after this long without a change
 

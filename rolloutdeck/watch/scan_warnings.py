@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rolloutdeck.watch.scan import Found
+from rolloutdeck.watch.types import Found
 
 MOST_NAMED = 4
 Steps = dict[Path, set[int]]

@@ -11,9 +11,9 @@ from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.trainer_api import spots
 from rolloutdeck.watch import artifact_collector
 from rolloutdeck.watch.follower import Follower, Root
-from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.state import State
 from rolloutdeck.watch.tree_pattern import Identity, Pattern
+from rolloutdeck.watch.types import Choice
 
 DATA = Path(__file__).parents[2] / "data"
 SOMEBODY = 54_321  # an account that owns no file here

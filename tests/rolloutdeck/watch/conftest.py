@@ -11,7 +11,7 @@ from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
 from rolloutdeck.watch import follower
 from rolloutdeck.watch.follower import Root
-from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.types import Choice
 from rolloutdeck.watch.upload import Target
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching

@@ -9,8 +9,8 @@ import pytest
 
 from rolloutdeck.watch import follower as watch
 from rolloutdeck.watch.follower import Follower, Piece, Root
-from rolloutdeck.watch.scan import Choice
 from rolloutdeck.watch.state import State
+from rolloutdeck.watch.types import Choice
 
 DUMPS = Path(__file__).parents[2] / "data"
 

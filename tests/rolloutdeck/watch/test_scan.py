@@ -8,7 +8,7 @@ import pytest
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainer_api import Head
 from rolloutdeck.watch import scan
-from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.types import Choice
 
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 

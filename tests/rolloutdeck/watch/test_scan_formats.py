@@ -15,7 +15,7 @@ from rolloutdeck.cli import entry
 from rolloutdeck.cli.common import table_of
 from rolloutdeck.protocol import columns
 from rolloutdeck.watch import scan
-from rolloutdeck.watch.scan import Choice, Survey
+from rolloutdeck.watch.types import Choice, Survey
 
 DUMPS = Path(__file__).parents[2] / "data"
 CURE = "outputs-rl-{}-CodeContests.json"

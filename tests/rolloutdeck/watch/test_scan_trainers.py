@@ -7,7 +7,7 @@ import pytest
 
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.file_endings import ends_whole
-from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.types import Choice
 
 DATA = Path(__file__).parents[2] / "data"
 

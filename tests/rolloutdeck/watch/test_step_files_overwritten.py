@@ -16,7 +16,7 @@ from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.follower import Root
-from rolloutdeck.watch.scan import Choice
+from rolloutdeck.watch.types import Choice
 from rolloutdeck.watch.upload import Target
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.watch.scan import Choice, survey
+from rolloutdeck.watch.scan import survey
+from rolloutdeck.watch.types import Choice
 from rollouts.formats import HEAD_BYTES, Told, pick
 from rollouts.samples.record import Point, Record
 

@@ -16,7 +16,7 @@ from rolloutdeck.safe_pickle.verify.rules import arrays, batches, roll, stdlib, 
 from rolloutdeck.safe_pickle.verify.rules.tensors import storage
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.interpreter import Judge
+    from rolloutdeck.safe_pickle.verify.types import Judge
 
 __all__ = ["CALLS", "NAMES", "NEW", "STATES", "Rule", "State", "storage"]
 

@@ -20,7 +20,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
 )
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.interpreter import Judge
+    from rolloutdeck.safe_pickle.verify.types import Judge
 
 _DTYPE = re.compile(r"(?P<fixed>b1|[iu][1248]|f[248]|c8|c16)|(?P<text>[US])(?P<length>\d{1,8})|(?P<object>O8)")
 

@@ -22,7 +22,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
 from rolloutdeck.safe_pickle.verify.rules.tensors import SIZES
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.interpreter import Judge
+    from rolloutdeck.safe_pickle.verify.types import Judge
 
 STACK = "tensordict.tensorclass.NonTensorStack"
 VALUE = "tensordict.tensorclass.NonTensorData"

@@ -8,7 +8,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import Box, Data, Thing, Unf
 from rolloutdeck.safe_pickle.verify.rules import batches
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.interpreter import Judge
+    from rolloutdeck.safe_pickle.verify.types import Judge
 
 
 def buffer_state(judge: Judge, thing: Thing, state: Value) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rolloutdeck.safe_pickle.verify.abstract_values import HARMLESS, Box, Data, Text, Unfit, Value, is_key, level_of
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.interpreter import Judge
+    from rolloutdeck.safe_pickle.verify.types import Judge
 
 
 def encode(judge: Judge, args: list[Value]) -> Value:

@@ -23,7 +23,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
 )
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.interpreter import Judge
+    from rolloutdeck.safe_pickle.verify.types import Judge
 
 SIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from rolloutdeck.trainers.roll.tracker import Tracker
-from rolloutdeck.watch.scan import Choice, survey
+from rolloutdeck.watch.scan import survey
+from rolloutdeck.watch.types import Choice
 
 VALUES = {
     "critic/score/mean@mean": np.float32(0.5), "actor/loss": float("nan"), "system/samples": 64, "name": "a text",

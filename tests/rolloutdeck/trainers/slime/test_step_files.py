@@ -16,7 +16,8 @@ from rolloutdeck.trainer_api import SkipFolder, Spot, described, spots
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.slime.facts import facts_of as run_facts
 from rolloutdeck.trainers.slime.step_files import FROM_PULL, UNNAMED, UNREAD, facts_of
-from rolloutdeck.watch.scan import Choice, survey
+from rolloutdeck.watch.scan import survey
+from rolloutdeck.watch.types import Choice
 
 DATA = Path(__file__).parents[3] / "data/slime"
 SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}

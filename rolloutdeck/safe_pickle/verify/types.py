@@ -1,0 +1,18 @@
+"""What a rule needs of the verifier that calls it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rolloutdeck.safe_pickle.stream.torch_archive import Archive
+from rolloutdeck.safe_pickle.verify.abstract_values import Data, Value
+
+
+class Judge(Protocol):
+    """One pickle that is verified. `archive` is the ZIP around it; `storages`: key -> type and size of each."""
+
+    archive: Archive | None
+    storages: dict[str, tuple[str, int]]
+
+    def embedded(self, data: Data) -> Value:
+        """What a torch archive inside this pickle would build. Raises Refused when it is no canonical archive."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import parse_qsl
 
 import orjson
 from django.db import close_old_connections
@@ -25,6 +23,17 @@ from dashboard import permissions
 from dashboard.api.exceptions import describe, error
 from dashboard.middleware import OURS
 from dashboard.uploads.body import Arrival, Parts, Writing, check_hash, fresh, hash_of
+from dashboard.uploads.request import (
+    ADDRESS,
+    Body,
+    Receive,
+    Vanished,
+    encoding_of,
+    length_of,
+    matched,
+    query_of,
+    range_of,
+)
 from dashboard.uploads.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
@@ -35,21 +44,12 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-ADDRESS = re.compile(r"/api/v1/runs/([^/]+)/(?:dumps|artifacts/([^/]+)/files)/([^/]+)/?\Z")
-RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})\Z")
 RESERVE = 256 << 20  # bytes of the data volume that uploads leave free
-BATCH = 1 << 20
-DRAINED = 2 * wire.PART_BYTES
 # Uploads do not wait for one another, and publishing to a dead broker does not hold up uploads.
 POOL = ThreadPoolExecutor(8, "upload")
 PUBLISH = ThreadPoolExecutor(1, "publish")
-
-
-class Vanished(Exception):
-    """The client went away in the middle of its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,45 +85,6 @@ async def uploads(scope: Mapping[str, Any], receive: Receive, send: Send, path: 
     await send({"type": "http.response.body", "body": b""})
     if answer.after and scope["method"] == "PUT":
         PUBLISH.submit(clean, answer.after)
-
-
-class Body:
-    """The request's body, read once."""
-
-    def __init__(self, scope: Mapping[str, Any], receive: Receive) -> None:
-        self.receive = receive
-        names = {name.lower() for name, _ in scope["headers"]}
-        self.more = bool({b"content-length", b"transfer-encoding"} & names)
-        self.waits = b"expect" in names  # the client sends nothing before it is asked to
-
-    async def next(self) -> bytes:
-        """Some bytes; none at the end. Raises Vanished."""
-        if not self.more:
-            return b""
-        message = await self.receive()
-        if message["type"] == "http.disconnect":
-            raise Vanished
-        self.more, self.waits = bool(message.get("more_body")), False
-        return bytes(message.get("body", b""))
-
-    async def batches(self) -> AsyncIterator[bytes]:
-        """The body in pieces of about a megabyte. Raises Vanished."""
-        waiting, size = [], 0
-        while self.more:
-            waiting.append(await self.next())
-            size += len(waiting[-1])
-            if size >= BATCH or not self.more:
-                yield b"".join(waiting)
-                waiting, size = [], 0
-
-    async def drain(self) -> None:
-        """Reads what is left of a body of ordinary size: many clients only look for an answer when all is sent.
-
-        A server that closes the connection before would reset it, and the answer with it.
-        """
-        left = DRAINED
-        while self.more and not self.waits and left > 0:
-            left -= len(await self.next())
 
 
 async def answered(scope: Mapping[str, Any], body: Body, path: str) -> Answer:
@@ -171,55 +132,6 @@ def admit(scope: Mapping[str, Any], path: str) -> tuple[Upload, Answer | None]:
     if sends and known is None:
         check_room(target.room(part[2] if part else length or 0))
     return Upload(target, gzipped, part), known
-
-
-def matched(path: str) -> tuple[str, str, str]:
-    """The run's uid, the artifact's key (empty for a dump), the sha256 of the bytes. Raises BadInput."""
-    found = ADDRESS.match(path)
-    uid, key, sha256 = found.groups(default="") if found else ("", "", "")
-    if not wire.SHA256.match(sha256):
-        raise BadInput("The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256")
-    if key and not wire.SHA256.match(key):
-        raise BadInput("An artifact is named by a sha256: 64 lower-case hex digits.", "key")
-    if not wire.UID.match(uid):
-        raise BadInput("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
-    return uid, key, sha256
-
-
-def query_of(scope: Mapping[str, Any]) -> dict[str, str]:
-    try:
-        raw = scope["query_string"].decode("ascii")
-        return dict(parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=40))
-    except ValueError as problem:
-        raise BadInput("The query is not percent-encoded UTF-8 with at most 40 parameters.") from problem
-
-
-def encoding_of(headers: Mapping[str, str]) -> bool:
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", ""):
-        raise exceptions.UnsupportedMediaType(encoding, "Send the body plain or with Content-Encoding: gzip.")
-    return encoding == "gzip"
-
-
-def length_of(headers: Mapping[str, str]) -> int | None:
-    raw = headers.get("content-length")
-    if raw is not None and not (raw.isascii() and raw.isdigit() and len(raw) < 19):
-        raise BadInput("Content-Length is no number.")
-    return None if raw is None else int(raw)
-
-
-def range_of(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
-    """(first, last, total) of a Content-Range, (-1, -1, total) of the question `bytes */total`."""
-    raw = headers.get("content-range")
-    if raw is None:
-        return None
-    found = RANGE.match(raw.strip())
-    if not found:
-        raise BadInput("Content-Range must be `bytes first-last/total` or `bytes */total`.")
-    first, last, total = (-1 if group is None else int(group) for group in found.groups())
-    if first >= 0 and not first <= last < total:
-        raise BadInput("Content-Range must have first <= last < total.")
-    return first, last, total
 
 
 def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | None, most: int) -> None:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, said, step_strip
+from dashboard.pages.common import lookups, panels, responses, step_strip
 from dashboard.pages.common.url_state import Ask
 from dashboard.pages.findings import views as pages
 from rolloutdeck.protocol import wire
@@ -59,11 +59,11 @@ def add(request: HttpRequest) -> HttpResponse:
     try:
         row = added(request, looked)
     except RolloutError as error:
-        if said.by_script(request):
-            return said.refused(request, error, "findings")
+        if responses.by_script(request):
+            return responses.refused(request, error, "findings")
         return render(request, template(request), form(request, looked, given, str(error)), status=400)
     words = _("Added to “{title}”.").format(title=row.title)
-    return said.done(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
+    return responses.done(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
 
 
 def template(request: HttpRequest) -> str:

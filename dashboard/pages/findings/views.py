@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, said
+from dashboard.pages.common import lookups, panels, responses
 from dashboard.pages.common.markdown import rendered
 from dashboard.pages.findings import presenter
 from rollouts.errors import BadInput, NotThere, RolloutError
@@ -102,11 +102,11 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         findings.change(row, **told, version=number(request.POST.get("version"), "version"))
     except RolloutError as error:
-        if said.by_script(request):
-            return said.refused(request, error, "finding", row.pk)
+        if responses.by_script(request):
+            return responses.refused(request, error, "finding", row.pk)
         shown = {**context(request, finding_of(request, pk)), "draft": told, "problem": str(error)}
         return render(request, "findings/finding.html", shown, status=400)
-    return said.done(request, _("The finding is saved."), "finding", row.pk)
+    return responses.done(request, _("The finding is saved."), "finding", row.pk)
 
 
 @login_required
@@ -116,9 +116,11 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_of(request, pk, "annotator")
     if request.POST.get("restore"):
         findings.restore(row, lookups.person(request))
-        return said.done(request, _("The finding is back."), "finding", row.pk)
+        return responses.done(request, _("The finding is back."), "finding", row.pk)
     findings.remove(row, lookups.person(request))
-    return said.done(request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings")
+    return responses.done(
+        request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings"
+    )
 
 
 @login_required
@@ -141,12 +143,12 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
         else:
             findings.move(row, places_by(wanted))
     except RolloutError as error:
-        if isinstance(error, NotThere) or wanted != "words" or said.by_script(request):
-            return said.refused(request, error, "finding", row.finding_id)
+        if isinstance(error, NotThere) or wanted != "words" or responses.by_script(request):
+            return responses.refused(request, error, "finding", row.finding_id)
         spoken = {"pk": row.pk, "words": request.POST.get("words", ""), "problem": str(error)}
         shown = {**context(request, finding_of(request, row.finding_id)), "spoken": spoken}
         return render(request, "findings/finding.html", shown, status=400)
-    return said.done(request, _("Saved."), "finding", row.finding_id)
+    return responses.done(request, _("Saved."), "finding", row.finding_id)
 
 
 def places_by(wanted: str | None) -> int:

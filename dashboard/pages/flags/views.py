@@ -12,8 +12,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, said
-from dashboard.pages.common.back import back, seen_other
+from dashboard.pages.common import lookups, panels, responses
+from dashboard.pages.common.responses import back, seen_other
 from dashboard.pages.common.url_state import Ask
 from dashboard.pages.sample import pane
 from dashboard.pages.step import query_result
@@ -73,11 +73,11 @@ def many(request: HttpRequest, uid: str) -> HttpResponse:
     try:
         act = bulk.mark(run, wanted(request, run), lookups.person(request), **told(request))
     except RolloutError as error:
-        return said.refused(request, error, "run", run.uid)
+        return responses.refused(request, error, "run", run.uid)
     words = _("All of them were flagged so already.")
     if act.pk:
         words = _("Flagged: {act}.").format(act=act.said)
-    return said.done(request, words, "run", run.uid, undoable=act.pk is not None)
+    return responses.done(request, words, "run", run.uid, undoable=act.pk is not None)
 
 
 def wanted(request: HttpRequest, run: Run) -> list[str]:
@@ -101,7 +101,7 @@ def undo(request: HttpRequest, uid: str) -> HttpResponse:
     try:
         undone = viewed.undo(run, lookups.person(request))
     except RolloutError as error:
-        return said.refused(request, error, "run", run.uid)
+        return responses.refused(request, error, "run", run.uid)
     words = _("Undone: {act}.")
     if undone.kept:
         words = ngettext(
@@ -110,7 +110,7 @@ def undo(request: HttpRequest, uid: str) -> HttpResponse:
             undone.kept,
         )
     words = words.format(act=undone.said, count=undone.kept)
-    return said.done(request, words, "run", run.uid, sample=undone.sample)
+    return responses.done(request, words, "run", run.uid, sample=undone.sample)
 
 
 def answered(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.back import back, seen_other
+from dashboard.pages.common.responses import back, seen_other
 from dashboard.pages.pins import pin_list, replay_labels
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step

@@ -10,8 +10,8 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups
-from dashboard.pages.common.back import back, seen_other
-from dashboard.pages.pins.views import Page
+from dashboard.pages.common.responses import back, seen_other
+from dashboard.pages.pins.plan_view import Page
 from rollouts.errors import Outdated, RolloutError
 from rollouts.models import Pin
 from rollouts.replay import overrides as loosening

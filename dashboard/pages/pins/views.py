@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponseBase, QueryDict
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
-from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop as N_
-from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
-from dashboard.pages.pins import pin_list, plan_draft, plan_preview, run_commands
-from dashboard.pages.pins.pin_list import Row
-from dashboard.pages.pins.plan_draft import Draft
+from dashboard.pages.pins import pin_list
+from dashboard.pages.pins.plan_view import Page, planned
 from rolloutdeck import trainer_api as trainers
-from rollouts.models import Artifact, Entry, Pin, Project, Revision, Run
-from rollouts.replay import exclusion, plans
-from rollouts.replay.plans import DEFAULT, Judged
+from rollouts.models import Artifact, Pin, Project, Run
+from rollouts.replay.plans import DEFAULT
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
-MOST_RUNS = 40
-MOST_REVISIONS = 30
 MOST_PINNABLE = 8
-ENDS = N_("replays at its targets; this trainer loads every step, so the run ends at the first one that has none")
-ACTIONS = (
-    ("cache", N_("replays at its targets; every other step is generated and recorded")),
-    ("repeat", N_("after the last target goes round the targets again, from the first")),
-    ("repeat_last", N_("after the last target stays at it")),
-)
 
 
 @login_required
@@ -63,35 +48,6 @@ def listed(request: HttpRequest) -> QuerySet[Project]:
     standing = Q(pins__removed_at=None, pins__run__deleted_at=None)
     found: QuerySet[Project] = permissions.visible_projects(request).annotate(pinned=Count("pins", filter=standing))
     return found.order_by("slug")
-
-
-class Page:
-    """What the address asks for: the plan, the draft of it, and the run that it is held against."""
-
-    def __init__(self, told: QueryDict, project: Project) -> None:
-        self.project = project
-        wanted = told.get("plan", "").strip() or DEFAULT
-        self.plan = wanted if plans.NAME.match(wanted) else DEFAULT
-        named = _("A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one.")
-        self.said = "" if self.plan == wanted else named
-        self.newest = plans.current(project, self.plan)
-        self.saved = Draft.saved(self.newest)
-        self.draft = Draft.of(told, self.saved)
-        self.run = told.get("run", "")
-        self.steps = told.get("steps", "")
-
-    @property
-    def changed(self) -> bool:
-        return not self.draft.says_the_same(self.saved)
-
-    def address(self, draft: Draft | None = None) -> str:
-        """This page with another draft; without one where it says what is saved."""
-        draft = draft or self.draft
-        kept = [("project", self.project.slug), ("plan", self.plan if self.plan != DEFAULT else "")]
-        kept += [("run", self.run), ("steps", self.steps)]
-        query = urlencode([(name, value) for name, value in kept if value])
-        same = draft.base == self.saved.base and draft.says_the_same(self.saved)
-        return f"{reverse('pins')}?{query}" + ("" if same else f"&{draft.query()}")
 
 
 def context(request: HttpRequest, project: Project) -> dict[str, Any]:
@@ -130,175 +86,3 @@ def pinnable(project: Project) -> list[Run]:
 def plan_names(project: Project, shown: str) -> list[str]:
     named = set(project.plans.values_list("name", flat=True)) | {DEFAULT, shown}
     return sorted(named, key=lambda name: (name != DEFAULT, name))
-
-
-def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]:
-    """The context of `pins/plan.html`."""
-    draft = page.draft
-    known = {row.pin.pk: row for row in rows} | others(page, rows)
-    names = {pin: pin_list.name(row.pin) for pin, row in known.items()}
-    asking = asked(page)
-    found = judged(page, asking)
-    refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
-    seen = foreseen(page, list(known), names, refused, last_step(asking))
-    problems = draft.problems[: plan_draft.MOST_LINES]
-    lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
-    left = len(draft.lines) - len(lines)
-    more = _("The first {count} lines are shown; a plan with {left} more is changed by the API.") if left else ""
-    together = plan_preview.together(draft, found)
-    return {
-        "draft": draft,
-        "said": page.said or more.format(count=len(lines), left=left),
-        "changed": page.changed,
-        "problems": not draft.whole,
-        "next_number": page.saved.base + 1,
-        "newest_number": page.saved.base,
-        "plan_link": page.address(page.saved),
-        "actions": actions(seen["alone"]),
-        "lines": [one for one in lines if one],
-        "asking": asking,
-        "runs": offered(page, asking),
-        "differences": together,
-        "untold": plan_preview.untold(found),
-        "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
-        "loosened": sorted(page.project.loosened.items()),
-        "commands": run_commands.commands(page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]),
-        "history": history(page),
-        "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
-        **seen,
-        **conflict(page, names),
-    }
-
-
-def foreseen(
-    page: Page, known: list[int], names: dict[int, str], refused: dict[int, str], last: int | None
-) -> dict[str, Any]:
-    """What a run of the draft would do, step by step up to about its `last`."""
-    drafted = [line.pin for line in page.draft.lines if line.pin in known] or known
-    first = min(plans.first_steps(drafted).values(), default=1)
-    steps = plan_preview.steps_to_show(page.steps, page.draft, last)
-    trainer = plans.loader(drafted)
-    alone = trainers.alone(trainer) and trainer not in trainers.offering("INSIDE")
-    result = plan_preview.outcome(page.draft, first, steps, names, refused, alone=alone)
-    return {
-        "first": first,
-        "masks": plans.masks(drafted),
-        "steps": steps,
-        "outcome": result.track,
-        "strip_said": result.said,
-        "replays": result.replays,
-        "generates": result.generates,
-        "alone": alone,
-        "end": result.end,
-        "refuses": result.refuses,
-    }
-
-
-def actions(alone: bool) -> list[tuple[str, str]]:
-    """[(word, what it means)] of a plan; `alone`: for a trainer that generates nothing."""
-    (cache, meaning), *others = ACTIONS
-    return [(word, _(said)) for word, said in ((cache, ENDS if alone else meaning), *others)]
-
-
-def others(page: Page, rows: list[Row]) -> dict[int, Row]:
-    """Pins that the draft or the plan names and that are no longer in the list."""
-    there = {row.pin.pk for row in rows}
-    wanted = {pin for draft in (page.draft, page.saved) for pin, _ in draft.entries} - there
-    found = Pin.objects.filter(pk__in=wanted, project=page.project).select_related("run__project", "attempt", "user")
-    return {row.pin.pk: row for row in pin_list.shown(list(found), {})} if wanted else {}
-
-
-def offered(page: Page, asking: Run | None) -> list[Run]:
-    """The newest runs, and the one that is held against the plan."""
-    found = list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MOST_RUNS])
-    return found if asking is None or asking in found else [*found, asking]
-
-
-def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
-    """Each pin of the draft beside the run that asks."""
-    wanted = {pin for pin, _ in page.draft.entries}
-    found = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
-    facts = plans.facts_of(asking) if asking else {}
-    leave, loosened = page.draft.exclude_flagged, page.project.loosened
-    flagged = exclusion.of(found) if leave else {}
-    return {pin.pk: plans.judged(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave) for pin in found}
-
-
-def refusal(row: Row, judge: Judged | None) -> str:
-    """Why the run would not replay a pin; empty when it would."""
-    if row.state.word in ("unsafe", "gone"):
-        return _("its files are {state}").format(state=row.state.called)
-    if (
-        judge
-        and row.state.word == "ready"
-        and (why := exclusion.refusal(judge.excluded, [one.pk for one in judge.artifacts]))
-    ):
-        return why
-    facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
-    return _("another {facts}").format(facts=", ".join(facts)) if facts else ""
-
-
-def last_step(run: Run | None) -> int | None:
-    steps = run.steps.filter(split="train", superseded=False) if run else None
-    return steps.aggregate(last=Max("step"))["last"] if steps is not None else None
-
-
-def asked(page: Page) -> Run | None:
-    """The run that the plan is held against: the one that the address names, else the project's last."""
-    runs = page.project.runs.filter(deleted_at=None).order_by("-created_at")
-    named = runs.filter(uid=page.run).first() if page.run and "\0" not in page.run else None
-    return named or runs.first()
-
-
-def line(
-    page: Page, place: int, problem: str, known: dict[int, Row], found: dict[int, Judged]
-) -> dict[str, Any] | None:
-    """A row of the plan's table; None for a pin that is not the project's."""
-    told = page.draft.lines[place]
-    row = known.get(told.pin)
-    if row is None:
-        return None
-    differences = plan_preview.known(found.get(told.pin))
-    refused = sum(one.verdict == "refuse" for one in differences)
-    return {
-        "pin": row.pin, "name": pin_list.name(row.pin), "link": row.link, "state": row.state, "target": told.target,
-        "problem": problem, "refused": refused, "warned": len(differences) - refused,
-    }  # fmt: skip
-
-
-def conflict(page: Page, names: dict[int, str]) -> dict[str, Any]:
-    """What somebody saved since the draft was begun, and what the draft changes."""
-    if page.newest is None or page.draft.base == page.newest.number or not page.changed:
-        return {}
-    base = Draft.saved(plans.revisions(page.project, page.plan).filter(number=page.draft.base).first())
-    return {
-        "conflict": page.newest,
-        "theirs": plan_draft.changes(base, page.saved, names),
-        "mine": plan_draft.changes(base, page.draft, names),
-        "keep_link": page.address(page.draft.on_top_of(page.newest.number)),
-    }
-
-
-def history(page: Page) -> list[dict[str, Any]]:
-    """The revisions, newest first, with what each changed and the runs that are bound to it."""
-    every = plans.revisions(page.project, page.plan).order_by("-number")
-    found = list(every.prefetch_related("entries__pin__run", "bindings__run")[: MOST_REVISIONS + 1])
-    names = {entry.pin_id: pin_list.name(entry.pin) for one in found for entry in one.entries.all()}
-    states = [*map(Draft.saved, found), Draft()]
-    return [
-        past(page, one, plan_draft.changes(before, after, names), after)
-        for one, after, before in zip(found[:MOST_REVISIONS], states, states[1:], strict=False)
-    ]
-
-
-def past(page: Page, one: Revision, changes: list[str], state: Draft) -> dict[str, Any]:
-    return {
-        "number": one.number,
-        "user": one.user.get_username(),
-        "at": one.created_at,
-        "action": one.action,
-        "entries": ngettext("{count} step", "{count} steps", len(state.lines)).format(count=len(state.lines)),
-        "changes": " · ".join(changes) or _("nothing"),
-        "runs": [binding.run for binding in one.bindings.all() if binding.run.deleted_at is None],
-        "link": page.address(state.on_top_of(page.saved.base)),
-    }

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, said
+from dashboard.pages.common import lookups, responses
 from dashboard.pages.flags import views as flags
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk
@@ -43,5 +43,5 @@ def verdict(request: HttpRequest, pk: str) -> HttpResponse:
             viewed.look(run, [pk], by)
             words = _("Flagged: {act}.").format(act=act.said)
     except RolloutError as error:
-        return said.refused(request, error, "sample", pk)
-    return said.done(request, words, "sample", pk)
+        return responses.refused(request, error, "sample", pk)
+    return responses.done(request, words, "sample", pk)

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups
-from dashboard.pages.common.back import back
+from dashboard.pages.common.responses import back
 from dashboard.pages.common.url_state import clean
 from dashboard.pages.run import overlays
 from rollouts.compare.targets import LETTERS

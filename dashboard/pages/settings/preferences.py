@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from dashboard.pages.common.back import back
+from dashboard.pages.common.responses import back
 
 YEAR = 365 * 24 * 60 * 60
 

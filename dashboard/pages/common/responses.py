@@ -1,14 +1,29 @@
-"""Answers to what a page's script posts: a sentence as JSON. Without script: back to the page, with the sentence."""
+"""Responses to a form: a message as JSON for the page's script; without script a redirect back to the page."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
 
-from dashboard.pages.common.back import back, seen_other
 from rollouts.errors import RolloutError
+
+
+def back(request: HttpRequest, otherwise: str, *args: object) -> str:
+    """The page that the form names, if it is one of ours."""
+    wanted = request.POST.get("next", "")
+    ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if ours else resolve_url(otherwise, *args)
+
+
+def seen_other(address: str) -> HttpResponse:
+    """303: the browser gets the address, so that a reload posts nothing again."""
+    response = HttpResponseRedirect(address)
+    response.status_code = 303
+    return response
 
 
 def by_script(request: HttpRequest) -> bool:

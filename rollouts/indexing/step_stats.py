@@ -12,8 +12,8 @@ from django.db.models import Min
 from django.utils import timezone
 
 from rollouts.flags import flags
-from rollouts.indexing.merge import ARTIFACT
 from rollouts.metrics import generated_count
+from rollouts.metrics.sample_curves import copies
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.samples.index_rows import AT, Row
 from rollouts.samples.text_properties import FACETS
@@ -188,18 +188,3 @@ def supersede_attempts(run: Run) -> None:
         gone.filter(superseded=False).update(superseded=True)
         kept = mine.filter(superseded=True).exclude(pk__in=doubles)
         kept.exclude(pk__in=gone.values("pk")).update(superseded=False)
-
-
-def copies(run: Run) -> list[int]:
-    """Steps that only batches tell of while another attempt has their text: somebody imported what a launch kept."""
-    if not run.artifacts.exists():
-        return []
-    made = run.dumps.filter(segment__isnull=False)
-    places = ("attempt", "split", "step_kind", "step")
-    kept = set(made.filter(source__startswith=ARTIFACT).values_list(*places))
-    steps = {place[-1] for place in kept}
-    text = set(made.filter(step__in=steps).exclude(source__startswith=ARTIFACT).values_list(*places))
-    others = {place[1:] for place in text}
-    doubles = {place for place in kept - text if place[1:] in others}
-    rows = run.steps.filter(step__in={place[-1] for place in doubles}).values_list("pk", *places) if doubles else ()
-    return [pk for pk, *place in rows if tuple(place) in doubles]

@@ -18,7 +18,7 @@ from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import wire
-from rollouts.indexing.step_stats import copies
+from rollouts.indexing.merge import ARTIFACT
 from rollouts.metrics.blocks import Points, Values
 from rollouts.models import Run, Step
 from rollouts.samples.text_properties import CATALOG, FACETS
@@ -143,3 +143,18 @@ def shown(rows: Sequence[Figures]) -> dict[str, Values]:
 def share(part: Values, whole: Values) -> Values:
     shares: Values = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
     return shares
+
+
+def copies(run: Run) -> list[int]:
+    """Steps that only batches tell of while another attempt has their text: somebody imported what a launch kept."""
+    if not run.artifacts.exists():
+        return []
+    made = run.dumps.filter(segment__isnull=False)
+    places = ("attempt", "split", "step_kind", "step")
+    kept = set(made.filter(source__startswith=ARTIFACT).values_list(*places))
+    steps = {place[-1] for place in kept}
+    text = set(made.filter(step__in=steps).exclude(source__startswith=ARTIFACT).values_list(*places))
+    others = {place[1:] for place in text}
+    doubles = {place for place in kept - text if place[1:] in others}
+    rows = run.steps.filter(step__in={place[-1] for place in doubles}).values_list("pk", *places) if doubles else ()
+    return [pk for pk, *place in rows if tuple(place) in doubles]

@@ -166,7 +166,7 @@ def told(run: Run, step_ids: set[int]) -> None:
     """The figures of the steps, and one ring: of the step where it is one, else of the run."""
     steps = list(Step.objects.filter(pk__in=step_ids))
     for step in steps:
-        flags.recount(step)
+        Flag.objects.recount(step)
     if len(steps) == 1:
         notifications.changed(run, split=steps[0].split, step=steps[0].step)
     elif steps:

@@ -17,7 +17,7 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import prose
 from rollouts.live import notifications
-from rollouts.models import Flag, Membership, Project, Sample, Step
+from rollouts.models import Flag, Membership, Project, Step
 from rollouts.projects import audit
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def withdraw(flag: Flag, by: User) -> Flag:
         return flag
     flag.withdrawn_at = timezone.now()
     flag.save(update_fields=["withdrawn_at", "updated_at"])
-    recount(step)
+    Flag.objects.recount(step)
     told = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
     audit.note(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
     notifications.changed(step.run, split=step.split, step=step.step)
@@ -63,18 +63,6 @@ def check(project: Project, label: str, reason: str, text: str) -> None:
         said = _("`reason` must be one of {known}, or empty; not {reason}.")
         raise BadInput(said.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
     prose(text, "text", most=MOST_TEXT)
-
-
-def count(step: Step) -> int:
-    """Samples of the step that show at least one standing flag; older versions of a sample are not counted."""
-    shown = Sample.objects.filter(step=step, visible=True).values("pk")
-    standing = Flag.objects.filter(step=step, withdrawn_at=None, sample__in=shown)
-    return standing.values("sample").distinct().count()
-
-
-def recount(step: Step) -> None:
-    """Brings `Step.flags` up to date, under the step's row lock."""
-    Step.objects.filter(pk=step.pk).update(flags=count(step))
 
 
 def flags_of(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Flag]]:

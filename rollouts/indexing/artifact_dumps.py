@@ -14,13 +14,14 @@ from django.utils import timezone
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import NAMES, TEXTLESS, Told, of_file
 from rollouts.indexing import detokenize
-from rollouts.indexing.merge import ARTIFACT
 from rollouts.ingest.ingest import FIRST_DUE, DumpHeader
 from rollouts.models import Artifact, Dump, Run, Step
 from rollouts.storage import blobs
 
 TOKENIZER = "tokenizer"
-TOKENS_ONLY = Q(source__startswith=ARTIFACT) | Q(format__in=TEXTLESS)  # dumps that a tokenizer gives their text
+TOKENS_ONLY = Q(source__startswith=Dump.ARTIFACT_PREFIX) | Q(
+    format__in=TEXTLESS
+)  # dumps that a tokenizer gives their text
 
 
 def receive(artifact: Artifact) -> list[Dump]:
@@ -44,7 +45,7 @@ def alone(artifact: Artifact) -> str:
     form, files = str(artifact.facts.get("format")), [file["sha256"] for file in artifact.files.values()]
     if len(files) != 1 or form not in NAMES:
         return ""
-    came = artifact.run.dumps.filter(sha256=files[0]).exclude(source__startswith=ARTIFACT)
+    came = artifact.run.dumps.filter(sha256=files[0]).exclude(source__startswith=Dump.ARTIFACT_PREFIX)
     return "" if came.exists() else form
 
 
@@ -55,7 +56,7 @@ def dump_of(artifact: Artifact, path: str, form: str) -> Dump:
         split=artifact.split,
         step=artifact.step,
         step_kind=artifact.step_kind,
-        source=f"{ARTIFACT}{artifact.key}/{path}"[:500],
+        source=f"{Dump.ARTIFACT_PREFIX}{artifact.key}/{path}"[:500],
         format=form,
     )
     fields = {name: value for name, value in asdict(header).items() if name != "attempt"}
@@ -96,7 +97,7 @@ def lacking(step: Step) -> str:
 
 
 def is_one(dump: Dump) -> bool:
-    return dump.source.startswith(ARTIFACT)
+    return dump.source.startswith(Dump.ARTIFACT_PREFIX)
 
 
 def is_gone(dump: Dump) -> bool:
@@ -111,7 +112,7 @@ def told(dump: Dump, what: Told) -> Told:
     what = replace(what, decode=tokenizer.texts if tokenizer else None)
     if not is_one(dump):
         return what
-    key, _, path = dump.source.removeprefix(ARTIFACT).partition("/")
+    key, _, path = dump.source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
     artifact = Artifact.objects.filter(run=dump.run_id, key=key).first()
     if artifact is None:
         raise StorageUnavailable(f"The artifact {key[:12]} that dump {dump.pk} was made of is not there.")

@@ -22,8 +22,6 @@ from rollouts.models import Dump, Sighting
 from rollouts.samples.index_rows import AT, Ends, Place, Row, Slim, Trait, filled, whose
 from rollouts.samples.text_properties import Seen, settled
 
-ARTIFACT = "artifact:"  # how the source of a dump begins that was made of an artifact
-
 Slims = Callable[[Dump], Slim]
 
 
@@ -50,7 +48,7 @@ def parted(versions: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
     telling: list[Dump] = []
     joining: list[Dump] = []
     for one in versions:
-        (joining if one.source.startswith(ARTIFACT) or one.format in TEXTLESS else telling).append(one)
+        (joining if one.source.startswith(Dump.ARTIFACT_PREFIX) or one.format in TEXTLESS else telling).append(one)
     return telling, joining
 
 

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import ADDING
-from rollouts.indexing.merge import ARTIFACT, merge
+from rollouts.indexing.merge import merge
 from rollouts.models import Dump, Sample, Sighting, Step
 from rollouts.samples import bodies, parquet
 from rollouts.samples.index_rows import Row, Slim, insert
@@ -83,7 +83,7 @@ def name_of(version: Dump) -> str:
     if version.format in ADDING:
         return f"{version.source}#{version.sha256}"
     head, _, path = version.source.partition("/")
-    return f"{ARTIFACT}/{path}" if head.startswith(ARTIFACT) else version.source
+    return f"{Dump.ARTIFACT_PREFIX}/{path}" if head.startswith(Dump.ARTIFACT_PREFIX) else version.source
 
 
 def mark(dump: Dump, live: Sequence[Dump], old: Sequence[Dump]) -> None:

@@ -11,10 +11,9 @@ import numpy as np
 from django.db.models import Min
 from django.utils import timezone
 
-from rollouts.flags import flags
 from rollouts.metrics import generated_count
 from rollouts.metrics.sample_curves import copies
-from rollouts.models import Attempt, Run, Sample, Step
+from rollouts.models import Attempt, Flag, Run, Sample, Step
 from rollouts.samples.index_rows import AT, Row
 from rollouts.samples.text_properties import FACETS
 
@@ -64,7 +63,7 @@ def recompute(step: Step, known: Iterable[Row] | None = None) -> None:
         "truncated": sum(told) if told else None,
         "facets": facet_counts(rows) | judged(last),
         "by_source": by_source(last),
-        "flags": flags.count(step),
+        "flags": Flag.objects.count_flagged_samples(step),
         **scores(np.array([row.score for row in last if row.score is not None], np.float64)),
         **groups(last),
     }

@@ -18,9 +18,8 @@ from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import wire
-from rollouts.indexing.merge import ARTIFACT
 from rollouts.metrics.blocks import Points, Values
-from rollouts.models import Run, Step
+from rollouts.models import Dump, Run, Step
 from rollouts.samples.text_properties import CATALOG, FACETS
 
 PREFIX: Final = "samples/"
@@ -151,9 +150,9 @@ def copies(run: Run) -> list[int]:
         return []
     made = run.dumps.filter(segment__isnull=False)
     places = ("attempt", "split", "step_kind", "step")
-    kept = set(made.filter(source__startswith=ARTIFACT).values_list(*places))
+    kept = set(made.filter(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*places))
     steps = {place[-1] for place in kept}
-    text = set(made.filter(step__in=steps).exclude(source__startswith=ARTIFACT).values_list(*places))
+    text = set(made.filter(step__in=steps).exclude(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*places))
     others = {place[1:] for place in text}
     doubles = {place for place in kept - text if place[1:] in others}
     rows = run.steps.filter(step__in={place[-1] for place in doubles}).values_list("pk", *places) if doubles else ()

@@ -56,6 +56,7 @@ class Dump(models.Model):
 
     LEASE = timedelta(minutes=2)
     MAX_TRIES = 5
+    ARTIFACT_PREFIX = "artifact:"  # the source of a dump that was made of an artifact begins with it
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="dumps")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="dumps")

@@ -73,6 +73,18 @@ class Sighting(models.Model):
         return f"{self.sample} in {self.dump_id}"
 
 
+class FlagQuerySet(models.QuerySet["Flag"]):
+    def count_flagged_samples(self, step: Step) -> int:
+        """Visible samples of the step with at least one flag that is not withdrawn."""
+        visible = Sample.objects.filter(step=step, visible=True).values("pk")
+        active = self.filter(step=step, withdrawn_at=None, sample__in=visible)
+        return active.values("sample").distinct().count()
+
+    def recount(self, step: Step) -> None:
+        """Brings `Step.flags` up to date. The caller holds the step's row lock."""
+        Step.objects.filter(pk=step.pk).update(flags=self.count_flagged_samples(step))
+
+
 class Flag(models.Model):
     """A person's mark on a sample. Withdrawn, never deleted; hangs on the sample's id, so it survives a re-index."""
 
@@ -91,6 +103,8 @@ class Flag(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
     withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar = FlagQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["sample", "user", "reason"], name="one_flag_per_reason")]

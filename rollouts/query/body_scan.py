@@ -17,7 +17,6 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailable
-from rollouts.indexing.merge import ARTIFACT
 from rollouts.lib.weighted_lru import Kept
 from rollouts.models import Dump, Sighting
 from rollouts.query.ast import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
@@ -133,7 +132,7 @@ def translated(scope: Scope, ids: list[str]) -> list[str]:
     if not ids:
         return ids
     found = set(ids)
-    for dump in dumps_of(scope).filter(source__startswith=ARTIFACT).select_related("segment"):
+    for dump in dumps_of(scope).filter(source__startswith=Dump.ARTIFACT_PREFIX).select_related("segment"):
         own = [name for table in bodies.scan(dump, ["id"]) for name in table["id"].to_pylist()]
         sights = Sighting.objects.filter(dump=dump).values_list("ordinal", "sample")
         found.update(sample for ordinal, sample in sights if ordinal < len(own) and own[ordinal] in found)

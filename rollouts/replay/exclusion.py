@@ -18,7 +18,6 @@ from django.utils.translation import gettext as _
 from rolloutdeck import trainer_api as trainers
 from rolloutdeck.protocol import compatibility
 from rollouts.errors import StorageUnavailable
-from rollouts.indexing.merge import ARTIFACT
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
 from rollouts.pins.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.samples import bodies
@@ -124,7 +123,7 @@ class Found:
         seen = Sighting.objects.filter(sample__in=list(self.groups)).values_list("sample", "dump", "ordinal")
         self._at = [(sample, dump, ordinal) for sample, dump, ordinal, _ in rows] + list(seen)
         dumps = {dump for _, dump, _ in self._at}
-        made = Dump.objects.filter(pk__in=dumps, source__startswith=ARTIFACT)
+        made = Dump.objects.filter(pk__in=dumps, source__startswith=Dump.ARTIFACT_PREFIX)
         self._files = {pk: (run, *split(source)) for pk, run, source in made.values_list("pk", "run", "source")}
         self._whole(dumps, whole)
 
@@ -152,7 +151,7 @@ class Found:
 
 
 def split(source: str) -> tuple[str, str]:
-    key, _, path = source.removeprefix(ARTIFACT).partition("/")
+    key, _, path = source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
     return key, path
 
 

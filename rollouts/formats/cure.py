@@ -24,8 +24,9 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.readers import json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8, as_json, integer, kind, number
+from rollouts.formats.readers.jsonl import BROKEN_UTF8
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import as_json, integer, kind, number
 
 END = "<|im_end|>"
 OUTPUTS = re.compile(r"outputs-(?:rl|eval)-.+-(?P<data>[^-/]+)\.json\Z")

@@ -24,10 +24,11 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.readers import chat, json_document
-from rollouts.formats.readers.jsonl import content_text, integer, kind, number, told_text
+from rollouts.formats.readers.jsonl import content_text
 from rollouts.formats.readers.seekable import at_hand
 from rollouts.formats.readers.zip_members import Members
 from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.values import integer, kind, number, told_text
 
 name = "inspect"
 

@@ -22,12 +22,13 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.native import ids
-from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.jsonl import prompt_of
 from rollouts.formats.readers.parquet import opened, rows
 from rollouts.formats.readers.seekable import at_hand
 from rollouts.formats.readers.values import plain
 from rollouts.formats.table.mapping import unpacked
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import integer, number, told_text
 
 name = "lighteval"
 

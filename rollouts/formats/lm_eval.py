@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import number, prompt_of, rows, told_text
+from rollouts.formats.readers.jsonl import prompt_of, rows
 from rollouts.formats.table.mapping import unpacked
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import number, told_text
 
 name = "lm-eval"
 

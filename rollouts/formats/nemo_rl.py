@@ -24,9 +24,10 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import Told
 from rollouts.formats.native import ids, mask, reals
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import as_json, integer, number, rows
+from rollouts.formats.readers.jsonl import rows
 from rollouts.formats.readers.values import plain
 from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.values import as_json, integer, number
 
 name = "nemo-rl"
 

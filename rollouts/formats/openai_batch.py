@@ -20,8 +20,9 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import content_text, integer, rows, told_text
+from rollouts.formats.readers.jsonl import content_text, rows
 from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.values import integer, told_text
 
 name = "openai-batch"
 

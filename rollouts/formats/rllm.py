@@ -19,8 +19,9 @@ from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.native import ids, reals
 from rollouts.formats.readers import chat, json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8, content_text, integer, kind, number, told_text
+from rollouts.formats.readers.jsonl import BROKEN_UTF8, content_text
 from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.values import integer, kind, number, told_text
 
 name = "rllm-episode"
 

@@ -27,18 +27,10 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import (
-    chat_text,
-    integer,
-    number,
-    parse_slowly,
-    prompt_of,
-    response_of,
-    rows,
-    told_text,
-)
+from rollouts.formats.readers.jsonl import chat_text, parse_slowly, prompt_of, response_of, rows
 from rollouts.formats.readers.values import answer_of, plain
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import integer, number, told_text
 
 name = "roll-jsonl"
 

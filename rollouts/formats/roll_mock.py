@@ -25,11 +25,12 @@ from rolloutdeck.safe_pickle.batches.batch import Batch, open_rollout
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.jsonl import prompt_of
 from rollouts.formats.readers.seekable import pickled
 from rollouts.formats.readers.values import ids, mask, plain, reals
 from rollouts.formats.roll_jsonl import RLVR, Places, kept, unpacked
 from rollouts.samples.record import Record
+from rollouts.samples.values import integer, number, told_text
 
 name = "roll-mock"
 

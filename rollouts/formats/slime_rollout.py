@@ -31,10 +31,11 @@ from rolloutdeck.trainers.slime import START, begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import integer, is_number, number, prompt_of, response_of, told_text
+from rollouts.formats.readers.jsonl import prompt_of, response_of
 from rollouts.formats.readers.seekable import pickled
 from rollouts.formats.readers.values import brief, plain
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import integer, is_number, number, told_text
 
 name = "slime-rollout"
 

@@ -25,11 +25,11 @@ from rolloutdeck.trainers.slime import begins
 from rollouts.errors import UnreadableDump
 from rollouts.formats import native
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import integer, number
 from rollouts.formats.readers.seekable import pickled
 from rollouts.formats.readers.values import brief, plain
 from rollouts.formats.slime_rollout import Row, Threads, samples_of
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import integer, number
 
 name = "slime-train"
 

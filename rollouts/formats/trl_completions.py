@@ -28,11 +28,11 @@ import pyarrow.parquet as pq
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import integer, number, told_text
 from rollouts.formats.readers.parquet import opened, rows
 from rollouts.formats.readers.seekable import at_hand
 from rollouts.formats.readers.values import plain
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import integer, number, told_text
 
 name = "trl-completions"
 

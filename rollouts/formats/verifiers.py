@@ -24,8 +24,9 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import Told
 from rollouts.formats.native import ids, reals, truth
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import integer, number, rows, told_text
+from rollouts.formats.readers.jsonl import rows
 from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.values import integer, number, told_text
 
 name = "verifiers"
 

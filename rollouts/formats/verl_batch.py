@@ -31,10 +31,11 @@ from rolloutdeck.safe_pickle.batches.token_ids import Tokens
 from rolloutdeck.safe_pickle.errors import Refused
 from rollouts.errors import UnreadableDump
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import integer, number, prompt_of, told_text
+from rollouts.formats.readers.jsonl import prompt_of
 from rollouts.formats.readers.values import ids, mask, plain, reals
 from rollouts.formats.verl_jsonl import place
 from rollouts.samples.record import LeftOut, Record
+from rollouts.samples.values import integer, number, told_text
 
 WINDOW = 16  # rows that are decoded at once
 NEW = "new_batch.dp"

@@ -24,8 +24,9 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches.batch import PADDING
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import integer, number, number_in, prompt_of, response_of, rows, told_text
+from rollouts.formats.readers.jsonl import prompt_of, response_of, rows
 from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.values import integer, number, number_in, told_text
 
 name = "verl-jsonl"
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import integer, is_number, number, rows
+from rollouts.formats.readers.jsonl import rows
 from rollouts.samples.record import Point, Problem
+from rollouts.samples.values import integer, is_number, number
 
 name = "verl-metrics"
 

@@ -24,7 +24,6 @@ from django.utils import timezone
 from rolloutdeck.watch import compression
 from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
-from rollouts.formats.readers.jsonl import integer
 from rollouts.formats.table import format as table
 from rollouts.indexing import artifact_dumps, correctness, split_steps
 from rollouts.indexing.reconcile import settle
@@ -35,6 +34,7 @@ from rollouts.samples.identity import Namer, prompt_key
 from rollouts.samples.index_rows import Slim
 from rollouts.samples.parquet import SCHEMA_VERSION, Layout, Writer
 from rollouts.samples.record import LeftOut, Point, Problem, Record
+from rollouts.samples.values import integer
 from rollouts.storage import blobs, decompression, files
 
 log = logging.getLogger(__name__)

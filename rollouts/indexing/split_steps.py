@@ -12,10 +12,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rollouts.formats.readers import jsonl
 from rollouts.formats.table.format import TEXTLESS
 from rollouts.ingest.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
+from rollouts.samples import values
 from rollouts.samples.record import Record
 from rollouts.storage import files as storage
 
@@ -34,7 +34,7 @@ def with_steps(records: Iterable[Record], most: int = 0) -> Iterator[tuple[Recor
     seen: set[int] = set()
     last = 0
     for record in records:
-        told = jsonl.integer(record.extras.get("step"))
+        told = values.integer(record.extras.get("step"))
         last = last if told is None else told
         yield record, last
         seen.add(last)
@@ -92,7 +92,7 @@ def line(record: Record) -> bytes:
         value = getattr(record, each.name)
         if each.name not in left_out and value not in (None, {}):
             row[each.name] = value
-    return jsonl.as_json(row).encode("utf-8", "surrogatepass") + b"\n"
+    return values.as_json(row).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def accepted(dump: Dump, step: int, path: Path) -> Dump:

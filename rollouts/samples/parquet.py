@@ -28,8 +28,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollouts.formats.readers.jsonl import as_json
 from rollouts.samples.record import Record
+from rollouts.samples.values import as_json
 
 SCHEMA_VERSION = 1
 GROUP_ROWS = 128

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rollouts.formats.readers.jsonl import as_json, content_text, prompt_of, response_of
+from rollouts.formats.readers.jsonl import content_text, prompt_of, response_of
+from rollouts.samples.values import as_json
 
 REASONING = ("reasoning_content", "reasoning")
 

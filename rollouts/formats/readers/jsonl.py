@@ -1,4 +1,4 @@
-"""JSON Lines as trainers really write them, and values as they really spell them.
+"""JSON Lines as trainers really write them, and texts of the messages in them.
 
 Lines end at `\\n` only: U+2028, U+2029 and U+0085 stand raw inside them. `NaN` and `Infinity` stand bare.
 """
@@ -6,7 +6,6 @@ Lines end at `\\n` only: U+2028, U+2029 and U+0085 stand raw inside them. `NaN` 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -15,6 +14,7 @@ import orjson
 from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.samples.record import Problem
+from rollouts.samples.values import as_json, kind
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; what could not be read is shown as U+FFFD"
@@ -86,81 +86,6 @@ def parse_slowly(line: bytes) -> tuple[Any, bool]:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except (RecursionError, ValueError):
         raise ValueError("not JSON that can be read: nested too deep, or a number with too many digits") from None
-
-
-def kind(value: Any) -> str:
-    """What a JSON value is, for a person."""
-    if value is None:
-        return "null"
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a text",
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-    }
-    return names[type(value)]
-
-
-def number(value: Any) -> float | None:
-    """A finite float, or None: of numbers, booleans and the strings that `json.dumps(default=str)` makes of them."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return number_in(value)
-    if not isinstance(value, (int, float)):
-        return None
-    try:
-        real = float(value)
-    except OverflowError:
-        return None
-    return real if math.isfinite(real) else None
-
-
-def number_in(text: str) -> float | None:
-    if text in ("True", "False"):
-        return float(text == "True")
-    if len(text) > 40:
-        return None
-    try:
-        real = float(text)
-    except ValueError:
-        return None
-    return real if math.isfinite(real) else None
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
-
-
-def integer(value: Any, bits: int = 64) -> int | None:
-    """A whole number that fits, else None."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
-
-
-def told_text(value: Any) -> str | None:
-    """A value that is shown as text (a ground truth, a label): strings as they are, the rest as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    return as_json(value)
-
-
-def as_json(value: Any) -> str:
-    """JSON text of any JSON value, half surrogates and huge integers included; of one that is nested too deep to be
-    written, a text that says so."""
-    try:
-        return orjson.dumps(value).decode()
-    except (orjson.JSONEncodeError, UnicodeEncodeError):
-        pass
-    try:
-        return json.dumps(value)
-    except RecursionError:
-        return '"<nested too deep>"'
 
 
 def chat_text(messages: list[Any]) -> str | None:

@@ -6,7 +6,8 @@ from math import isfinite
 from typing import Any
 
 from rollouts.errors import UnreadableDump
-from rollouts.formats.readers.jsonl import integer, number, response_of
+from rollouts.formats.readers.jsonl import response_of
+from rollouts.samples.values import integer, number
 
 TEXT_DEPTH = 20
 MOST_SHOWN = 1024

@@ -10,10 +10,11 @@ from typing import Any
 from rolloutdeck.protocol.columns import REWARDS
 from rollouts.formats import native
 from rollouts.formats.base import Told
-from rollouts.formats.readers import chat, jsonl
+from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import plain
 from rollouts.formats.trl_completions import agree, sum_of
 from rollouts.samples.record import Record
+from rollouts.samples.values import integer, is_number, number, told_text
 
 PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
 STRUCTURED = frozenset(
@@ -47,11 +48,11 @@ class Shape:
             made.textless = False
         self.keep(made, row)
         if made.ground_truth is None:
-            made.ground_truth = jsonl.told_text(truth_within(made.extras))
+            made.ground_truth = told_text(truth_within(made.extras))
         if self.summed:
             made.score = sum_of(made.rewards)
         if told.step is None:
-            step = jsonl.integer(jsonl.number(made.extras.get("step")))
+            step = integer(number(made.extras.get("step")))
             made.extras["step"] = 0 if step is None else step
         return made
 
@@ -66,7 +67,7 @@ class Shape:
         parts = row.get(self.found.get("score", ""))
         if isinstance(parts, dict):
             values |= {"score": None, "rewards": parts}
-        elif isinstance(parts, list) and parts and all(map(jsonl.is_number, parts)):  # one per token, as SkyRL has them
+        elif isinstance(parts, list) and parts and all(map(is_number, parts)):  # one per token, as SkyRL has them
             values |= {"score": sum(parts), "token_scores": parts}
         values |= spoken(values)
         if not {"response", "response_ids"} & set(values):
@@ -75,12 +76,12 @@ class Shape:
 
     def cell(self, part: str, value: Any) -> Any:
         if part == "step":
-            return jsonl.number(value)
+            return number(value)
         if isinstance(value, str):
             if part in STRUCTURED or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
                 return chat.talk_of(unpacked(value))
             if self.textual and part in ("index", "turn", "policy_version"):
-                whole = jsonl.integer(jsonl.number(value))
+                whole = integer(number(value))
                 return value if whole is None else whole
             return value
         return chat.talk_of(value) if part in ("prompt", "response", "messages") else value
@@ -89,12 +90,12 @@ class Shape:
         """Parts of the reward, and every column that is none of a sample's own."""
         for part, column in self.parts.items():
             value = row.get(column)
-            if value is None or jsonl.number(value) is not None:
-                made.rewards[part] = jsonl.number(value)
+            if value is None or number(value) is not None:
+                made.rewards[part] = number(value)
         for column, value in row.items():
             if column in self.taken or value is None:
                 continue
-            if column not in self.parts.values() or jsonl.number(value) is None:
+            if column not in self.parts.values() or number(value) is None:
                 made.extras[column] = plain(value)
 
 
@@ -133,7 +134,7 @@ def as_trl(names: Sequence[str]) -> bool:
 
 
 def numeric(value: Any) -> bool:
-    return value is None or jsonl.is_number(value)
+    return value is None or is_number(value)
 
 
 def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -> bool:
@@ -142,10 +143,14 @@ def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -
     if not as_trl(names) or not column:
         return False
     told = (
-        (repr(row.get("prompt")), sum_of({part: jsonl.number(row.get(part)) for part in parts}), row.get(column))
+        (
+            repr(row.get("prompt")),
+            sum_of({part: number(row.get(part)) for part in parts}),
+            row.get(column),
+        )
         for row in rows
     )
-    return agree((asked, score, jsonl.number(advantage)) for asked, score, advantage in told)
+    return agree((asked, score, number(advantage)) for asked, score, advantage in told)
 
 
 def named(column: str) -> str:

@@ -25,6 +25,7 @@ from rollouts.formats.readers.parquet import opened as parquet_file
 from rollouts.formats.readers.parquet import rows as parquet_file_rows
 from rollouts.formats.readers.seekable import at_hand
 from rollouts.formats.readers.values import plain
+from rollouts.samples import values
 from rollouts.samples.record import Problem
 
 PARQUET = b"PAR1"
@@ -181,7 +182,7 @@ def beginning(text: str) -> Iterator[Any]:
 def listed_rows(found: Any) -> Iterator[Numbered]:
     """A list of objects."""
     for number, row in enumerate(found, 1):
-        yield (number, row) if isinstance(row, dict) else Problem(number, f"is {jsonl.kind(row)}, not an object")
+        yield (number, row) if isinstance(row, dict) else Problem(number, f"is {values.kind(row)}, not an object")
 
 
 def logged_rows(value: Mapping[str, Any]) -> Iterator[Numbered]:

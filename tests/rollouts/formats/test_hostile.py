@@ -19,8 +19,8 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDump
 from rollouts.formats import FORMATS, HEAD_BYTES, Told, pick
 from rollouts.formats.readers import parquet as parquet_rows
-from rollouts.formats.readers.jsonl import as_json
 from rollouts.samples.record import Problem, Record
+from rollouts.samples.values import as_json
 from tests.rolloutdeck.safe_pickle import assembler as asm
 
 FORMS = {form.name: form for form in FORMATS}

@@ -6,14 +6,14 @@ from typing import Any
 
 from django import template
 
-from rollouts.indexing import correctness
+from rollouts.query import correctness_rule
 from rollouts.samples.final_answer import answer_of
 
 ENDING = 4000  # characters of a response in which its answer is looked for
 
 register = template.Library()
 
-register.filter("rule", correctness.rule_of)
+register.filter("rule", correctness_rule.rule_of)
 
 
 @register.filter

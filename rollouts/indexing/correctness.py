@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import transaction
 from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop as N_
 
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import RolloutError
 from rollouts.indexing.reconcile import settle_anew
 from rollouts.indexing.step_stats import recompute
-from rollouts.lib.validation import text
 from rollouts.live import notifications
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.projects import audit
 from rollouts.query import body_scan
-from rollouts.query.ast import BODY, And, BadQuery, Is, Node, Not, Or, Query, passes
+from rollouts.query.ast import BODY, And, BadQuery, Node, Not, Or
+from rollouts.query.correctness_rule import rule
 from rollouts.query.parser import parse
 from rollouts.query.sql import Scope, condition
 from rollouts.query.three_valued import surely, surely_not
@@ -36,11 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT = N_("acc=1 where it was logged, else score>0")
-MOST_RULE = 200
 LEASE = timedelta(minutes=1)
 PORTION = 50  # steps asked for at a time
-CIRCULAR = ("correct", "wrong", "solve-all", "solve-none")
 
 
 class Progress(NamedTuple):
@@ -52,30 +47,6 @@ class Progress(NamedTuple):
     @property
     def done(self) -> int:
         return self.steps - self.left
-
-
-def rule_of(project: Project) -> str:
-    """The rule as pages say it."""
-    return project.correct or _(DEFAULT)
-
-
-def notes(query: Query, project: Project) -> tuple[str, ...]:
-    """What a page says beside the answer to a query that asks for Correct."""
-    asks = any(isinstance(leaf, Is) and leaf.name in CIRCULAR for leaf in query.leaves())
-    said = _("Correct is what answers `{rule}`, the rule of {project}.")
-    return (said.format(rule=rule_of(project), project=project.slug),) if asks else ()
-
-
-def rule(told: object) -> Query:
-    """A query that may be a rule. Raises BadInput, BadQuery for one that cannot be read."""
-    found = parse(text(told, "correct", most=MOST_RULE).strip())
-    for leaf in found.leaves():
-        if isinstance(leaf, Is) and leaf.name in CIRCULAR:
-            said = _("The rule says what is correct, so it cannot ask for `is:{name}`.")
-            raise BadInput(said.format(name=leaf.name), "correct")
-        if passes(leaf):
-            raise BadInput(_("The rule must ask for what was recorded; flags and pins come and go."), "correct")
-    return found
 
 
 def change(project: Project, told: object, by: User) -> Project:

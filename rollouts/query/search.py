@@ -11,9 +11,8 @@ from django.db.models.functions import Length
 from django.utils.translation import gettext as _
 
 from rollouts.errors import BadInput
-from rollouts.indexing import correctness
 from rollouts.models import Run
-from rollouts.query import body_scan
+from rollouts.query import body_scan, correctness_rule
 from rollouts.query.ast import BODY, And, Node, Not, Or, Query, leaves
 from rollouts.query.parser import parse
 from rollouts.query.sql import Scope, condition, scope_of
@@ -70,7 +69,7 @@ class Found:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences to show beside the answer."""
-        return self.query.notes + correctness.notes(self.query, self.scope.run.project)
+        return self.query.notes + correctness_rule.notes(self.query, self.scope.run.project)
 
     @cached_property
     def total(self) -> int:

@@ -22,6 +22,7 @@ from rollouts.indexing import correctness
 from rollouts.lib.validation import text
 from rollouts.models import Project
 from rollouts.projects import projects
+from rollouts.query import correctness_rule
 from rollouts.replay import overrides
 from workers import tasks
 
@@ -107,7 +108,7 @@ def whole(request: Request, project: Project) -> dict[str, Any]:
     members = project.memberships.select_related("user").order_by("user__username")
     people = [{"user": member.user.get_username(), "role": member.role} for member in members]
     done = correctness.progress(project)
-    judged = {"rule": correctness.rule_of(project), "steps": done.steps, "judged": done.done}
+    judged = {"rule": correctness_rule.rule_of(project), "steps": done.steps, "judged": done.done}
     return {**serializers.project(project, project.role_of(request.user)), "judging": judged, "members": people}
 
 

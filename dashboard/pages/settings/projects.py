@@ -24,6 +24,7 @@ from rollouts.errors import BadInput, RolloutError
 from rollouts.indexing import correctness
 from rollouts.models import Membership, Project
 from rollouts.projects import projects
+from rollouts.query import correctness_rule
 from workers import tasks
 
 MOST_REASONS = 30
@@ -81,7 +82,7 @@ def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
         "owner": lookups.may(role, "owner"),
         "maintainer": lookups.may(role, "maintainer"),
         "judged": correctness.progress(one),
-        "default_rule": correctness.DEFAULT,
+        "default_rule": correctness_rule.DEFAULT,
         "rule_draft": None,
         "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
         **more,

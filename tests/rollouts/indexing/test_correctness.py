@@ -13,7 +13,7 @@ from django.utils import timezone
 from rollouts.errors import BadInput
 from rollouts.indexing import correctness, indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
-from rollouts.query import search
+from rollouts.query import correctness_rule, search
 from rollouts.samples import export
 from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
@@ -97,7 +97,7 @@ def exported(run: Run) -> Iterator[dict[str, Any]]:
 
 def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
     indexed(run, STEP)
-    assert correctness.DEFAULT in search.find(run, q="is:wrong").notes[0]
+    assert correctness_rule.DEFAULT in search.find(run, q="is:wrong").notes[0]
     ruled(run.project, owner, "score>=0.5")
     again = Run.objects.get()
     assert "`score>=0.5`" in search.find(again, q="-is:correct").notes[0]

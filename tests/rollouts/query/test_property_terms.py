@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from rollouts.errors import BadInput
-from rollouts.indexing import correctness
 from rollouts.models import Project, Run, Step
-from rollouts.query import group_outcomes
+from rollouts.query import correctness_rule, group_outcomes
 from rollouts.query.search import find
 from rollouts.samples.text_properties import CATALOG
 from tests.rollouts.support.push import indexed, lines
@@ -103,4 +102,4 @@ def test_every_facet_is_a_term_that_parts_the_samples(run: Run, facet: Any) -> N
 
 def test_what_is_correct_cannot_be_said_by_what_was_solved() -> None:
     with pytest.raises(BadInput, match="cannot ask for `is:solve-all`"):
-        correctness.rule("is:solve-all or acc=1")
+        correctness_rule.rule("is:solve-all or acc=1")

@@ -54,7 +54,7 @@ def change(project: Project, told: object, by: User) -> Project:
     same rule again changes nothing. Raises BadInput."""
     found = rule(told).text
     with transaction.atomic():
-        row = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        row = Project.objects.lock(project)
         if row.correct == found:
             return row
         before, row.correct, row.rule = row.correct, found, row.rule + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
 
@@ -37,6 +39,11 @@ class Pin(models.Model):
     def __str__(self) -> str:
         return f"step {self.step} of {self.run_id}"
 
+    def current_plans(self) -> list[str]:
+        """Names of the plans whose newest revision replays this pin."""
+        newest = Revision.objects.newest().filter(entries__pin=self)
+        return sorted(set(newest.values_list("plan__name", flat=True)))
+
 
 class ReplayPlan(models.Model):
     """A name in a project; what it says stands in its revisions."""
@@ -51,6 +58,12 @@ class ReplayPlan(models.Model):
         return self.name
 
 
+class RevisionQuerySet(models.QuerySet["Revision"]):
+    def newest(self) -> RevisionQuerySet:
+        """The newest revision of each plan."""
+        return self.filter(pk__in=Revision.objects.values("plan").annotate(last=models.Max("pk")).values("last"))
+
+
 class Revision(models.Model):
     """A saved state of a plan; never changed. Number 0 does not exist: it is what an empty plan answers."""
 
@@ -61,6 +74,8 @@ class Revision(models.Model):
     exclude_flagged = models.BooleanField(default=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects: ClassVar = RevisionQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["plan", "number"], name="one_revision_per_number")]

@@ -33,6 +33,11 @@ class ProjectQuerySet(models.QuerySet["Project"]):
             return self
         return self.filter(pk__in=Membership.objects.filter(user=user.pk).values("project"))
 
+    def lock(self, project: Project) -> Project:
+        """The project's row, locked until the transaction ends. Whoever changes plans or pins takes this lock before
+        any other, so that no two wait for one another."""
+        return self.select_for_update(no_key=True).get(pk=project.pk)
+
 
 class Project(models.Model):
     """Owns runs, members, tokens, plans and rules. A person or `token create` makes one; ingest never does."""

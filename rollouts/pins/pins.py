@@ -1,4 +1,4 @@
-"""Pins: what a step's generation can be replayed from is kept, fetched if it is elsewhere, and may enter a plan."""
+"""Pins: what a step's generation can be replayed from is kept, and fetched if it is elsewhere."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from rollouts.errors import Conflict, NotThere
 from rollouts.ingest.ingest import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text
 from rollouts.live import notifications
-from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Run, Sample, Step
+from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
 from rollouts.projects import audit
-from rollouts.replay import plans
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -42,15 +41,13 @@ def pin(
     attempt: str = "",
     step_kind: str = "global_step",
     note: str | None = None,
-    target_step: int | None = None,
-    plan: str = "default",
 ) -> tuple[Pin, bool]:
-    """Pins a step with all its artifacts; with `target_step` it enters the plan as well. The bool: it was not pinned.
+    """Pins a step with all its artifacts. The bool: it was not pinned.
 
     Without `attempt`, of the launch whose step is shown. Pinning again changes the note if one is given, and takes what
     has come for the step where its artifacts are gone. Raises BadInput, and NotThere where nothing could be replayed.
     """
-    plans.alone(run.project)
+    Project.objects.lock(run.project)
     one_of(split, "split", wire.SPLITS, default="train")
     one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
     launched = attempt_for(run, split, step_kind, step, attempt)
@@ -70,8 +67,6 @@ def pin(
     hold(row, found, anew=new)
     if new:
         audit.note(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
-    if target_step is not None:
-        plans.add(run.project, plan, by, row, target_step)
     notifications.changed(run, split=split, step=step, topics=("pins",))
     return row, new
 
@@ -198,13 +193,13 @@ def annotate(row: Pin, by: User, note: str) -> Pin:
 @transaction.atomic
 def unpin(row: Pin, by: User) -> Pin:
     """Removes a pin; again changes nothing. Raises Conflict while the newest revision of a plan replays it."""
-    plans.alone(row.project)
+    Project.objects.lock(row.project)
     row = Pin.objects.select_related("run", "project").get(pk=row.pk)
     if row.removed_at is not None:
         return row
-    if used := plans.using([row]):
+    if plans := row.current_plans():
         said = _("This pin is in the replay plan {plans}; take it out of the plan first.")
-        raise Conflict(said.format(plans=", ".join(used)))
+        raise Conflict(said.format(plans=", ".join(plans)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
     audit.note(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)

@@ -45,7 +45,7 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
         known = ", ".join(Membership.Role.values)
         raise BadInput(_("`role` must be one of: {known}.").format(known=known), "role")
     with transaction.atomic():
-        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        Project.objects.lock(project)
         owners = project.memberships.filter(role=Membership.Role.OWNER)
         if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
             said = _("{name} is the last owner of {project}; name another owner first.")

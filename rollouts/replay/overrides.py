@@ -32,21 +32,18 @@ def loosen(project: Project, fact: str, by: User, note: str) -> Project:
         said = _("Say why: whoever replays in spite of a difference should be able to read it later.")
         raise BadInput(said, "note")
     told = {"note": note, "user": by.get_username(), "at": timezone.now().isoformat()}
-    return kept(project, {**locked(project).loosened, fact: told}, by, "plan.loosen", fact=fact, note=note)
+    loosened = {**Project.objects.lock(project).loosened, fact: told}
+    return kept(project, loosened, by, "plan.loosen", fact=fact, note=note)
 
 
 @transaction.atomic
 def tighten(project: Project, fact: str, by: User) -> Project:
     """A difference in `fact` is a refusal again; so it was if it had not been loosened."""
-    before = locked(project).loosened
+    before = Project.objects.lock(project).loosened
     if fact not in before:
         return project
     left = {name: told for name, told in before.items() if name != fact}
     return kept(project, left, by, "plan.tighten", fact=fact)
-
-
-def locked(project: Project) -> Project:
-    return Project.objects.select_for_update(no_key=True).get(pk=project.pk)
 
 
 def kept(project: Project, loosened: dict[str, dict[str, str]], by: User, verb: str, **detail: str) -> Project:

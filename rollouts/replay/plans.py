@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from rolloutdeck import trainer_api as trainers
@@ -20,6 +20,7 @@ from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications
 from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
+from rollouts.pins import pins
 from rollouts.pins.artifacts import together
 from rollouts.projects import audit
 from rollouts.replay import exclusion
@@ -100,13 +101,8 @@ def save(
 
 def locked(project: Project, name: str) -> ReplayPlan:
     """The plan, made on first sight; nobody else changes plans or removes pins of the project meanwhile."""
-    alone(project)
+    Project.objects.lock(project)
     return ReplayPlan.objects.select_related("project").get_or_create(project=project, name=name)[0]
-
-
-def alone(project: Project) -> None:
-    """What changes plans or pins takes this lock before any other, so that no two wait for one another."""
-    Project.objects.select_for_update(no_key=True).get(pk=project.pk)
 
 
 def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
@@ -213,11 +209,24 @@ def add(project: Project, name: str, by: User, pin: Pin, target: int) -> Revisio
     return written(plan, (last.number if last else 0) + 1, by, told, {**targets, step: pin.pk})
 
 
-def using(pins: Iterable[Pin]) -> list[str]:
-    """Names of the plans whose newest revision replays one of these pins."""
-    newest = Revision.objects.values("plan").annotate(last=Max("pk")).values("last")
-    found = Entry.objects.filter(revision__in=newest, pin__in=list(pins))
-    return sorted(set(found.values_list("revision__plan__name", flat=True)))
+@transaction.atomic
+def pin_into_plan(
+    run: Run,
+    step: int,
+    by: User,
+    *,
+    target_step: int | None = None,
+    plan: str = DEFAULT,
+    split: str = "train",
+    attempt: str = "",
+    step_kind: str = "global_step",
+    note: str | None = None,
+) -> tuple[Pin, bool]:
+    """Pins a step as `pins.pin` does; with `target_step`, the pin enters the plan too, or neither happens."""
+    row, new = pins.pin(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
+    if target_step is not None:
+        add(run.project, plan, by, row, target_step)
+    return row, new
 
 
 @transaction.atomic

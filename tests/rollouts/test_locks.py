@@ -14,7 +14,6 @@ from django.db import connection, transaction
 from rollouts.findings import findings
 from rollouts.ingest import ingest
 from rollouts.models import Project, Run, Sample, Seen
-from rollouts.replay import plans
 from rollouts.review import viewed
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -42,7 +41,7 @@ def elsewhere(act: Callable[[], Any]) -> None:
 
 def test_a_project_that_is_held_takes_new_findings(project: Project, owner: User) -> None:
     with transaction.atomic():
-        plans.alone(project)
+        Project.objects.lock(project)
         elsewhere(lambda: findings.begin(project, owner, title="Loops"))
     assert project.findings.count() == 1
 

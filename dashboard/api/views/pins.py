@@ -20,6 +20,7 @@ from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Membership, Pin
 from rollouts.pins import pins
+from rollouts.replay import plans
 
 MAY_PIN = Membership.Role.MAINTAINER
 
@@ -73,7 +74,7 @@ class Pins(APIView):
         step = number(data.get("step"), "step")
         if step is None:
             raise BadInput("`step` says which step to pin; it is missing.", "step")
-        row, created = pins.pin(
+        row, created = plans.pin_into_plan(
             run,
             step,
             permissions.person(request),

@@ -18,6 +18,7 @@ from dashboard.pages.pins import pin_list, replay_labels
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step
 from rollouts.pins import pins
+from rollouts.replay import plans
 
 
 def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
@@ -59,7 +60,7 @@ def pin_step(request: HttpRequest, uid: str) -> HttpResponse:
     row = named(run, request)
     said = ""
     try:
-        pins.pin(
+        plans.pin_into_plan(
             run,
             row.step,
             lookups.person(request),

@@ -79,7 +79,7 @@ def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_
 def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, owner: User, data_dir: Path) -> None:
     here(run)
     bound = builders.run(run.project, "next")
-    row, _ = pins.pin(run, 3, owner, target_step=1)
+    row, _ = plans.pin_into_plan(run, 3, owner, target_step=1)
     plans.bind(bound)
     plans.save(run.project, "default", owner, if_match=1, action="cache")
     removed(row, owner, days=8)
@@ -111,8 +111,8 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
     here(run)
     kept = builders.run(run.project, "kept")
     registered(kept, 4)
-    pins.pin(run, 3, owner, target_step=1)
-    pins.pin(kept, 4, owner, target_step=2)
+    plans.pin_into_plan(run, 3, owner, target_step=1)
+    plans.pin_into_plan(kept, 4, owner, target_step=2)
     binned(run, owner)
     assert sweep.empty_bin() == 1
     assert (Artifact.objects.count(), Blob.objects.count(), files(data_dir)) == (1, 0, [])
@@ -122,7 +122,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
 def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run, owner: User) -> None:
     here(run)
     bound = builders.run(run.project, "next")
-    pins.pin(run, 3, owner, target_step=1)
+    plans.pin_into_plan(run, 3, owner, target_step=1)
     plans.bind(bound)
     binned(run, owner)
     assert sweep.empty_bin() == 0
@@ -132,7 +132,7 @@ def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run,
 
 def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
     registered(run, 3)
-    pins.pin(run, 3, owner, target_step=1)
+    plans.pin_into_plan(run, 3, owner, target_step=1)
     plans.bind(run)
     binned(run, owner)
     assert sweep.empty_bin() == 1

@@ -156,7 +156,7 @@ def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> No
 
 def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run: Run, owner: User) -> None:
     registered(run, 3)
-    row = pinned(run, owner, target_step=5)
+    row, _ = plans.pin_into_plan(run, 3, owner, target_step=5)
     with pytest.raises(Conflict, match="in the replay plan default; take it out"):
         pins.unpin(row, owner)
     plans.save(run.project, "default", owner, if_match=1, action="cache", entries=[])

@@ -125,17 +125,17 @@ def test_a_plan_begins_where_the_trainer_of_its_pins_begins(project: Project, ow
 
 def test_a_pin_with_a_target_enters_the_plan_whoever_saved_it(project: Project, owner: User, good: list[Pin]) -> None:
     saved(project, owner, 0, (good[0], 1), action="repeat_last")
-    pins.pin(good[1].run, 2, owner, target_step=6)
+    plans.pin_into_plan(good[1].run, 2, owner, target_step=6)
     newest = plans.current(project)
     assert newest and (newest.number, newest.action, plans.says(newest)["targets"]) == (
         2,
         "repeat_last",
         {1: good[0].pk, 6: good[1].pk},
     )
-    pins.pin(good[1].run, 2, owner, target_step=6)
+    plans.pin_into_plan(good[1].run, 2, owner, target_step=6)
     assert plans.current(project) == newest
     with pytest.raises(BadInput, match="replays another pin"):
-        pins.pin(good[2].run, 3, owner, target_step=6)
+        plans.pin_into_plan(good[2].run, 3, owner, target_step=6)
 
 
 def test_a_run_that_is_bound_never_sees_later_edits(project: Project, owner: User, run: Run, good: list[Pin]) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from django import template
 
 from rollouts.indexing import artifact_dumps
+from rollouts.lib.cache import MAX_TOKEN_COMMANDS, cached
 from rollouts.models import Step
 
 register = template.Library()
-KEPT = 512
 
 
 @register.inclusion_tag("step/tokens.html", takes_context=True)
@@ -21,7 +20,7 @@ def token_figures(context: template.Context, row: Step) -> dict[str, Any]:
     return {"row": row, "command": lacking(row, run.created_at, run.version)}
 
 
-@lru_cache(maxsize=KEPT)
+@cached(MAX_TOKEN_COMMANDS)
 def lacking(step: Step, born: datetime, version: int) -> str:
     """The run's version names the content, so this is asked once of an unchanged run."""
     return artifact_dumps.lacking(step)

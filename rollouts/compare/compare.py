@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 
 import numpy as np
 from django.utils.translation import gettext as _
@@ -15,6 +14,7 @@ from rollouts.compare import bootstrap, pairing
 from rollouts.compare.pairing import Prompt
 from rollouts.compare.targets import LETTERS, Cell, cells, settings
 from rollouts.errors import NotThere, TooLarge
+from rollouts.lib.cache import MAX_COMPARISONS, cached
 from rollouts.models import Step
 
 __all__ = ["Comparison", "cells", "compare", "settings"]
@@ -118,7 +118,7 @@ def compare(found: Sequence[Cell]) -> Comparison:
     return compared(tuple((cell.step.pk, cell.step.created_at, cell.step.version, cell.run.version) for cell in found))
 
 
-@lru_cache(maxsize=16)
+@cached(MAX_COMPARISONS)
 def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     """The versions name the content. Raises NotThere for a step that went after it had been named."""
     rows = {step.pk: step for step in Step.objects.filter(pk__in=[pk for pk, *_ in steps])}

@@ -11,10 +11,10 @@ import logging
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from rollouts.lib.cache import MAX_DECODERS, cached
 from rollouts.models import Artifact, Run
 from rollouts.storage import blobs
 
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 FILE = "tokenizer.json"
 MOST_BYTES = 128 << 20  # of a tokenizer.json; the largest vocabularies have a third of it
-KEPT = 2  # in a process; a large vocabulary takes 100 MB
 LARGEST_ID = 2**31
 MOST_DECODERS = 8  # one after the other; each may double a text
 LONGEST_TOKEN = 4096  # characters; the longest of known vocabularies are runs of a few hundred spaces
@@ -111,7 +110,7 @@ def command_for(run: Run) -> str:
     return f"rolloutdeck import --tokenizer PATH {named}"
 
 
-@lru_cache(maxsize=KEPT)
+@cached(MAX_DECODERS)
 def loaded(path: Path) -> Decoder | None:
     """None, and a line in the log, for a file that is none. The path names the content. Raises OSError."""
     from tokenizers import Tokenizer

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Final
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
+from rollouts.lib.cache import MAX_WORST_SAMPLES, cached
 from rollouts.models import Run, Sample, Step
 
 WORST: Final = 3
-KEPT: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def newest(runs: QuerySet[Run], *, split: str = "", before: int | None = None, m
     return [Arrival(one, before, worst(one.pk, one.created_at, one.version)) for one, before in found]
 
 
-@lru_cache(maxsize=KEPT)
+@cached(MAX_WORST_SAMPLES)
 def worst(step_id: int, born: datetime, version: int) -> tuple[Sample, ...]:
     """The samples with the lowest scores, each of another text if there are; `version` names the step's content."""
     scored = Sample.objects.filter(step=step_id, visible=True, final=True, score__isnull=False)

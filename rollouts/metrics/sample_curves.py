@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,13 +17,13 @@ from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import wire
+from rollouts.lib.cache import MAX_SAMPLE_TABLES, cached
 from rollouts.metrics.blocks import Points, Values
 from rollouts.models import Dump, Run, Step
 from rollouts.samples.text_properties import CATALOG, FACETS
 
 PREFIX: Final = "samples/"
 EVAL: Final = "eval/"
-KEPT: Final = 16  # runs in memory
 PLAIN: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean")  # drawn as they are
 NUMBERS: Final = (*PLAIN, "samples", "groups", "truncated", "zero_variance_groups")
 
@@ -85,7 +84,7 @@ def last_of(runs: QuerySet[Run]) -> dict[int, Table]:
     return {run: tabled(found) for run, found in rows.items()}
 
 
-@lru_cache(maxsize=KEPT)
+@cached(MAX_SAMPLE_TABLES)
 def table(run_id: int, born: datetime, version: int) -> Table:
     """Every curve of a run as of `version`, which rises with every visible change and so names the content. Not those
     of steps that only copy another attempt's."""

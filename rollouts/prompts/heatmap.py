@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Final
 
 from django.db.models import Avg, Count, Max, Q
 
+from rollouts.lib.cache import MAX_HEATMAPS, cached
 from rollouts.models import Run, Sample
 from rollouts.prompts.solved import solved
 
@@ -98,7 +98,7 @@ def spread(found: Sequence[Shown]) -> list[Shown]:
     return [found[round(at * (len(found) - 1) / (MOST_STEPS - 1))] for at in range(MOST_STEPS)]
 
 
-@lru_cache(maxsize=32)
+@cached(MAX_HEATMAPS)
 def drawn(found: tuple[Shown, ...], every: int) -> Heat:
     place = {pk: at for at, (pk, *_) in enumerate(found)}
     rows = list(told(list(place)))

@@ -17,7 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailable
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import MAX_FOUND_IDS, Cache
 from rollouts.models import Dump, Sighting
 from rollouts.query.ast import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
 from rollouts.samples import bodies
@@ -58,7 +58,6 @@ class Patience:
 
 MOST_PIECES: Final = 64
 FILES_AT_ONCE: Final = 8
-MOST_KEPT: Final = 200_000
 TURNS: Final = ("num_turns", "__num_turns__", "turns")
 # Columns without a prefix that can be asked like logged keys.
 NUMBERS: Final = ("index", "turn", "policy_version")
@@ -162,7 +161,7 @@ Answer = tuple[tuple[str, ...], frozenset[str]]
 
 
 # Files never change; bounded by the ids that their answers hold.
-kept: Kept[tuple[Part, Node, tuple[str, int, int]], Answer] = Kept(MOST_KEPT, lambda answer: len(answer[0]) + 10)
+kept: Cache[tuple[Part, Node, tuple[str, int, int]], Answer] = Cache(MAX_FOUND_IDS, lambda answer: len(answer[0]) + 10)
 
 
 def answers(files: Sequence[Part], node: Node) -> list[Answer]:

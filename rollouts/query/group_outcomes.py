@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 from django.db.models import Case, CharField, Count, IntegerField, Max, Min, When
 from django.db.models.functions import Cast
 
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import MAX_GROUP_NAMES, Cache
 from rollouts.models import Sample, StepQuerySet
 
 AT_ONCE: Final = 20_000  # samples that are put together in one question
-MOST_KEPT: Final = 300_000  # names of groups
 
 Version = tuple[int, int, str]  # a step's id, its version, and when that was made, as the database writes it
 
@@ -29,7 +28,7 @@ class Alike(NamedTuple):
     solve_none: tuple[str, ...] = ()
 
 
-kept: Kept[Version, Alike] = Kept(MOST_KEPT, lambda alike: 1 + sum(map(len, alike)))
+kept: Cache[Version, Alike] = Cache(MAX_GROUP_NAMES, lambda alike: 1 + sum(map(len, alike)))
 
 
 def of_one(step: int) -> Alike:
@@ -42,7 +41,7 @@ def of_several(steps: StepQuerySet) -> dict[int, Alike]:
     written = Cast("updated_at", CharField())
     there = steps.filter(samples__gt=0).order_by("pk").values_list("pk", "version", written, "samples")
     samples = {(pk, version, at): count for pk, version, at, count in there}
-    found = kept.all(samples, lambda missing: made({version: samples[version] for version in missing}))
+    found = kept.get_many(samples, lambda missing: made({version: samples[version] for version in missing}))
     return {version[0]: alike for version, alike in found.items() if any(alike)}
 
 

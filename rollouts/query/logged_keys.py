@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from rollouts.lib.cache import MAX_LOGGED_KEYS, cached
 from rollouts.query import body_scan
 from rollouts.query.ast import NAMES, NUMBERS
 from rollouts.query.parser import unquoted
@@ -66,7 +66,7 @@ def stamp(part: Part) -> int:
         return 0
 
 
-@lru_cache(maxsize=256)
+@cached(MAX_LOGGED_KEYS)
 def of_file(part: Part, stamp: int) -> tuple[Key, ...]:
     """`stamp` names the content: a file never changes, but folding makes another one of the same name."""
     import polars as pl
@@ -122,7 +122,7 @@ def of_all(scope: Scope, key: Key, samples: int) -> bool:
     return len(parts) == 1 or all(len(found) < MOST_VALUES for found in listed)
 
 
-@lru_cache(maxsize=256)
+@cached(MAX_LOGGED_KEYS)
 def rows_of(part: Part, stamp: int) -> int:
     import polars as pl
 
@@ -132,7 +132,7 @@ def rows_of(part: Part, stamp: int) -> int:
         return 0
 
 
-@lru_cache(maxsize=256)
+@cached(MAX_LOGGED_KEYS)
 def values_of(part: Part, stamp: int, name: str, numeric: bool) -> tuple[tuple[str, int], ...]:
     import polars as pl
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from rollouts.lib.cache import MAX_QUERY_TERMS, cached
 from rollouts.query.ast import And, BadQuery, Known, Logged, Named, Node, Not, Range
 from rollouts.query.grammar import parser
 from rollouts.query.parser import Reader, parse
@@ -57,7 +57,7 @@ class Terms:
         return self.without(added) if self.holds(added) else self.plus(added)
 
 
-@lru_cache(maxsize=1024)
+@cached(MAX_QUERY_TERMS)
 def of(q: str) -> Terms:
     """The terms of a query; one that cannot be read counts as one term, its whole text."""
     try:

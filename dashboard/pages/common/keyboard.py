@@ -7,11 +7,12 @@ presses the link with the same `data-go`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_noop as N_
+
+from rollouts.lib.cache import MAX_KEYBOARD_TEXTS, cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +202,13 @@ def elsewhere(page: str | None) -> list[Section]:
     return [Section(title, keys) for title, keys in found.items()]
 
 
-@lru_cache(maxsize=256)
+@cached(MAX_KEYBOARD_TEXTS)
 def foot(page: str | None, language: str) -> SafeString:
     """The keys that the footer names."""
     return render_to_string("common/footer.html", {"keys": [key for key in keys_for(page) if key.foot]})
 
 
-@lru_cache(maxsize=256)
+@cached(MAX_KEYBOARD_TEXTS)
 def help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
     """Drawn once for each page and language: every page has it, and nothing in it changes."""
     told = {"here": here(page), "elsewhere": elsewhere(page), "single_keys": single_keys}

@@ -10,11 +10,9 @@ from operator import or_
 
 from django.db.models import Max, Q, Sum
 
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import MAX_SPARKLINES, Cache
 from rollouts.models import Run, Step
 from rollouts.prompts.history import sparkline
-
-KEPT = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +25,13 @@ class Spark:
 
 
 Key = tuple[int, datetime, int]
-kept: Kept[Key, Spark] = Kept(KEPT)
+kept: Cache[Key, Spark] = Cache(MAX_SPARKLINES)
 
 
 def sparks(runs: Sequence[Run]) -> dict[int, Spark]:
     """By run id. A run's version names its content, so only runs that changed are asked for, all in a few queries."""
     keys = {key(run): run for run in runs}
-    found = kept.all(keys, lambda missing: made([keys[one] for one in missing]))
+    found = kept.get_many(keys, lambda missing: made([keys[one] for one in missing]))
     return {run.pk: found[key(run)] for run in runs}
 
 

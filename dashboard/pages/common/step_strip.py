@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import wire
+from rollouts.lib.cache import MAX_STEP_STRIPS, cached
 from rollouts.models import Attempt, Replay, Run, Step
 
 BARS = 120
-KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Strip:
         return [(round(bar.x + bar.width / 2, 2), bar.last) for bar in self.bars[::every]]
 
 
-@lru_cache(maxsize=KEPT)
+@cached(MAX_STEP_STRIPS)
 def axes_of(run_id: int, born: datetime, version: int) -> dict[str, str]:
     """The run's splits, train first, and what the steps of each count. Where some count updates and others prompts, as
     the batches of a fully async run do, pages show the updates."""
@@ -72,7 +71,7 @@ def first_split(run: Run) -> str:
     return next(iter(axes_of(run.pk, run.created_at, run.version)), "train")
 
 
-@lru_cache(maxsize=KEPT)
+@cached(MAX_STEP_STRIPS)
 def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None) -> Strip:
     """The strip of a run as of `version`, which rises with every visible change and so names the content."""
     axes = axes_of(run_id, born, version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -18,6 +17,7 @@ from dashboard.pages.group import test_matrix
 from dashboard.pages.sample import pane
 from dashboard.pages.step import query_result
 from dashboard.pages.step import views as step_page
+from rollouts.lib.cache import MAX_GROUP_ORDERS, cached
 from rollouts.models import Run
 from rollouts.prompts import groups
 from rollouts.prompts.groups import Board, Response
@@ -136,7 +136,7 @@ def walk(request: HttpRequest, run: Run, split: str, found: Board, ask: Ask) -> 
     }  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@cached(MAX_GROUP_ORDERS)
 def in_order(result: query_result.Result) -> list[str]:
     """The groups of a result, each at the place of its first sample."""
     return list(dict.fromkeys(result.found.samples.values_list("group", flat=True)))

@@ -23,7 +23,7 @@ from dashboard import permissions
 from dashboard.pages.common import lookups, panels, step_strip
 from dashboard.pages.common.url_state import Ask, clean, step_number
 from dashboard.pages.run import overlays, prompt_heatmap, replay_summary, timeline
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import MAX_CHART_BYTES, Cache
 from rollouts.metrics import chart_layout as charting
 from rollouts.metrics import series, time_axis
 from rollouts.models import Artifact, Dump, Run
@@ -44,7 +44,7 @@ MOST_SHOWN = 20
 MOST_UNSAFE = 5
 SLOW = timedelta(seconds=10)  # a run that goes on always has a dump or two that are being indexed
 # Drawings in memory, by their bytes: each of up to `MOST_POINTS` points a metric and run takes about 25.
-kept: Kept[tuple[object, ...], bytes] = Kept(32_000_000, len)
+kept: Cache[tuple[object, ...], bytes] = Cache(MAX_CHART_BYTES, len)
 
 
 @login_required

@@ -24,7 +24,7 @@ from dashboard.pages.runs import columns as run_columns
 from dashboard.pages.runs.columns import CONFIG, LAST, Column, Line
 from dashboard.pages.runs.url_state import COOKIE, RunsAsked, remembered, to_remember
 from rolloutdeck.trainer_api import TRAINERS
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import MAX_LAST_VALUES, Cache
 from rollouts.metrics import series
 from rollouts.models import Membership, Run
 from rollouts.runs import listing
@@ -193,15 +193,14 @@ def cells(page: Sequence[Line], columns: Sequence[Column]) -> list[tuple[Run, li
 
 # --- values of metrics ------------------------------------------------------------------------------------------------
 
-KEPT = 20_000
 Mark = tuple[int, datetime, int, str]
-kept: Kept[Mark, float | None] = Kept(KEPT)
+kept: Cache[Mark, float | None] = Cache(MAX_LAST_VALUES)
 
 
 def last_values(found: Sequence[Run], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
     """By run uid and metric; a run's version names its content, so only runs that changed are asked for."""
     marks = {mark(run, name): run for run in found for name in names}
-    values = kept.all(marks, lambda missing: made({marks[one] for one in missing}, names))
+    values = kept.get_many(marks, lambda missing: made({marks[one] for one in missing}, names))
     return {run.uid: {name: values[mark(run, name)] for name in names} for run in found}
 
 

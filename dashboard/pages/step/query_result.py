@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from django.utils.safestring import SafeString
 
@@ -14,6 +14,7 @@ from dashboard.pages.step import filter_chips, scatter
 from dashboard.pages.step import histograms as figures
 from dashboard.pages.step.histograms import Figures, Frame
 from rollouts.errors import BadInput
+from rollouts.lib.cache import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
 from rollouts.models import Run, Sample, Step
 from rollouts.query import search
 from rollouts.query.body_scan import Patience
@@ -125,27 +126,27 @@ class Result:
         return isinstance(other, Result) and self.key == other.key
 
 
-@lru_cache(maxsize=512)
+@cached(MAX_QUERY_RESULTS)
 def counted(result: Result) -> int:
     return result.found.total
 
 
-@lru_cache(maxsize=512)
+@cached(MAX_QUERY_RESULTS)
 def drawn(result: Result) -> Figures:
     return figures.of(result.newest, result.frame())
 
 
-@lru_cache(maxsize=512)
+@cached(MAX_QUERY_RESULTS)
 def framed(place: Place) -> Frame:
     return figures.frame(place.newest.samples)
 
 
-@lru_cache(maxsize=128)
+@cached(MAX_SCATTERS)
 def scattered(result: Result) -> scatter.Scatter | None:
     return scatter.of(result.newest, result.frame(), result.ask)
 
 
-@lru_cache(maxsize=512)
+@cached(MAX_QUERY_RESULTS)
 def faceted(result: Result) -> dict[str, int]:
     return result.newest.facets()
 

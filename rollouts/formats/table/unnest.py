@@ -19,12 +19,12 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from rolloutdeck.protocol.columns import guessed, holding, looks_generated, numbered
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import plain
+from rollouts.lib.cache import MAX_TABLE_LAYOUTS, cached
 
 PLURAL = ("responses", "completions", "generations", "predictions", "outputs")
 LISTED = re.compile(r"\[\s*['\"]")
@@ -54,7 +54,7 @@ def narrowed(row: Row, told: Mapping[str, str]) -> list[Row]:
     return [{**shared, **one} for one in each if any(value is not None for value in one.values())]
 
 
-@lru_cache(64)
+@cached(MAX_TABLE_LAYOUTS)
 def says_one(names: tuple[str, ...]) -> bool:
     """Whether a row of these columns is one generation: the same for every row of most tables."""
     return looks_generated(guessed(names, {}))

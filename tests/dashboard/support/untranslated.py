@@ -12,7 +12,7 @@ import pytest
 from django.utils import translation
 from django.utils.safestring import SafeData, SafeString
 
-from dashboard.pages.common import keyboard
+from rollouts.lib import cache
 
 OPEN, CLOSE = "⟦", "⟧"
 SHOWN = ("title", "aria-label", "aria-description", "placeholder", "alt", "label", "data-does")
@@ -26,12 +26,12 @@ WORD = re.compile(r"[A-Za-z]{2,}")
 @contextmanager
 def marked() -> Iterator[None]:
     """Every text that comes from the Chinese catalogue stands between ⟦ and ⟧, also what is drawn once and kept."""
-    keyboard.help_dialog.cache_clear()
+    cache.clear()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("gettext", "ngettext", "pgettext", "npgettext"):
             patch.setattr(translation._trans, name, fenced(getattr(translation._trans, name)))
         yield
-    keyboard.help_dialog.cache_clear()
+    cache.clear()
 
 
 def fenced(real: Any) -> Any:

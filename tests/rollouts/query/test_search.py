@@ -307,15 +307,15 @@ def test_more_hits_than_a_query_has_parameters_are_no_problem(run: Run) -> None:
 
 
 def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
-    kept.answers.clear()
+    kept.clear()
     assert find(run, q="quokka").total == 1
-    assert len(kept.answers) == 1
+    assert len(kept.values) == 1
     find(run, q="quokka")
-    assert len(kept.answers) == 1
+    assert len(kept.values) == 1
     reindex(run)
     index(Dump.objects.get().pk)
     assert find(run, q="quokka").total == 1
-    assert len(kept.answers) == 2
+    assert len(kept.values) == 2
 
 
 def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:

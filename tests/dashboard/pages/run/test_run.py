@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard.pages.run import views as run_page
 from rolloutdeck.protocol import wire
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import Cache
 from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.samples.record import Point
@@ -78,7 +78,7 @@ def test_charts_drawn_before_are_kept_by_their_bytes(
     monkeypatch.setattr(
         run_page, "drawing", lambda one, *rest, **named: (made.append(one), whole(one, *rest, **named))[1]
     )
-    monkeypatch.setattr(run_page, "kept", Kept(len(drawn[0]) + 1, len))
+    monkeypatch.setattr(run_page, "kept", Cache(len(drawn[0]) + 1, len))
     assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*drawn, *reversed(drawn)]
     assert made == [*runs, runs[0]]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rollouts.lib.weighted_lru import Kept
+from rollouts.lib.cache import Cache, cached, clear
 
 
 def test_what_was_asked_for_last_stays() -> None:
-    kept: Kept[str, bytes] = Kept(10, len)
+    kept: Cache[str, bytes] = Cache(10, len)
     for name in "abc":
         kept.put(name, b"123")
     assert kept.get("a") == b"123"
@@ -15,7 +15,7 @@ def test_what_was_asked_for_last_stays() -> None:
 
 
 def test_what_weighs_more_than_all_may_is_not_kept_and_leaves_room() -> None:
-    kept: Kept[str, bytes] = Kept(10, len)
+    kept: Cache[str, bytes] = Cache(10, len)
     kept.put("large", b"1" * 11)
     assert kept.get("large") is None
     kept.put("small", b"1" * 10)
@@ -24,14 +24,28 @@ def test_what_weighs_more_than_all_may_is_not_kept_and_leaves_room() -> None:
 
 
 def test_what_is_not_kept_of_many_is_made_together_and_nothing_is_an_answer_too() -> None:
-    kept: Kept[str, str | None] = Kept(2)
+    kept: Cache[str, str | None] = Cache(2)
     asked: list[list[str]] = []
 
     def make(names: list[str]) -> dict[str, str | None]:
         asked.append(names)
         return {name: None if name == "b" else name.upper() for name in names}
 
-    assert kept.all("ab", make) == {"a": "A", "b": None}
-    assert kept.all("bca", make) == {"b": None, "c": "C", "a": "A"}
-    assert kept.all("cab", make) == {"c": "C", "a": "A", "b": None}  # more than are kept, and all are answered
+    assert kept.get_many("ab", make) == {"a": "A", "b": None}
+    assert kept.get_many("bca", make) == {"b": None, "c": "C", "a": "A"}
+    assert kept.get_many("cab", make) == {"c": "C", "a": "A", "b": None}  # more than are kept, and all are answered
     assert asked == [["a", "b"], ["c"], ["b"]]
+
+
+def test_a_cached_function_is_called_once_until_all_caches_are_cleared() -> None:
+    asked: list[int] = []
+
+    @cached(2)
+    def double(number: int) -> int:
+        asked.append(number)
+        return 2 * number
+
+    assert [double(one) for one in (1, 2, 1, 3, 1, 2)] == [2, 4, 2, 6, 2, 4]
+    assert asked == [1, 2, 3, 2]
+    clear()
+    assert double(2) == 4 and asked == [1, 2, 3, 2, 2]

@@ -1,0 +1,91 @@
+"""Caches in memory: the size of each, a class with a lock, and one call that clears them all.
+
+What is cached never changes: its key holds the version of the run, or names a file that is never rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import cachetools
+
+P = ParamSpec("P")
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+# Entries of each cache in one process, unless the name says bytes, ids or names.
+MAX_CHART_BYTES: Final = 32_000_000  # charts of the run page
+MAX_COMPARISONS: Final = 16
+MAX_DECODERS: Final = 2  # a large vocabulary takes 100 MB
+MAX_FOUND_IDS: Final = 200_000  # of samples, in the answers of body scans
+MAX_GROUP_NAMES: Final = 300_000  # of groups whose answers are all right or all wrong
+MAX_GROUP_ORDERS: Final = 64  # ids of all groups of a result, in its order
+MAX_HEATMAPS: Final = 32
+MAX_KEYBOARD_TEXTS: Final = 256  # footers, and help dialogs
+MAX_LAST_VALUES: Final = 20_000  # of metrics, in the run list
+MAX_LOGGED_KEYS: Final = 256  # body files
+MAX_QUERY_RESULTS: Final = 512  # counts, and statistics for charts and filter chips
+MAX_QUERY_TERMS: Final = 1024
+MAX_SAMPLE_TABLES: Final = 16  # runs
+MAX_SCATTERS: Final = 128
+MAX_SPARKLINES: Final = 5000
+MAX_STEP_STRIPS: Final = 256
+MAX_TABLE_LAYOUTS: Final = 64
+MAX_TOKEN_COMMANDS: Final = 512
+MAX_WORST_SAMPLES: Final = 512  # steps of the live feed
+
+CACHES: list[Cache[Any, Any]] = []
+
+
+class Cache(Generic[Key, Value]):
+    """Drops the least recently used values first, so that all together weigh at most `max_size`; without `weigh` each
+    weighs 1. A value that is too heavy is not cached."""
+
+    def __init__(self, max_size: int, weigh: Callable[[Value], int] | None = None) -> None:
+        self.lock = Lock()
+        self.values: cachetools.LRUCache[Any, Any] = cachetools.LRUCache(max_size, weigh)
+        CACHES.append(self)
+
+    def get(self, key: Key) -> Value | None:
+        with self.lock:
+            found: Value | None = self.values.get(key)
+            return found
+
+    def get_many(self, keys: Iterable[Key], make: Callable[[list[Key]], Mapping[Key, Value]]) -> dict[Key, Value]:
+        """The values of all keys; those that are not cached are made together."""
+        wanted = list(keys)
+        with self.lock:
+            found = {key: self.values[key] for key in wanted if key in self.values}
+        missing = [key for key in wanted if key not in found]
+        made = make(missing) if missing else {}
+        for key, value in made.items():
+            self.put(key, value)
+        return {**found, **made}
+
+    def put(self, key: Key, value: Value) -> None:
+        """A key that is cached keeps its value."""
+        with self.lock, suppress(ValueError):  # too heavy
+            self.values.setdefault(key, value)
+
+    def clear(self) -> None:
+        with self.lock:
+            self.values.clear()
+
+
+def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
+    """As `functools.lru_cache`, cleared with all others."""
+
+    def decorate(work: Callable[P, Value]) -> Callable[P, Value]:
+        cache: Cache[Any, Value] = Cache(max_size)
+        return cachetools.cached(cache.values, lock=cache.lock)(work)
+
+    return decorate
+
+
+def clear() -> None:
+    """Clears every cache of this process."""
+    for cache in CACHES:
+        cache.clear()

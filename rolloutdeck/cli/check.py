@@ -8,23 +8,24 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.common import plural
 from rolloutdeck.errors import BadInput
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainer_api import Finding, Trainer
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import Finding, Trainer
 from rolloutdeck.trainer_config import load
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.trainer not in (known := trainers.offering("check")):
-        raise BadInput(f"There is no check for {args.trainer!r} yet; there is one for {', '.join(known)}.")
-    trainer = trainers.load(args.trainer)
+    if args.trainer not in registry.TRAINERS:
+        known = ", ".join(registry.TRAINERS)
+        raise BadInput(f"There is no check for {args.trainer!r} yet; there is one for {known}.")
+    trainer = registry.load_trainer(args.trainer)
     given, complete = _settings(args)
     if not given:
         _advise(trainer)
         return 0
-    findings = trainer.check(given, complete=complete)
+    findings = trainer.check_settings(given, complete=complete)
     _print(findings)
     _environment(trainer)
     return 1 if any(finding.lost for finding in findings) else 0
@@ -51,14 +52,14 @@ def _print(findings: Sequence[Finding]) -> None:
 
 
 def _advise(trainer: Trainer) -> None:
-    print(f"{trainer.WHERE}\n")
-    _lines(trainer.recommended())
-    if trainer.keeping():
+    print(f"{trainer.instructions}\n")
+    _lines(trainer.recommended_lines())
+    if lines := trainer.keep_lines():
         print("\nTo pin steps and replay them later, let it keep those steps as well:\n")
-        _lines(trainer.keeping())
-    if trainer.TREE:
+        _lines(lines)
+    if trainer.watch_tree:
         print("\nThen follow all runs there:\n")
-        _lines([f"rolloutdeck watch --tree '{trainer.TREE}'"])
+        _lines([f"rolloutdeck watch --tree '{trainer.watch_tree}'"])
     _environment(trainer)
 
 
@@ -69,7 +70,7 @@ def _lines(lines: Sequence[str]) -> None:
 
 def _environment(trainer: Trainer) -> None:
     """For what runs in the trainer's processes: a plug-in, a callback, code that calls `rolloutdeck.init`."""
-    if not hasattr(trainer, "INSIDE"):
+    if trainer.replay_lines is None:
         return
     known = Settings.read()
     values = {
@@ -81,7 +82,7 @@ def _environment(trainer: Trainer) -> None:
     print("\nFiles that are watched need no more. What runs in the trainer's processes, as our own functions and code")
     print("that calls rolloutdeck.init(), needs the server there:\n")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    _lines(trainer.environment(values) if hasattr(trainer, "environment") else exports)
+    _lines(trainer.environment_lines(values) if trainer.environment_lines else exports)
     print("\nBeside `rolloutdeck up` neither address nor token is needed. On another machine a token is, which is made")
     print("beside the server; one that may replay, too, by:\n")
     _lines([f"rolloutdeck token create NAME --project {values['ROLLOUTDECK_PROJECT']} --scope ingest,read"])

@@ -12,7 +12,7 @@ from rolloutdeck.lib.environment import Settings, local_server, same_server
 from rolloutdeck.lib.http import Answer, NotReachable, Server
 from rolloutdeck.protocol.columns import PRESETS, told
 from rolloutdeck.protocol.wire import STEP_KINDS
-from rolloutdeck.trainer_api import kinds
+from rolloutdeck.trainer_api.registry import list_kinds
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.types import Choice
 
@@ -61,7 +61,7 @@ def choice_of(args: argparse.Namespace) -> Choice:
     """What the arguments say about the files. Raises BadInput for an unknown format, axis, step kind or part."""
     form, columns = table_of(",".join(args.map), args.format)
     try:
-        kinds(form)
+        list_kinds(form)
         told(columns)
     except ValueError as error:
         raise BadInput(str(error)) from error
@@ -81,7 +81,7 @@ def table_of(mapped: str, form: str) -> tuple[str, str]:
     """Format and columns that a person means who maps columns: presets of trainers are formats of their own."""
     if not mapped or form:
         return form, mapped
-    if mapped in PRESETS and mapped in {kind.format for kind in kinds()}:
+    if mapped in PRESETS and mapped in {kind.format for kind in list_kinds()}:
         return mapped, ""
     return "table", mapped
 

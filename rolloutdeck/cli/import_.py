@@ -20,7 +20,7 @@ from rolloutdeck.cli.watch import FILES
 from rolloutdeck.errors import BadInput
 from rolloutdeck.protocol.columns import listed
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.trainer_api import kinds, name_of
+from rolloutdeck.trainer_api.registry import find_writer, list_kinds
 from rolloutdeck.trainers.tables import names_of
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.file_endings import ENDS, digest, ends_whole, torn, whole_lines
@@ -96,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
         _left_out(found)
         where = ", ".join(map(str, args.paths))
         raise BadInput(f"Nothing to import below {where}: no dump file of a known format.{_as_table(args.paths)}")
-    framework = name_of(found.files[0].kind.format) if found.files else found.trainer
+    framework = find_writer(found.files[0].kind.format).name if found.files else found.trainer
     target = Target(server_of(settings), project, name, args.attempt or FILES, settings.run_id, framework)
     report = _send(target, found, keeping)
     _table(report)
@@ -285,7 +285,7 @@ def _is_of(dump: dict[str, Any], report: Report) -> bool:
 
 def _indexed(dumps: Sequence[dict[str, Any]]) -> str:
     """How much there is of what; rows that join the samples of other files are counted apart."""
-    joins = {kind.format for kind in kinds() if kind.joins}
+    joins = {kind.format for kind in list_kinds() if kind.joins}
     rows: Counter[str] = Counter()
     for dump in dumps:
         rows["point" if dump["step"] is None else "joined" if dump["format"] in joins else "sample"] += dump["rows"]

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.common import asked, project_named, say, server_of, settings_of
 from rolloutdeck.cli.samples import printable, run_of
 from rolloutdeck.client.replay_plan import DEFAULT
@@ -16,6 +15,7 @@ from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.lib.http import Server
 from rolloutdeck.protocol.compatibility import is_untold
 from rolloutdeck.protocol.schedule import ranges, strip
+from rolloutdeck.trainer_api import registry
 
 MOST_STEPS = 10_000
 BEYOND = 4  # steps shown after the last target, so that what comes then is seen
@@ -110,7 +110,7 @@ def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
 def _first(entries: Sequence[Row]) -> int:
     """The number of a run's first step, as the trainer counts that would load these pins."""
     formats = [str(one["facts"].get("format")) for entry in entries for one in entry["artifacts"]]
-    return min(map(trainers.first_step, formats), default=1)
+    return min(map(registry.first_step, formats), default=1)
 
 
 def _steps(steps: Sequence[int]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.common import asked, plural, project_named, say, sentence, server_of, settings_of
 from rolloutdeck.cli.samples import printable
 from rolloutdeck.errors import BadInput
@@ -22,15 +21,16 @@ from rolloutdeck.replay.folder import ReplayFolder
 from rolloutdeck.replay.placement import Asking, Placement, left_out_for
 from rolloutdeck.replay.plan import Plan
 from rolloutdeck.replay.pull import Pull
-from rolloutdeck.trainer_api import Trainer
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import Trainer
 from rolloutdeck.trainer_config import load
 
 TELL_SECONDS = 2.0  # between two words on a long download
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.trainer not in (known := trainers.offering("asking")):
-        raise BadInput(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(known)}.")
+    if args.trainer not in registry.TRAINERS:
+        raise BadInput(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(registry.TRAINERS)}.")
     if args.steps is not None and args.steps < 1:
         raise BadInput("--steps needs a number of at least 1.")
     settings = settings_of(args)
@@ -102,18 +102,18 @@ def _config(server: Server, project: str, plan: str, args: argparse.Namespace, r
     taken = "has the settings of" if pinned else "has batches like"
     known = f"Nothing is known of the settings of {run['name']}: it is taken that it {taken} {source['name']}"
     _tell(f"{known}, under its own name. Say --set where it differs, or give its --config.")
-    return trainers.load(args.trainer).likely(project, run["name"], pinned, artifacts[0]["facts"])
+    return registry.load_trainer(args.trainer).guess_settings(project, run["name"], pinned, artifacts[0]["facts"])
 
 
 def _asking(args: argparse.Namespace, config: dict[str, Any]) -> Asking:
     """What the run asks for: its config, the command line's settings on top."""
-    trainer, given = trainers.load(args.trainer), _given(args)
-    return trainer.asking(load.resolved({**config, **_way(trainer, args), **given}))
+    trainer, given = registry.load_trainer(args.trainer), _given(args)
+    return trainer.read_requirements(load.resolved({**config, **_way(trainer, args), **given}))
 
 
 def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
     """The settings that --way stands for. Raises BadInput."""
-    ways: Mapping[str, Mapping[str, Any]] = getattr(trainer, "WAYS", {})
+    ways = trainer.ways
     if args.way and args.way not in ways:
         known = f"ways {', '.join(ways)}" if ways else "one way"
         raise BadInput(f"pull knows no way {args.way!r} for {args.trainer}; it has the {known}.")
@@ -191,7 +191,7 @@ def _told() -> Any:
 
 def _joining(run: dict[str, Any], project: str, trainer: str) -> str:
     """How data comes to the run: from inside its trainer, else by somebody who watches what it writes."""
-    if hasattr(trainers.load(trainer), "INSIDE"):
+    if registry.load_trainer(trainer).replay_lines:
         return f"export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}"
     return f"rolloutdeck watch FOLDER --project {shlex.quote(project)} --run {shlex.quote(run['name'])}"
 

@@ -16,7 +16,7 @@ from rolloutdeck.protocol import manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rolloutdeck.trainer_api import SkipFolder
+    from rolloutdeck.trainer_api.types import SkipFolder
 
 CHUNK = 1 << 20
 MOST_REMEMBERED = 20_000  # hashes in memory, 200 bytes each
@@ -134,13 +134,14 @@ def of_tokenizer(path: Path) -> Artifact:
 
 def facts_of(path: Path, names: Collection[str]) -> dict[str, Any]:
     """What the layout and the batch of a trainer's own step tell, which are these files; {} for anything else."""
-    from rolloutdeck import trainer_api as trainers
+    from rolloutdeck.trainer_api.registry import find_steps, read_step
+    from rolloutdeck.trainer_api.types import SkipFolder
 
-    for spot in trainers.spots(path):
+    for spot in find_steps(path):
         if not set(spot.files) <= set(names):
             continue
-        found = trainers.described(spot)
-        if isinstance(found, trainers.SkipFolder) and path in (found.path, spot.path):
+        found = read_step(spot)
+        if isinstance(found, SkipFolder) and path in (found.path, spot.path):
             return {name: fact for name, fact in found.facts.items() if name != "role"}
     return {}
 
@@ -149,11 +150,11 @@ def prepare() -> None:
     """Loads what the sender's thread will need: a fork while a thread imports spoils the module for the child."""
     import shlex  # noqa: F401
 
-    from rolloutdeck import trainer_api as trainers
     from rolloutdeck.safe_pickle.batches import batch  # noqa: F401
+    from rolloutdeck.trainer_api import registry
 
-    trainers.kinds()
-    trainers.offering("spots")
+    registry.list_kinds()
+    registry.load_step_readers()
 
 
 def below(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 
 def _step_of(path: PurePath) -> int | None:
@@ -24,8 +24,9 @@ KINDS = (
     ),
 )
 
-OTHERS: dict[str, str] = {}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "no folder is called eval-rollout"
+
+
+FILES = Files(name="areal", kinds=KINDS, guess_split=guess_split)

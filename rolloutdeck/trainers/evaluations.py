@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 from rolloutdeck.trainers.tables import step_named
 
 
@@ -41,8 +41,9 @@ KINDS = tuple(
     )
 )
 
-OTHERS: dict[str, str] = {}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     return "eval", "it is an evaluation"
+
+
+FILES = Files(name="evaluations", kinds=KINDS, guess_split=guess_split)

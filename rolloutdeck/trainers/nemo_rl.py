@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 _FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 
@@ -31,9 +31,15 @@ KINDS = (
     ),
 )
 
-OTHERS = {"latest_checkpoint_status.json": "states of checkpoints"}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     """Never asked: each file's name says it."""
     return "train", "NeMo-RL names its validations"
+
+
+FILES = Files(
+    name="nemo_rl",
+    kinds=KINDS,
+    guess_split=guess_split,
+    others={"latest_checkpoint_status.json": "states of checkpoints"},
+)

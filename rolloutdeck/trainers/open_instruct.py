@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 
 def _is_shard(name: str, head: Head) -> bool:
@@ -25,8 +25,11 @@ KINDS = (
     FileKind("open-instruct", "samples", "*_rollouts_*.jsonl", "append", _is_shard, line_step=_step_in, stepless=True),
 )
 
-OTHERS = {"*_metadata.jsonl": "a line about a run"}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "open-instruct writes no evaluation"
+
+
+FILES = Files(
+    name="open_instruct", kinds=KINDS, guess_split=guess_split, others={"*_metadata.jsonl": "a line about a run"}
+)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 _FOLDER = re.compile(r"(train|val)_step_(\d{1,18})_epoch_\d+\Z")
 _EVALUATED = re.compile(r"episode_\d{6}_.*\.json\Z")
@@ -37,8 +37,11 @@ KINDS = (
     ),
 )  # fmt: skip
 
-OTHERS = {"batch_summary.json": "summaries of a step's episodes"}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "no folder's name says that they are of a validation"
+
+
+FILES = Files(
+    name="rllm", kinds=KINDS, guess_split=guess_split, others={"batch_summary.json": "summaries of a step's episodes"}
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 _BEGUN = re.compile(rb'\s*\{\s*"(?:step|gen_step)"\s*:\s*\[')
 _STEPS = ("step", "gen_step")
@@ -22,8 +22,9 @@ def _is_completions(name: str, head: Head) -> bool:
 
 KINDS = (FileKind("swift", "completions", "completions.jsonl", "append", _is_completions, stepless=True),)
 
-OTHERS: dict[str, str] = {}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "ms-swift does not say it either"
+
+
+FILES = Files(name="swift", kinds=KINDS, guess_split=guess_split)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.protocol.columns import USUAL, holding, logged_names, looks, objects
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")
@@ -117,8 +117,14 @@ KINDS = (_BATCH, *(
     )
 ))  # fmt: skip
 
-OTHERS = dict.fromkeys(_OF_ITSELF, "what a data set says of itself")
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "a table does not say it either"
+
+
+FILES = Files(
+    name="tables",
+    kinds=KINDS,
+    guess_split=guess_split,
+    others=dict.fromkeys(_OF_ITSELF, "what a data set says of itself"),
+)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Files, Head
 
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
@@ -39,8 +39,6 @@ KINDS = (
     ),
 )  # fmt: skip
 
-OTHERS: dict[str, str] = {}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     """Episodes say whether they were made for an evaluation."""
@@ -56,3 +54,6 @@ def _kind(row: dict[str, Any]) -> str:
         return ""
     work = run.get("work")
     return str((work if isinstance(work, dict) else run).get("type"))
+
+
+FILES = Files(name="verifiers", kinds=KINDS, guess_split=guess_split)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.client import artifact
 from rolloutdeck.client.artifact import Artifact, Stamp, Unsteady
 from rolloutdeck.client.artifact_uploads import Shelf, given_up, register, wanted
 from rolloutdeck.lib.http import Answer
 from rolloutdeck.lib.symlinks import followed
 from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.watch.upload import NotNow, Refused, Target, trusted
 
 LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time
@@ -76,7 +76,9 @@ class Gatherer:
             return []
         found = []
         self.waiting = 0
-        for spot in dict.fromkeys(spot for place in self.places() if place.exists() for spot in trainers.spots(place)):
+        for spot in dict.fromkeys(
+            spot for place in self.places() if place.exists() for spot in registry.find_steps(place)
+        ):
             stamps = _stamps(spot)
             folder = spot.path.parent if spot.path.is_file() else spot.path
             if spot.reason or not stamps or self.shelf.knows(folder, stamps) or self.left_out.get(spot.path) == stamps:
@@ -143,7 +145,7 @@ class Gatherer:
 
     def _take(self, spot: Spot, stamps: Stamps) -> SkipFolder | None:
         """What was told of; None where it is left out or not whole."""
-        found = trainers.described(spot)
+        found = registry.read_step(spot)
         if isinstance(found, str):
             self._leave(spot, stamps, found)
             return None

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.trainer_api import FileKind
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import FileKind
 from rolloutdeck.watch import compression
 from rolloutdeck.watch.file_endings import continues, digest, ends, ends_whole, torn, whole_lines
 from rolloutdeck.watch.scan import MAX_SOURCE, beside_others, files_below, kind_of, split_of
@@ -86,7 +86,7 @@ class Follower:
 
     def __init__(self, roots: Sequence[Root], base: Path, state: State, choice: Choice, say: Say = print) -> None:
         self.roots, self.base, self.state, self.choice, self.say = roots, base, state, choice, say
-        self.kinds = trainers.kinds(choice.format)
+        self.kinds = registry.list_kinds(choice.format)
         self.known: dict[Path, tuple[Stamp, FileKind | None]] = {}
         self.still: dict[str, tuple[Stamp, float]] = {}
         self.torn: dict[str, Stamp] = {}

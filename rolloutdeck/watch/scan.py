@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainer_api import FileKind, Head, SkipFolder
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import FileKind, Head, SkipFolder
 from rolloutdeck.watch import compression, scan_warnings
 from rolloutdeck.watch.types import Choice, Found, Survey
 
@@ -121,7 +121,7 @@ def survey(paths: Sequence[Path], choice: Choice) -> Survey:
         if not path.exists():
             raise BadInput(f"There is no file or folder {path}.")
     base, result = base_of(absolute), Survey()
-    kinds = trainers.kinds(choice.format)
+    kinds = registry.list_kinds(choice.format)
     by_folder: dict[Path, list[tuple[Found, Head]]] = {}
     claimed = set() if choice.format else _with_folders(absolute, base, result)
     for path in dict.fromkeys(file for start in absolute for file in files_below(start)):
@@ -163,9 +163,9 @@ def _leave_guessed(by_folder: dict[Path, list[tuple[Found, Head]]], left_out: di
 def _with_folders(paths: Sequence[Path], base: Path, result: Survey) -> set[Path]:
     """Adds the steps that can be loaded again; the files that are theirs alone, or those of one that is not whole."""
     claimed = set()
-    for spot in dict.fromkeys(spot for path in paths for spot in trainers.spots(path)):
+    for spot in dict.fromkeys(spot for path in paths for spot in registry.find_steps(path)):
         claimed |= set() if spot.dumps else {spot.path, *(spot.path / name for name in spot.files)}
-        found = spot.reason or trainers.described(spot)
+        found = spot.reason or registry.read_step(spot)
         if isinstance(found, SkipFolder):
             result.folders.append(found)
             result.trainer = spot.trainer
@@ -181,7 +181,7 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
         return f"files whose path is longer than {MAX_SOURCE} characters"
     if kind:
         return ""
-    for pattern, what in trainers.others().items():
+    for pattern, what in registry.list_others().items():
         if fnmatch(path.name, pattern):
             return what
     if path.suffix == compression.ZSTD:
@@ -225,7 +225,7 @@ def split_of(folder: Path, base: Path, samples: Sequence[tuple[Found, Head]], ch
     named = choice.split or split_in_name(folder.relative_to(base).parts, base.name)
     if named:
         return named, ""
-    trainer = trainers.owner_of(samples[0][0].kind.format)
+    trainer = registry.find_writer(samples[0][0].kind.format)
     steps = [found.step for found, _ in samples if found.step is not None]
     split, why = trainer.guess_split([head for _, head in samples], steps)
     return split, f"no folder's name says what it is, and {why}"

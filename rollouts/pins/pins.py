@@ -12,8 +12,8 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.protocol import wire
+from rolloutdeck.trainer_api import registry
 from rollouts.errors import Conflict, NotThere
 from rollouts.ingest.ingest import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text
@@ -145,7 +145,7 @@ def nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
         said = _("None of the {prompts} prompts of step {step} has files that a trainer could load again.")
         return said.format(prompts=prompts, step=step)
     if not run.artifacts.exclude(role="tokenizer").exists():
-        if run.framework in trainers.offering("LOADS"):
+        if run.framework in registry.TRAINERS:
             said = _("This run has no files that a trainer could load again. How to keep them tells: {command}")
             return said.format(command=f"rolloutdeck check --trainer {run.framework}")
         return _(

@@ -15,8 +15,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.protocol import compatibility
+from rolloutdeck.trainer_api import registry
 from rollouts.errors import StorageUnavailable
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
 from rollouts.pins.artifacts import FEED_INDEX, PER_PROMPT
@@ -94,11 +94,11 @@ def flagged(runs: Iterable[int]) -> dict[Place, set[str]]:
 
 def masks(artifact: Artifact) -> bool:
     """Whether its trainer takes flagged rows along, without weight."""
-    return trainers.masks(str(artifact.facts.get("format")))
+    return registry.masks_flagged(str(artifact.facts.get("format")))
 
 
 def trained(artifact: Artifact) -> bool:
-    return trainers.only_trained(str(artifact.facts.get("format")))
+    return registry.only_trained(str(artifact.facts.get("format")))
 
 
 def filtered(found: Found, samples: set[str]) -> set[str]:

@@ -12,9 +12,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput as NotUnderstood
 from rolloutdeck.protocol import compatibility, schedule, wire
+from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_config import load
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
@@ -144,13 +144,13 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
 def first_steps(ids: Collection[int]) -> dict[int, int]:
     """By pin: the first step of the trainer that would load it, 0 or 1; those that nothing is known of are left out."""
     formats = Artifact.objects.filter(pins__in=ids).values_list("pins", "facts__format").distinct()
-    return {pin: trainers.first_step(form) for pin, form in formats if isinstance(form, str)}
+    return {pin: registry.first_step(form) for pin, form in formats if isinstance(form, str)}
 
 
 def masks(ids: Collection[int]) -> bool:
     """Whether the trainers that would load these pins take flagged rows along, without weight."""
     known = formats(ids)
-    return bool(known) and all(map(trainers.masks, known))
+    return bool(known) and all(map(registry.masks_flagged, known))
 
 
 def trainer_of(revision: Revision | None) -> str:
@@ -160,7 +160,7 @@ def trainer_of(revision: Revision | None) -> str:
 
 def loader(ids: Collection[int]) -> str:
     """The trainer that would load these pins; "" where nothing tells."""
-    return next((found for form in formats(ids) if (found := trainers.loading(form))), "")
+    return next((found.name for form in formats(ids) if (found := registry.find_loader(form))), "")
 
 
 def of_ones_own(revision: Revision) -> bool:
@@ -337,8 +337,8 @@ def facts_of(run: Run) -> dict[str, Any]:
 def configured(run: Run) -> dict[str, Any]:
     """What the run's config says, where one of the trainers' modules understands it."""
     settings = load.resolved(dict(load.flat(run.config))) if isinstance(run.config, dict) else {}
-    known = trainers.offering("asking")
+    known = registry.TRAINERS
     for name in ((run.framework,) if run.framework in known else known) if settings else ():
         with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):
-            return dict(trainers.load(name).asking(settings).facts)
+            return dict(registry.load_trainer(name).read_requirements(settings).facts)
     return {}

@@ -16,7 +16,7 @@ from dashboard.pages.common import panels
 from dashboard.pages.pins import pin_list, plan_draft, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import Row
 from dashboard.pages.pins.plan_draft import Draft
-from rolloutdeck import trainer_api as trainers
+from rolloutdeck.trainer_api import registry
 from rollouts.models import Entry, Pin, Project, Revision, Run
 from rollouts.replay import exclusion, plans
 from rollouts.replay.plans import DEFAULT, Judged
@@ -105,8 +105,8 @@ def foreseen(
     drafted = [line.pin for line in page.draft.lines if line.pin in known] or known
     first = min(plans.first_steps(drafted).values(), default=1)
     steps = plan_preview.steps_to_show(page.steps, page.draft, last)
-    trainer = plans.loader(drafted)
-    alone = trainers.alone(trainer) and trainer not in trainers.offering("INSIDE")
+    loader = registry.load_trainer(name) if (name := plans.loader(drafted)) else None
+    alone = bool(loader and loader.replays_only and not loader.replay_lines)
     result = plan_preview.outcome(page.draft, first, steps, names, refused, alone=alone)
     return {
         "first": first,

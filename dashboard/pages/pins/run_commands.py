@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rolloutdeck import trainer_api as trainers
+from rolloutdeck.trainer_api import registry
 from rollouts.models import Project, Revision
 from rollouts.replay.plans import DEFAULT, of_ones_own, trainer_of
 
@@ -25,7 +25,7 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
     """Each way, for the newest revision, of whose first `steps` steps files are laid out; none before there is one."""
     if revision is None:
         return []
-    ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or trainers.TRAINERS[0]
+    ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or registry.TRAINERS[0]
     if of_ones_own(revision):
         said = _(
             "A training of one's own that calls run.replay_plan() fetches each step when it comes to it. It needs this "
@@ -36,7 +36,8 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
         "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
         "and prints the settings to start it with."
     )
-    if trainers.alone(trainer):
+    loader = registry.load_trainer(trainer)
+    if loader.replays_only:
         laid = _(
             "The trainer as it is, on its own machine: this lays the files out where it looks for them and prints the "
             "settings to start it with. It generates nothing then: it trains on these files alone, step by step, and "
@@ -47,9 +48,9 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
         "A trainer in which our functions run fetches each step when it comes to it. It needs this in its environment, "
         "and from another machine a token with the scopes ingest and read, made under Settings:"
     )
-    if trainer not in trainers.offering("INSIDE"):
+    if loader.replay_lines is None:
         return found
-    own = Command(_("And this among what the trainer is given:"), "\n".join(trainers.load(trainer).replaying()))
+    own = Command(_("And this among what the trainer is given:"), "\n".join(loader.replay_lines()))
     return [*found, [Command(said, environment(project, ref, trainer)), own]]
 
 
@@ -57,7 +58,7 @@ def pull(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str
     words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT, "--into", "replay"]
     words += ["--trainer", trainer, "--steps", str(steps)]
     words += [] if plan == DEFAULT else ["--plan", ref]
-    asked = getattr(trainers.load(trainer), "ASKED", ())
+    asked = registry.load_trainer(trainer).required_settings
     return shlex.join([*words, *(["--set", *asked] if asked else [])])
 
 
@@ -65,7 +66,7 @@ def environment(project: Project, ref: str, trainer: str) -> str:
     """As a shell takes it, and as a trainer that starts workers on other machines hands it to them."""
     told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
-    if trainer not in trainers.offering("environment"):
+    lines = registry.load_trainer(trainer).environment_lines if trainer else None
+    if lines is None:
         return "\n".join(exports)
-    handed = trainers.load(trainer).environment(told)
-    return "\n".join([*exports, "# " + _("for workers on other machines, as settings of the trainer:"), *handed])
+    return "\n".join([*exports, "# " + _("for workers on other machines, as settings of the trainer:"), *lines(told)])

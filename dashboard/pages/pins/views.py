@@ -14,7 +14,7 @@ from dashboard import permissions
 from dashboard.pages.common import lookups, panels
 from dashboard.pages.pins import pin_list
 from dashboard.pages.pins.plan_view import Page, planned
-from rolloutdeck import trainer_api as trainers
+from rolloutdeck.trainer_api import registry
 from rollouts.models import Artifact, Pin, Project, Run
 from rollouts.replay.plans import DEFAULT
 
@@ -58,7 +58,7 @@ def context(request: HttpRequest, project: Project) -> dict[str, Any]:
         targets.setdefault(pin, []).append(step)
     rows = pin_list.rows(project, targets)
     newest = project.runs.filter(deleted_at=None).order_by("-seen_at").first()
-    able = trainers.offering("LOADS")
+    able = registry.TRAINERS
     shown = {
         "project": project,
         "projects": list(listed(request)),

@@ -23,7 +23,7 @@ from dashboard.pages.common.sparklines import sparks
 from dashboard.pages.runs import columns as run_columns
 from dashboard.pages.runs.columns import CONFIG, LAST, Column, Line
 from dashboard.pages.runs.url_state import COOKIE, RunsAsked, remembered, to_remember
-from rolloutdeck.trainer_api import TRAINERS
+from rolloutdeck.trainer_api.registry import TRAINERS
 from rollouts.lib.cache import MAX_LAST_VALUES, Cache
 from rollouts.metrics import series
 from rollouts.models import Membership, Run

@@ -12,17 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.trainer_api import FileKind, Head
-from rolloutdeck.trainers.common.lazy import elsewhere
-
-__getattr__ = elsewhere(
-    __name__,
-    {
-        "cure.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-        "cure.layout": ("asking", "likely"),
-        "cure.step_files": ("described", "spots"),
-    },
-)
+from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
 
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
@@ -110,10 +100,7 @@ def _is_list(name: str, head: Head) -> bool:
     return head.start.lstrip().startswith(b"[")
 
 
-FIRST = 0
-LOADS = ("cure",)
 ASKED = ("pretrained_model=MODEL", "dataset=NAME")
-MASKS = True  # a flagged answer goes without the others to its prompt
 KINDS = (
     FileKind(
         "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=step_of,
@@ -137,9 +124,26 @@ KINDS = (
     ),
 )  # fmt: skip
 
-OTHERS: dict[str, str] = {}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     """Never asked: each file's name says it."""
     return "train", "CURE names its evaluations"
+
+
+TRAINER = Trainer(
+    name="cure",
+    kinds=KINDS,
+    guess_split=guess_split,
+    loads=("cure",),
+    instructions="CURE has no setting that keeps a step: start this in its folder, before run.py:",
+    first_step=0,
+    masks_flagged=True,  # without a flagged answer, the others of its prompt stay
+    required_settings=ASKED,
+    check_settings=Reference("rolloutdeck.trainers.cure.settings_check:check"),
+    read_requirements=Reference("rolloutdeck.trainers.cure.layout:asking"),
+    guess_settings=Reference("rolloutdeck.trainers.cure.layout:likely"),
+    recommended_lines=Reference("rolloutdeck.trainers.cure.settings_check:recommended"),
+    keep_lines=Reference("rolloutdeck.trainers.cure.settings_check:keeping"),
+    find_steps=Reference("rolloutdeck.trainers.cure.step_files:spots"),
+    read_step=Reference("rolloutdeck.trainers.cure.step_files:described"),
+)

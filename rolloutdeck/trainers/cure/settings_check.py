@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.trainer_api import Finding
+from rolloutdeck.trainer_api.types import Finding
 
 Settings = Mapping[str, Any]
 
-TREE = ""
-WHERE = "CURE has no setting that keeps a step: start this in its folder, before run.py:"
 WATCH = "rolloutdeck watch optimization evaluation --project PROJECT --run RUN"
 
 

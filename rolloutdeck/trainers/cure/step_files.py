@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.trainers.cure import LATER, OUTPUTS, step_of
 
 FORMAT, ROLE, END = "cure", "rollout", "<|im_end|>"

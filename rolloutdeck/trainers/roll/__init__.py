@@ -7,18 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
 from rolloutdeck.trainers.common.lazy import elsewhere
 
-__getattr__ = elsewhere(
-    __name__,
-    {
-        "roll.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended"),
-        "roll.layout": ("asking", "likely"),
-        "roll.step_files": ("described", "spots"),
-        "roll.tracker": ("track",),
-    },
-)
+__getattr__ = elsewhere(__name__, {"roll.tracker": ("track",)})
 
 _ROWS = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl\Z")
 _MOCK = re.compile(r"step_(\d{1,18})\.pkl\Z")
@@ -31,10 +23,6 @@ def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
     return int(found.group(1)) if found else None
 
 
-FIRST = 0
-LOADS = ("roll-mock",)
-ALONE = True
-MASKS = True
 KINDS = (
     FileKind(
         "roll-jsonl",
@@ -55,9 +43,28 @@ KINDS = (
     ),
 )
 
-OTHERS = {"worker_state_pipeline.json": "states of a pipeline's checkpoints"}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     """Validation of RLVR is never dumped; that of agents has the name of the step's train file."""
     return "train", "ROLL writes what it trains on under this name"
+
+
+TRAINER = Trainer(
+    name="roll",
+    kinds=KINDS,
+    others={"worker_state_pipeline.json": "states of a pipeline's checkpoints"},
+    guess_split=guess_split,
+    loads=("roll-mock",),
+    instructions="Add these to ROLL's YAML, with folders that the machine running `rolloutdeck watch` sees:",
+    first_step=0,
+    replays_only=True,
+    masks_flagged=True,
+    watch_tree="/shared/rl/{project}/{run}",
+    check_settings=Reference("rolloutdeck.trainers.roll.settings_check:check"),
+    read_requirements=Reference("rolloutdeck.trainers.roll.layout:asking"),
+    guess_settings=Reference("rolloutdeck.trainers.roll.layout:likely"),
+    recommended_lines=Reference("rolloutdeck.trainers.roll.settings_check:recommended"),
+    keep_lines=Reference("rolloutdeck.trainers.roll.settings_check:keeping"),
+    find_steps=Reference("rolloutdeck.trainers.roll.step_files:spots"),
+    read_step=Reference("rolloutdeck.trainers.roll.step_files:described"),
+)

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.trainer_api import Finding
+from rolloutdeck.trainer_api.types import Finding
 
 Settings = Mapping[str, Any]
 
-TREE = "/shared/rl/{project}/{run}"
-WHERE = "Add these to ROLL's YAML, with folders that the machine running `rolloutdeck watch` sees:"
 FOLDER = "/shared/rl/PROJECT/${exp_name}"
 DUMP = f"rollout_dump_dir: {FOLDER}/rollout"
 MOCK = ("rollout_mock:", "  enable: true", "  mode: dump", f"  dump_dir: {FOLDER}/mock")

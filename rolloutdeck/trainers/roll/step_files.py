@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.trainers.common.pulled import is_pulled
 
 if TYPE_CHECKING:

@@ -12,18 +12,14 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
 from rolloutdeck.trainers.common.lazy import elsewhere
 
-INSIDE = "plugin"
 __getattr__ = elsewhere(
     __name__,
     {
         "slime.plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
         "slime.plugin.replay": ("generate_rollout",),
-        "slime.settings_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
-        "slime.step_files": ("described", "spots"),
-        "slime.layout": ("WAYS", "asking", "likely"),
     },
 )
 
@@ -31,6 +27,7 @@ _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")
 _EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
 _VERSION = re.compile(rb"[^.]format_version")
+FORGE = "slime.rollout.forge_load.generate_rollout"
 START = 1024  # bytes, in which a file says what it is
 
 
@@ -46,11 +43,6 @@ def begins(start: bytes, *, trained: bool) -> bool:
         return False
     return bool(_VERSION.search(start[:START])) == trained
 
-
-FIRST = 0
-LOADS = ("slime-rollout",)
-ALONE = True
-MASKS = TRAINED = True
 
 KINDS = (
     FileKind(
@@ -78,12 +70,34 @@ KINDS = (
     ),
 )
 
-OTHERS = {
-    "global_dataset_state_dict_*.pt": "states of a data source",
-    "*.trace_timeline_cache.json": "caches of a trace viewer",
-}
-
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     """Never asked: the name of each file says it."""
     return "train", "only the names of files say it"
+
+
+TRAINER = Trainer(
+    name="slime",
+    kinds=KINDS,
+    others={
+        "global_dataset_state_dict_*.pt": "states of a data source",
+        "*.trace_timeline_cache.json": "caches of a trace viewer",
+    },
+    guess_split=guess_split,
+    loads=("slime-rollout",),
+    instructions="Add these to the arguments of slime's train.py:",
+    first_step=0,
+    replays_only=True,
+    masks_flagged=True,
+    only_trained=True,
+    ways={"debug": {"rollout_function_path": None}, "forge": {"rollout_function_path": FORGE}},
+    check_settings=Reference("rolloutdeck.trainers.slime.settings_check:check"),
+    read_requirements=Reference("rolloutdeck.trainers.slime.layout:asking"),
+    guess_settings=Reference("rolloutdeck.trainers.slime.layout:likely"),
+    recommended_lines=Reference("rolloutdeck.trainers.slime.settings_check:recommended"),
+    keep_lines=Reference("rolloutdeck.trainers.slime.settings_check:keeping"),
+    find_steps=Reference("rolloutdeck.trainers.slime.step_files:spots"),
+    read_step=Reference("rolloutdeck.trainers.slime.step_files:described"),
+    environment_lines=Reference("rolloutdeck.trainers.slime.settings_check:environment"),
+    replay_lines=Reference("rolloutdeck.trainers.slime.settings_check:replaying"),
+)

@@ -22,14 +22,10 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
+from rolloutdeck.trainers.slime import FORGE
 from rolloutdeck.trainers.slime.facts import facts_of, number
 
 FOLDER = PurePosixPath("rollout_data")
-FORGE = "slime.rollout.forge_load.generate_rollout"
-WAYS: Mapping[str, Mapping[str, Any]] = {
-    "debug": {"rollout_function_path": None},
-    "forge": {"rollout_function_path": FORGE},
-}
 NEEDED = ("rollout_batch_size", "n_samples_per_prompt")
 
 Settings = Mapping[str, Any]

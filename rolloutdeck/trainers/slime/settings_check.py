@@ -10,18 +10,16 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from rolloutdeck.trainer_api import Finding
+from rolloutdeck.trainer_api.types import Finding
+from rolloutdeck.trainers.slime import FORGE
 
 Settings = Mapping[str, Any]
 
-TREE = ""  # the functions send by themselves
-WHERE = "Add these to the arguments of slime's train.py:"
 DETAILS = "--dump-details /shared/rl/PROJECT/RUN"
 OURS = "rolloutdeck.trainers.slime."
 LOG = f"--custom-rollout-log-function-path {OURS}log_rollout"
 LOG_EVAL = f"--custom-eval-rollout-log-function-path {OURS}log_eval"
 ALL_SAMPLES = f"--rollout-all-samples-process-path {OURS}all_samples"
-FORGE = "slime.rollout.forge_load.generate_rollout"
 ROLLOUT, TRAIN = "save_debug_rollout_data", "save_debug_train_data"
 FIELDS = {ROLLOUT: ("rollout_id",), TRAIN: ("rollout_id", "rank")}
 GOOD = {ROLLOUT: "{rollout_id}.pt", TRAIN: "{rollout_id}_{rank}.pt"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.trainers.common.pulled import is_pulled
 from rolloutdeck.trainers.slime import START, begins
 from rolloutdeck.trainers.slime.facts import FORMAT

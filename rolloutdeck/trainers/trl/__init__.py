@@ -8,18 +8,12 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileKind, Head
+from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
 from rolloutdeck.trainers.common.lazy import elsewhere
 
-INSIDE = "plugin"
 __getattr__ = elsewhere(
     __name__,
-    {
-        "trl.plugin.callback": ("RolloutdeckCallback",),
-        "trl.plugin.replay_func": ("replay_rollout_func",),
-        "trl.settings_check": ("TREE", "WHERE", "check", "keeping", "recommended", "replaying"),
-        "trl.layout": ("asking", "likely"),
-    },
+    {"trl.plugin.callback": ("RolloutdeckCallback",), "trl.plugin.replay_func": ("replay_rollout_func",)},
 )
 
 _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")
@@ -34,14 +28,30 @@ def _is_parquet(name: str, head: Head) -> bool:
     return head.start.startswith(b"PAR1")
 
 
-LOADS = ("trl-rollout",)
 KINDS = (
     FileKind("trl-completions", "samples of a step", "completions_*.parquet", "whole", _is_parquet, step=_step_of),
 )
-
-OTHERS = {"trainer_state.json": "states of a trainer's checkpoints"}
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     """An eval overwrites the file of its step, and no column says what a row is of."""
     return "train", "TRL writes the rows of an eval into the train file of its step"
+
+
+TRAINER = Trainer(
+    name="trl",
+    kinds=KINDS,
+    others={"trainer_state.json": "states of a trainer's checkpoints"},
+    guess_split=guess_split,
+    loads=("trl-rollout",),
+    instructions=(
+        "Add this to the arguments of GRPOTrainer or RLOOTrainer, after\n"
+        "`from rolloutdeck.trainers.trl import RolloutdeckCallback`:"
+    ),
+    check_settings=Reference("rolloutdeck.trainers.trl.settings_check:check"),
+    read_requirements=Reference("rolloutdeck.trainers.trl.layout:asking"),
+    guess_settings=Reference("rolloutdeck.trainers.trl.layout:likely"),
+    recommended_lines=Reference("rolloutdeck.trainers.trl.settings_check:recommended"),
+    keep_lines=Reference("rolloutdeck.trainers.trl.settings_check:keeping"),
+    replay_lines=Reference("rolloutdeck.trainers.trl.settings_check:replaying"),
+)

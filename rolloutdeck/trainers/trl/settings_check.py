@@ -9,15 +9,10 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rolloutdeck.trainer_api import Finding
+from rolloutdeck.trainer_api.types import Finding
 
 Settings = Mapping[str, Any]
 
-TREE = ""  # the callback sends by itself, so there is nothing to watch
-WHERE = (
-    "Add this to the arguments of GRPOTrainer or RLOOTrainer, after\n"
-    "`from rolloutdeck.trainers.trl import RolloutdeckCallback`:"
-)
 CALLBACK = "callbacks=[RolloutdeckCallback()]"
 SILENT = {"RLOOTrainer": (CALLBACK,), "AsyncGRPOTrainer": ()}  # trainers without a file, and what helps
 LOGGING_STEPS = 10  # GRPOConfig's default

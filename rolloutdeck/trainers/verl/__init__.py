@@ -14,19 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api import FileKind, Head
-from rolloutdeck.trainers.common.lazy import elsewhere
-
-INSIDE = "plugin"
-__getattr__ = elsewhere(
-    __name__,
-    {
-        "verl.settings_check": ("TREE", "WHERE", "check", "environment", "keeping", "recommended", "replaying"),
-        "verl.layout": ("asking",),
-        "verl.facts": ("likely",),
-        "verl.step_files": ("described", "spots"),
-    },
-)
+from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 
@@ -57,20 +45,12 @@ def _metrics_step(line: bytes) -> int | None:
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
-LOADS = ("gen_batch", "tq_batch", "single_file")
 KINDS = (
     FileKind(
         "verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step, holds="metrics"
     ),
     FileKind("verl-jsonl", "samples of a step", "*.jsonl", "whole", _is_samples_file, step=_step_of),
 )
-
-OTHERS = {
-    "train_step__gen_step.txt": "step tables of rollout-skip dumps",
-    "events.out.tfevents.*": "TensorBoard event files",
-    "mlflow_val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
-    "val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
-}
 
 
 def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
@@ -85,6 +65,33 @@ def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
     if gaps and any(head.has("reward") for head in heads):
         return "eval", "its rows have the key reward and its steps have gaps"
     return "train", "it has no file of step 0"
+
+
+TRAINER = Trainer(
+    name="verl",
+    kinds=KINDS,
+    others={
+        "train_step__gen_step.txt": "step tables of rollout-skip dumps",
+        "events.out.tfevents.*": "TensorBoard event files",
+        "mlflow_val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
+        "val_step*.json": "validation tables of a logger, an excerpt of validation_data_dir",
+    },
+    guess_split=guess_split,
+    loads=("gen_batch", "tq_batch", "single_file"),
+    instructions=(
+        "Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:"
+    ),
+    watch_tree="/shared/rl/{project}/{run}/{split}",
+    check_settings=Reference("rolloutdeck.trainers.verl.settings_check:check"),
+    read_requirements=Reference("rolloutdeck.trainers.verl.layout:asking"),
+    guess_settings=Reference("rolloutdeck.trainers.verl.facts:likely"),
+    recommended_lines=Reference("rolloutdeck.trainers.verl.settings_check:recommended"),
+    keep_lines=Reference("rolloutdeck.trainers.verl.settings_check:keeping"),
+    find_steps=Reference("rolloutdeck.trainers.verl.step_files:spots"),
+    read_step=Reference("rolloutdeck.trainers.verl.step_files:described"),
+    environment_lines=Reference("rolloutdeck.trainers.verl.settings_check:environment"),
+    replay_lines=Reference("rolloutdeck.trainers.verl.settings_check:replaying"),
+)
 
 
 if "verl" in sys.modules:  # verl imports us as its plug-in; the command line does not know verl

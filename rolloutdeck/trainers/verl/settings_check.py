@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainer_api import Finding
+from rolloutdeck.trainer_api.types import Finding
 
 Settings = Mapping[str, Any]
 
@@ -22,8 +22,6 @@ FOLDERS = {
 RAY_ENV = "+ray_kwargs.ray_init.runtime_env.env_vars."
 # The logger makes the folders below its ROOT, but not those of VERL_FILE_LOGGER_PATH: there it ends the run instead.
 FILE_LOGGER_ROOT = f"{RAY_ENV}VERL_FILE_LOGGER_ROOT=/shared/rl"
-TREE = "/shared/rl/{project}/{run}/{split}"
-WHERE = "Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:"
 PLUGIN = "rolloutdeck"  # the logger of our plug-in
 DEFAULT_LOGGERS = ("console", "wandb")
 # Loggers that show what trainer.log_val_generations hands them; console, file and rl_insight get nothing.

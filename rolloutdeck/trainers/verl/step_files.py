@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
 PULLED = ".rolloutdeck-pull.json"  # `rolloutdeck pull` put these there: they are another run's

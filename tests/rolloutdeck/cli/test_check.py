@@ -12,10 +12,10 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainer_api import load
+from rolloutdeck.trainer_api.registry import load_trainer
 from rolloutdeck.trainer_config import load as configuration
 
-verl = load("verl")
+verl = load_trainer("verl")
 GOOD = {
     "trainer.rollout_data_dir": "/d/rollout",
     "trainer.validation_data_dir": "/d/val",
@@ -26,14 +26,14 @@ GOOD = {
 
 def check(complete: bool = False, **changed: Any) -> list[Any]:
     settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
-    return verl.check({name: value for name, value in settings.items() if value is not ...}, complete=complete)
+    return verl.check_settings({name: value for name, value in settings.items() if value is not ...}, complete=complete)
 
 
 def mended(finding: Any, **changed: Any) -> list[Any]:
     """What is still found after the printed lines were put on the trainer's command line."""
     settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
     pasted = configuration.overrides(word for line in finding.paste for word in shlex.split(line))
-    return verl.check({**settings, **pasted}, complete=False)
+    return verl.check_settings({**settings, **pasted}, complete=False)
 
 
 def test_settings_that_keep_everything_give_no_finding() -> None:
@@ -190,7 +190,7 @@ def test_without_settings_the_recommended_ones_are_printed_and_pass_the_check(
     out = capsys.readouterr().out
     assert "+ray_kwargs.ray_init.runtime_env.env_vars.ROLLOUTDECK_URL=" in out and "watch --tree" in out
     assert "skip.rollout_tq.enable=True" in out and "experiment_name}/skip'" in out
-    pasted = [word for line in [*verl.recommended(), *verl.keeping()] for word in shlex.split(line)]
+    pasted = [word for line in [*verl.recommended_lines(), *verl.keep_lines()] for word in shlex.split(line)]
     assert main(["check", "--trainer", "verl", *pasted]) == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.trainer_api import Finding
+from rolloutdeck.trainer_api.types import Finding
 from rolloutdeck.trainer_config import load
 from rolloutdeck.trainers.cure import settings_check as cure_check
 from rolloutdeck.trainers.roll import settings_check as roll_check

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import replay_plan
 from rolloutdeck.client.run import Run as TrainersRun
+from rolloutdeck.trainer_api import registry
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
@@ -130,7 +130,7 @@ def test_a_plan_fits_as_json_and_without_a_run(
     assert [(entry["target_step"], entry["pin"]) for entry in told["entries"]] == [(3, pin.pk)]
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "step 3 replays the pin of 3" in capsys.readouterr().out
-    monkeypatch.setattr(trainers, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
+    monkeypatch.setattr(registry, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "steps 0-2 generate" in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.trainer_api import spots
+from rolloutdeck.trainer_api.registry import find_steps
 from rolloutdeck.watch import artifact_collector
 from rolloutdeck.watch.follower import Follower, Root
 from rolloutdeck.watch.state import State
@@ -74,5 +74,5 @@ def test_a_folder_behind_such_a_link_is_no_run_of_a_tree(tmp_path: Path) -> None
 @as_root
 def test_a_step_behind_such_a_link_is_not_told_of(tmp_path: Path) -> None:
     link(tmp_path / "train/step_000001.pkl", DATA / "roll/mock/train/step_000001.pkl")
-    (spot,) = spots(tmp_path)
+    (spot,) = find_steps(tmp_path)
     assert artifact_collector._stamps(spot) == {}

@@ -73,7 +73,7 @@ if WRONG == "raise":
     for module, name in ((record, "session_of"), (record, "frozen"), (replay, "session_of")):
         setattr(module, name, fail)
 if WRONG == "kill":
-    vars(replay.pinned)["fetch"], session.EXIT_SECONDS = awaited(download.fetch), 1.0
+    vars(replay.pinned_step)["fetch"], session.EXIT_SECONDS = awaited(download.fetch), 1.0
 if WRONG == "full":
     tempfile.gettempdir()  # is looked for by writing
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.entry import arranged, main, parser
+from rolloutdeck.trainer_api import registry
 from rollouts.indexing.indexer import index
 from rollouts.models import Dump, Run, Sample
 from tests.rolloutdeck.support.step_files import imported
@@ -67,8 +67,9 @@ def test_every_cell_of_the_table_of_trainers_leads_to_how() -> None:
 
 def test_the_table_says_pull_and_pin_where_there_is_such_a_thing() -> None:
     rows = {re.findall(r"\[([^]]+)\]", row[0])[0].lower(): row for row in table()[2:]}
-    assert {name for name, row in rows.items() if "`pull`" in row[7]} == set(trainers.offering("asking"))
-    assert {name for name, row in rows.items() if row[6] != "–"} >= set(trainers.offering("spots"))
+    assert {name for name, row in rows.items() if "`pull`" in row[7]} == set(registry.TRAINERS)
+    pinned = {trainer.name for trainer in registry.all_trainers() if trainer.find_steps}
+    assert {name for name, row in rows.items() if row[6] != "–"} >= pinned
 
 
 @pytest.mark.parametrize("words", commands("check"), ids=lambda words: words[2])
@@ -78,9 +79,9 @@ def test_a_check_of_the_page_finds_no_loss(words: list[str], monkeypatch: pytest
 
 
 def test_there_is_a_check_and_an_import_for_each_trainer() -> None:
-    assert {words[2] for words in commands("check")} == set(trainers.TRAINERS)
+    assert {words[2] for words in commands("check")} == set(registry.TRAINERS)
     runs = {words[-1] for words in commands("import")}
-    assert set(trainers.TRAINERS) <= runs and len(runs) == len(table()) - 2
+    assert set(registry.TRAINERS) <= runs and len(runs) == len(table()) - 2
 
 
 @pytest.mark.django_db(transaction=True)

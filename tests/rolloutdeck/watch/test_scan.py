@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.errors import BadInput
-from rolloutdeck.trainer_api import Head
+from rolloutdeck.trainer_api.types import Head
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.types import Choice
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.cli.watch import Follow
 from rolloutdeck.lib.http import Server
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.watch.artifact_collector import Keeping
 from rolloutdeck.watch.follower import Root
 from rolloutdeck.watch.types import Choice
@@ -94,17 +95,17 @@ def test_a_step_that_is_written_over_while_it_is_looked_at_is_none(
 ) -> None:
     begin(node, 0)
     write(node, 0, BASE, *REWARDS)
-    looked_at = trainers.described
+    looked_at = registry.read_step
 
-    def meanwhile(spot: trainers.Spot) -> trainers.SkipFolder | str:
+    def meanwhile(spot: Spot) -> SkipFolder | str:
         found = looked_at(spot)
-        monkeypatch.setattr(trainers, "described", looked_at)
+        monkeypatch.setattr(registry, "read_step", looked_at)
         write(node, 1, CODE)
         return found
 
-    monkeypatch.setattr(trainers, "described", meanwhile)
+    monkeypatch.setattr(registry, "read_step", meanwhile)
     watch()
-    assert trainers.described is looked_at and not Artifact.objects.exists()
+    assert registry.read_step is looked_at and not Artifact.objects.exists()
 
 
 def test_its_samples_come_as_they_would_without_it(node: Path, watch: Watch) -> None:

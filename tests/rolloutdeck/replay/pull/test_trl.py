@@ -102,11 +102,11 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
         "num_generations": 4,
         "max_steps": -1,
     }
-    asking = trl.asking(one_call)
+    asking = trl.TRAINER.read_requirements(one_call)
     assert (asking.facts["rows"], asking.facts["prompts"], asking.total_steps) == (8, 2, None)
-    assert trl.asking(CONFIG).facts["rows"] == 4
+    assert trl.TRAINER.read_requirements(CONFIG).facts["rows"] == 4
     with pytest.raises(BadInput, match="do not say num_generations, per_device_train_batch_size"):
-        trl.asking({"max_steps": 3})
+        trl.TRAINER.read_requirements({"max_steps": 3})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
 )
 def test_other_files_are_no_step_of_trl(files: list[str]) -> None:
     with pytest.raises(Unfit, match="no step that a RolloutdeckCallback of TRL kept"):
-        trl.asking(CONFIG).members("rollout", files)
+        trl.TRAINER.read_requirements(CONFIG).members("rollout", files)
 
 
 @pytest.mark.parametrize("corrects", [False, True])
@@ -123,7 +123,7 @@ def test_a_run_of_which_only_the_name_is_known_asks_as_the_pinned_steps_were_mad
     longest: int | str, corrects: bool
 ) -> None:
     facts = {**FACTS, "serialisation": "json", "max_prompt_length": longest, "rollout_correction": corrects}
-    assert dict(trl.asking(trl.likely("math", "next", {}, facts)).facts) == facts
+    assert dict(trl.TRAINER.read_requirements(trl.TRAINER.guess_settings("math", "next", {}, facts)).facts) == facts
 
 
 def test_what_vllm_generated_is_corrected_unless_it_is_switched_off() -> None:
@@ -133,5 +133,5 @@ def test_what_vllm_generated_is_corrected_unless_it_is_switched_off() -> None:
         {"use_vllm": True},
         {"use_vllm": True, "vllm_importance_sampling_correction": False},
     ]
-    found = [trl.asking({**CONFIG, **more}).facts.get("rollout_correction") for more in told]
+    found = [trl.TRAINER.read_requirements({**CONFIG, **more}).facts.get("rollout_correction") for more in told]
     assert found == [None, False, True, False]

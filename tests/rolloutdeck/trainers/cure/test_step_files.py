@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainer_api import SkipFolder, Spot
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.trainers import cure
 from rolloutdeck.trainers.cure import step_files
 from rolloutdeck.trainers.cure.exclude import leave
@@ -41,17 +41,17 @@ def age(path: Path, at: float) -> None:
 
 
 def spot_in(folder: Path) -> Spot:
-    (spot,) = trainers.spots(folder)
+    (spot,) = registry.find_steps(folder)
     return spot
 
 
 def told(folder: Path) -> SkipFolder | str:
     spot = spot_in(folder)
-    return spot.reason or trainers.described(spot)
+    return spot.reason or registry.read_step(spot)
 
 
 def asking(**more: Any) -> Asking:
-    found = cure.asking({**CONFIG, **more})
+    found = cure.TRAINER.read_requirements({**CONFIG, **more})
     assert isinstance(found, Asking)
     return found
 
@@ -126,7 +126,7 @@ def test_a_file_that_is_half_written_or_no_array_is_no_step(tmp_path: Path, cont
 
 def test_outputs_without_rewards_are_no_step(tmp_path: Path) -> None:
     put(tmp_path, 0, BASE, CODE)
-    assert trainers.spots(tmp_path) == []
+    assert registry.find_steps(tmp_path) == []
 
 
 def test_a_run_asks_for_files_named_for_its_model_and_data_set() -> None:
@@ -162,7 +162,7 @@ def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], s
 @pytest.mark.parametrize("config", [{}, {"pretrained_model": "m"}, {"train_dataset": "D"}, {"max_steps": 3}])
 def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="--set pretrained_model=MODEL dataset=NAME"):
-        cure.asking(config)
+        cure.TRAINER.read_requirements(config)
 
 
 def test_a_data_set_that_is_a_path_is_refused() -> None:

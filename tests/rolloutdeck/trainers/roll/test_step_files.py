@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import trainer_api as trainers
 from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.trainer_api import SkipFolder
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import SkipFolder
 from rolloutdeck.trainers import roll
 from rolloutdeck.trainers.roll.layout import Asking
 
@@ -44,45 +44,45 @@ def put(folder: Path, name: str = "train/step_000007.pkl", cut: int = 0) -> Path
 
 
 def asking(**more: Any) -> Asking:
-    found = roll.asking({**CONFIG, **more})
+    found = roll.TRAINER.read_requirements({**CONFIG, **more})
     assert isinstance(found, Asking)
     return found
 
 
 def test_a_batch_of_training_is_a_step_with_its_facts(tmp_path: Path) -> None:
     path = put(tmp_path)
-    (spot,) = trainers.spots(tmp_path)
-    assert trainers.described(spot) == SkipFolder(path.parent, "rollout", 7, "global_step", (path.name,), "mock", FACTS)
-    assert trainers.spots(path) == [spot]
+    (spot,) = registry.find_steps(tmp_path)
+    assert registry.read_step(spot) == SkipFolder(path.parent, "rollout", 7, "global_step", (path.name,), "mock", FACTS)
+    assert registry.find_steps(path) == [spot]
     assert spot.dumps
 
 
 def test_a_batch_that_is_still_being_written_waits_and_one_that_was_damaged_is_left_out(tmp_path: Path) -> None:
     put(tmp_path, cut=1)
-    (spot,) = trainers.spots(tmp_path)
+    (spot,) = registry.find_steps(tmp_path)
     assert spot.reason == "steps to replay, as ROLL's batch ends in the middle"
     data = bytearray(STEP.read_bytes())
     data[300:320] = b"x" * 20
     put(tmp_path).write_bytes(bytes(data))
-    (spot,) = trainers.spots(tmp_path)
-    assert str(trainers.described(spot)).startswith("steps to replay, as ROLL's batch can't be read: ")
+    (spot,) = registry.find_steps(tmp_path)
+    assert str(registry.read_step(spot)).startswith("steps to replay, as ROLL's batch can't be read: ")
 
 
 @pytest.mark.parametrize("name", ["val/step_000001.pkl", "train/batch_000001.pkl", "train/.old/step_000001.pkl"])
 def test_validation_and_other_pickles_are_no_steps(tmp_path: Path, name: str) -> None:
     put(tmp_path, name)
-    assert trainers.spots(tmp_path) == []
+    assert registry.find_steps(tmp_path) == []
 
 
 def test_another_programs_pickle_of_this_name_is_no_step(tmp_path: Path) -> None:
     put(tmp_path).write_bytes(b"\x80\x04N.")
-    assert trainers.spots(tmp_path) == []
+    assert registry.find_steps(tmp_path) == []
 
 
 def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     put(tmp_path)
     (tmp_path / ".rolloutdeck-pull.json").write_text("{}")
-    (spot,) = trainers.spots(tmp_path)
+    (spot,) = registry.find_steps(tmp_path)
     assert spot.reason == "steps to replay that `rolloutdeck pull` put there"
 
 
@@ -137,7 +137,7 @@ def test_a_run_of_several_domains_is_refused_as_each_would_load_the_same_file() 
 @pytest.mark.parametrize("config", [{}, {"trainer.total_training_steps": 5}, {"max_steps": 5, "beta": 0.0}])
 def test_other_trainers_settings_are_not_taken_for_rolls(config: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="no settings of ROLL"):
-        roll.asking(config)
+        roll.TRAINER.read_requirements(config)
 
 
 def test_a_number_that_is_none_is_named() -> None:
@@ -147,14 +147,15 @@ def test_a_number_that_is_none_is_named() -> None:
 
 @pytest.mark.parametrize("facts", [FACTS, {name: fact for name, fact in FACTS.items() if name in ("role", "rows")}])
 def test_a_run_of_which_nothing_is_known_asks_for_what_was_pinned(facts: dict[str, Any]) -> None:
-    found = roll.asking(roll.likely("math", "new", {}, facts)).facts
+    found = roll.TRAINER.read_requirements(roll.TRAINER.guess_settings("math", "new", {}, facts)).facts
     assert all(facts[name] == found[name] for name in facts if name in found)
-    assert roll.asking(roll.likely("math", "new", CONFIG, facts)).facts == asking().facts
+    same = roll.TRAINER.guess_settings("math", "new", CONFIG, facts)
+    assert roll.TRAINER.read_requirements(same).facts == asking().facts
 
 
 def test_looking_at_a_batch_needs_no_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(STEP.parent, tmp_path / "train")
     monkeypatch.setitem(__import__("sys").modules, "numpy", None)
-    (spot,) = trainers.spots(tmp_path)
-    found = trainers.described(spot)
+    (spot,) = registry.find_steps(tmp_path)
+    found = registry.read_step(spot)
     assert isinstance(found, SkipFolder) and found.facts == FACTS

@@ -12,7 +12,8 @@ import pytest
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.folder import MANIFEST
 from rolloutdeck.safe_pickle.rewrite.mask import save
-from rolloutdeck.trainer_api import SkipFolder, Spot, described, spots
+from rolloutdeck.trainer_api.registry import find_steps, read_step
+from rolloutdeck.trainer_api.types import SkipFolder, Spot
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.slime.facts import facts_of as run_facts
 from rolloutdeck.trainers.slime.step_files import FROM_PULL, UNNAMED, UNREAD, facts_of
@@ -31,12 +32,12 @@ def dump(path: Path, rollout: Any, *samples: dict[str, Any]) -> Path:
 
 
 def one(path: Path) -> SkipFolder | str:
-    (spot,) = spots(path)
-    return spot.reason or described(spot)
+    (spot,) = find_steps(path)
+    return spot.reason or read_step(spot)
 
 
 def test_rollouts_are_steps_and_evals_and_train_dumps_are_none() -> None:
-    found = [described(spot) for spot in spots(DATA)]
+    found = [read_step(spot) for spot in find_steps(DATA)]
     assert [(step.step, step.step_kind, step.files) for step in found if isinstance(step, SkipFolder)] == [
         (rollout, "rollout_id", (f"{rollout}.pt",)) for rollout in (0, 1, 2)
     ]
@@ -63,13 +64,13 @@ def test_what_cannot_be_read_says_so_and_a_name_is_not_enough(tmp_path: Path) ->
     assert one(dump(tmp_path / "empty" / "4.pt", 4)) == UNREAD
     assert one(dump(tmp_path / "word" / "5.pt", "5", {"reward": 1.0})) == UNREAD
     (tmp_path / "6.pt").write_bytes(b"PK\x03\x04 a checkpoint")
-    assert spots(tmp_path / "6.pt") == [] and spots(tmp_path / "7.pt") == []
+    assert find_steps(tmp_path / "6.pt") == [] and find_steps(tmp_path / "7.pt") == []
 
 
 def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     shutil.copytree(DATA / "rollout_data", tmp_path / "into/rollout_data")
     (tmp_path / "into" / MANIFEST).write_text("{}")
-    assert {spot.reason for spot in spots(tmp_path)} == {FROM_PULL}
+    assert {spot.reason for spot in find_steps(tmp_path)} == {FROM_PULL}
     assert survey([tmp_path], Choice()).folders == []
 
 
@@ -90,21 +91,21 @@ def test_prompts_and_answers_are_counted_only_where_the_samples_say_them(
 
 
 def test_a_run_says_what_it_loads_by_its_arguments() -> None:
-    asking = slime.asking(
+    asking = slime.TRAINER.read_requirements(
         {"--rollout-batch-size": 8, "n-samples-per-prompt": 4, "num_rollout": 9, "start_rollout_id": 4}
     )
     assert (asking.first, asking.total_steps, asking.facts["rows"]) == (4, 5, 32)
     with pytest.raises(BadInput, match="do not say n_samples_per_prompt; give them with --set NAME=NUMBER"):
-        slime.asking({"rollout_batch_size": 8})
+        slime.TRAINER.read_requirements({"rollout_batch_size": 8})
 
 
 def test_a_folder_with_braces_is_no_part_of_the_template_that_slime_fills_in() -> None:
-    (words, *_) = slime.asking(SHAPE).flags("/data/{me}", [0])
+    (words, *_) = slime.TRAINER.read_requirements(SHAPE).flags("/data/{me}", [0])
     assert shlex.split(words)[1].format(rollout_id=0) == "/data/{me}/rollout_data/0.pt"
 
 
 def test_a_dump_of_another_trainer_is_no_rollout() -> None:
-    asking = slime.asking(SHAPE)
+    asking = slime.TRAINER.read_requirements(SHAPE)
     for role, files in (("rollout_tq", ["0.pt"]), ("rollout", ["gen_batch.dp"]), ("rollout", ["0.pt", "1.pt"])):
         with pytest.raises(Unfit, match="no rollout of slime"):
             asking.members(role, files)
@@ -112,7 +113,7 @@ def test_a_dump_of_another_trainer_is_no_rollout() -> None:
 
 def test_the_spot_of_a_file_is_that_file() -> None:
     path = DATA / "rollout_data/1.pt"
-    assert spots(path) == [Spot("slime", path, "rollout", ("1.pt",), dumps=True)]
+    assert find_steps(path) == [Spot("slime", path, "rollout", ("1.pt",), dumps=True)]
 
 
 @pytest.mark.parametrize("odd", [[1], {"a": 1}, float("nan"), "x"])

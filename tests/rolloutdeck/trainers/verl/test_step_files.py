@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck import trainer_api as trainers
-from rolloutdeck.trainer_api import SkipFolder
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api.types import SkipFolder
 from rolloutdeck.trainers.verl.step_files import (
     FROM_PULL,
     NO_STEP,
@@ -230,4 +230,4 @@ def test_no_other_folder_looks_like_a_step(tmp_path: Path) -> None:
     for name in ("checkpoints/global_step_4/meta.json", "notes/3/data.json", "1.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
-    assert trainers.spots(tmp_path) == []
+    assert registry.find_steps(tmp_path) == []

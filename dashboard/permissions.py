@@ -19,7 +19,7 @@ from rest_framework.request import Request
 
 from rolloutdeck.protocol import wire
 from rollouts.errors import NotThere
-from rollouts.ingest import ingest
+from rollouts.ingest import runs
 from rollouts.lib.validation import text
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
 from rollouts.projects import projects
@@ -208,7 +208,7 @@ def arriving_run(user: User, token: Token | None, uid: str, headers: Mapping[str
         )
     project = project_for_ingest(user, token, told[wire.PROJECT_HEADER])
     name, resume = told[wire.RUN_HEADER], told[wire.RESUME_HEADER]
-    return ingest.open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
+    return runs.open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
 
 
 def host_is_ours(host: str) -> bool:

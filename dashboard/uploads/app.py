@@ -37,7 +37,7 @@ from dashboard.uploads.request import (
 from dashboard.uploads.targets import Answer, DumpTarget, FileTarget, Target
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput, StorageUnavailable, TooLarge
-from rollouts.ingest.ingest import DumpHeader
+from rollouts.ingest.dumps import DumpHeader
 from rollouts.storage import files
 
 log = logging.getLogger(__name__)

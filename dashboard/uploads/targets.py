@@ -13,8 +13,8 @@ from django.http import Http404
 from dashboard.uploads.body import Parts
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
-from rollouts.ingest import ingest
-from rollouts.ingest.ingest import DumpHeader
+from rollouts.ingest import dumps
+from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
 from rollouts.pins import artifacts
 from rollouts.storage import blobs, files
@@ -79,8 +79,8 @@ class DumpTarget:
 
     @classmethod
     def find(cls, run: Run, header: DumpHeader, sha256: str, *, writing: bool) -> DumpTarget:
-        known = ingest.known_dump(run, header, sha256)
-        return cls(run, header, sha256, ingest.sent_again(known) if known and writing else known)
+        known = dumps.known_dump(run, header, sha256)
+        return cls(run, header, sha256, dumps.sent_again(known) if known and writing else known)
 
     def known(self) -> Answer | None:
         return self.told(self.dump, False) if self.dump else None
@@ -98,7 +98,7 @@ class DumpTarget:
         """Nobody looks at half a dump."""
 
     def accept(self, plain: Path, size: int) -> Answer:
-        return self.told(*ingest.accept_dump(self.run, self.header, self.sha256, plain, size))
+        return self.told(*dumps.accept_dump(self.run, self.header, self.sha256, plain, size))
 
     @staticmethod
     def told(dump: Dump, created: bool) -> Answer:

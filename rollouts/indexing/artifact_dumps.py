@@ -14,7 +14,7 @@ from django.utils import timezone
 from rollouts.errors import StorageUnavailable
 from rollouts.formats import NAMES, TEXTLESS, Told, of_file
 from rollouts.indexing import detokenize
-from rollouts.ingest.ingest import FIRST_DUE, DumpHeader
+from rollouts.ingest.dumps import FIRST_DUE, DumpHeader
 from rollouts.models import Artifact, Dump, Run, Step
 from rollouts.storage import blobs
 

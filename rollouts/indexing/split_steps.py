@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rollouts.formats.table.format import TEXTLESS
-from rollouts.ingest.ingest import DumpHeader, accept_dump
+from rollouts.ingest.dumps import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.samples import values
 from rollouts.samples.record import Record

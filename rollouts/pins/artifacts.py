@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from rolloutdeck.protocol import manifest, wire
 from rollouts.errors import BadInput
-from rollouts.ingest import ingest
+from rollouts.ingest import attempts
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications
@@ -108,7 +108,7 @@ def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
     again. Its step and role stay those it was first told with. Raises BadInput.
     """
     key = manifest.key_of(told.files)
-    launched = ingest.attempt_of(run, attempt)
+    launched = attempts.attempt_of(run, attempt)
     fresh = {
         "attempt": launched,
         "role": told.role,
@@ -128,7 +128,7 @@ def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
     lose(artifact, told.gone)
     artifact.save(update_fields=["origin", "facts", "send_now", "state", "message"])
     refresh(artifact)
-    ingest.seen(run, launched)
+    attempts.seen(run, launched)
     if created or told.gone:
         notifications.changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import wire
 from rolloutdeck.trainer_api import registry
 from rollouts.errors import Conflict, NotThere
-from rollouts.ingest.ingest import FILES_KEY
+from rollouts.ingest.attempts import FILES_KEY
 from rollouts.lib.validation import one_of, prose, text
 from rollouts.live import notifications
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from rolloutdeck.protocol import schedule, wire
 from rollouts.errors import BadInput, NotThere
-from rollouts.ingest import ingest
+from rollouts.ingest import attempts
 from rollouts.lib.validation import number, one_of
 from rollouts.live import notifications
 from rollouts.metrics import series
@@ -51,10 +51,10 @@ def report(
         "reason": printable(reason),
         "saved": generation_of(source) if source and outcome == "hit" and step_kind == source.step_kind else None,
     }
-    launched = ingest.attempt_of(run, attempt)
+    launched = attempts.attempt_of(run, attempt)
     kind = one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
     row, created = Replay.objects.update_or_create(run=run, attempt=launched, step_kind=kind, step=step, defaults=told)
-    ingest.seen(run, launched)
+    attempts.seen(run, launched)
     notifications.changed(run, split="train", step=step, topics=("pins",))
     return row, created
 

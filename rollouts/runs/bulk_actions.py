@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import Conflict
 from rollouts.indexing import indexer
-from rollouts.ingest.ingest import tag_list
+from rollouts.ingest.runs import tag_list
 from rollouts.live import notifications
 from rollouts.models import Dump, Flag, Pin, Run, Step
 from rollouts.projects import audit, projects

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from rollouts.findings import findings
-from rollouts.ingest import ingest
+from rollouts.ingest import runs
 from rollouts.models import Project, Run, Sample, Seen
 from rollouts.review import viewed
 from tests.rollouts.support.push import indexed, lines
@@ -51,6 +51,6 @@ def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner:
     indexed(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
     sample = Sample.objects.get().pk
     with transaction.atomic():
-        ingest.is_awaited(run)
+        runs.is_awaited(run)
         elsewhere(lambda: viewed.look(run, [sample], owner))
     assert Seen.objects.filter(run=run).count() == 1

@@ -14,7 +14,7 @@ from dashboard.api.schema import Takes
 from dashboard.api.views.runs import arriving
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
-from rollouts.ingest import ingest
+from rollouts.ingest import attempts
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications
 from rollouts.metrics import series
@@ -63,9 +63,9 @@ class Metrics(APIView):
         data = told(request, self)
         points = points_of(data.get("points"))
         run = arriving(request, uid)
-        attempt = ingest.attempt_of(run, text(data.get("attempt"), "attempt", most=120))
+        attempt = attempts.attempt_of(run, text(data.get("attempt"), "attempt", most=120))
         stored = series.append(run, attempt, points)
-        ingest.seen(run, attempt)
+        attempts.seen(run, attempt)
         notifications.changed(run)
         return Response({"points": stored})
 

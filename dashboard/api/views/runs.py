@@ -19,7 +19,8 @@ from dashboard.api.parsers import asked, told
 from dashboard.api.schema import Takes
 from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
-from rollouts.ingest import ingest
+from rollouts.ingest import attempts
+from rollouts.ingest import runs as ingest_runs
 from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications
@@ -79,7 +80,7 @@ class Runs(APIView):
             raise BadInput("`config` must be a JSON object.", "config")
         project = permissions.project_for_ingest(user, token, words.pop("project"))
         waited = number(data.get("waited"), "waited", most=MOST_WAITED) or 0
-        run, created = ingest.open_run(
+        run, created = ingest_runs.open_run(
             project,
             **words,
             **about,
@@ -189,7 +190,7 @@ def change(run: Run, data: dict[str, Any]) -> None:
         if not run.name:
             raise BadInput("`name` must not be empty.", "name")
     if "tags" in data:
-        run.tags = ingest.tag_list(data["tags"])
+        run.tags = ingest_runs.tag_list(data["tags"])
     if "framework" in data:
         run.framework = text(data["framework"], "framework", most=40)
     if "config" in data:
@@ -233,7 +234,7 @@ class Heartbeat(APIView):
         run = arriving(request, uid)
         step, phase = number(data.get("step"), "step"), data.get("phase")
         attempt = text(data.get("attempt"), "attempt", most=120)
-        ingest.heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
+        attempts.heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})
 
 
@@ -257,5 +258,5 @@ class Finish(APIView):
         """The launch `attempt` has ended with `outcome` finished or failed."""
         data = told(request, self)
         run = arriving(request, uid)
-        ingest.finish(run, text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
+        attempts.finish(run, text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})

@@ -13,7 +13,7 @@ from django.utils import timezone
 from dashboard.api.renderers import Json
 from dashboard.api.views import health
 from dashboard.api.views.runs import STATUSES
-from rollouts.ingest.ingest import DumpHeader
+from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
 from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
 from tests.support import builders
@@ -203,15 +203,15 @@ def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     import hashlib
 
     from rollouts.indexing import indexer
-    from rollouts.ingest import ingest
-    from rollouts.ingest.ingest import DumpHeader
+    from rollouts.ingest import dumps
+    from rollouts.ingest.dumps import DumpHeader
     from rollouts.storage import files
 
     body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     plain = files.incoming()
     plain.write_bytes(body)
     header = DumpHeader("a", "train", 1, source="x", format="native")
-    dump, _ = ingest.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
+    dump, _ = dumps.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
     indexer.index(dump.pk)
 
 

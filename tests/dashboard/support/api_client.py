@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.indexing import indexer
-from rollouts.ingest import ingest
-from rollouts.ingest.ingest import DumpHeader
+from rollouts.ingest import dumps
+from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Dump, Project, Run, Sample
 from rollouts.storage import files
 from tests.support import builders
@@ -36,7 +36,7 @@ def dumped(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a
     plain = files.incoming()
     plain.write_bytes(body)
     header = DumpHeader(attempt, split, step, source=f"{split}/{step}.jsonl", format="verl-jsonl")
-    dump, _ = ingest.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
+    dump, _ = dumps.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
     indexer.index(dump.pk)
     dump.refresh_from_db()
     return dump

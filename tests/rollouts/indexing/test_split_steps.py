@@ -8,7 +8,7 @@ import pytest
 
 from rollouts.formats import verifiers
 from rollouts.indexing.indexer import index
-from rollouts.ingest import ingest
+from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
@@ -22,8 +22,8 @@ CSV = b"question,answer,reward,global_step\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n
 def indexed(run: Run, body: bytes, tmp_path: Path, **header: object) -> Dump:
     from rollouts.storage import files
 
-    told = ingest.DumpHeader(**{"attempt": "files", "split": "train", "step": None, "source": "a.csv", **header})  # type: ignore[arg-type]
-    dump, _ = ingest.accept_dump(run, told, *plain(body, files.incoming()))
+    told = dumps.DumpHeader(**{"attempt": "files", "split": "train", "step": None, "source": "a.csv", **header})  # type: ignore[arg-type]
+    dump, _ = dumps.accept_dump(run, told, *plain(body, files.incoming()))
     index(dump.pk)
     dump.refresh_from_db()
     return dump

@@ -10,8 +10,8 @@ from django.db import connection
 from django.utils import timezone
 
 from rollouts.errors import BadInput, NotThere
-from rollouts.ingest import ingest
-from rollouts.ingest.ingest import DumpHeader
+from rollouts.ingest import attempts, dumps, runs
+from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
 from rollouts.storage import files
 from tests.support import builders
@@ -23,83 +23,83 @@ def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
     plain = files.incoming()
     plain.write_bytes(body)
     told = DumpHeader.read({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
-    return ingest.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
+    return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
 
 
 def test_a_new_uid_makes_a_run_and_the_same_uid_is_that_run(project: Project) -> None:
-    run, created = ingest.open_run(project, uid="u1", name="grpo")
-    again, made = ingest.open_run(project, uid="u1", name="another name")
+    run, created = runs.open_run(project, uid="u1", name="grpo")
+    again, made = runs.open_run(project, uid="u1", name="another name")
     assert (created, made) == (True, False)
     assert again == run
 
 
 def test_a_second_launch_with_a_taken_name_becomes_name_2(project: Project) -> None:
-    ingest.open_run(project, uid="u1", name="grpo")
-    assert ingest.open_run(project, uid="u2", name="grpo")[0].name == "grpo-2"
-    assert ingest.open_run(project, uid="u3", name="grpo", resume="never")[0].name == "grpo-3"
+    runs.open_run(project, uid="u1", name="grpo")
+    assert runs.open_run(project, uid="u2", name="grpo")[0].name == "grpo-2"
+    assert runs.open_run(project, uid="u3", name="grpo", resume="never")[0].name == "grpo-3"
 
 
 def test_the_first_launch_of_a_run_that_was_made_ready_is_that_run_and_the_next_another(project: Project) -> None:
-    ready, _ = ingest.open_run(project, name="grpo", config={"n": 4})  # as `pull` does for a run that has not begun
-    begun, created = ingest.open_run(project, uid="u1", name="grpo", attempt="a", config={"n": 8}, host="node7")
+    ready, _ = runs.open_run(project, name="grpo", config={"n": 4})  # as `pull` does for a run that has not begun
+    begun, created = runs.open_run(project, uid="u1", name="grpo", attempt="a", config={"n": 8}, host="node7")
     assert (begun, created) == (ready, False)
-    assert ingest.open_run(project, uid="u1", name="grpo", attempt="a")[0] == ready  # another process of it
-    assert ingest.open_run(project, uid="u2", name="grpo", attempt="b")[0].name == "grpo-2"
+    assert runs.open_run(project, uid="u1", name="grpo", attempt="a")[0] == ready  # another process of it
+    assert runs.open_run(project, uid="u2", name="grpo", attempt="b")[0].name == "grpo-2"
     begun.refresh_from_db()
     assert (begun.config, begun.attempts.get().host) == ({"n": 8}, "node7")
 
 
 @pytest.mark.parametrize("more", [{"resume": "never", "attempt": "a"}, {}], ids=["it shall be new", "it is no launch"])
 def test_a_run_that_was_made_ready_waits_for_a_launch_that_may_join(project: Project, more: dict[str, str]) -> None:
-    ingest.open_run(project, name="grpo")
-    assert ingest.open_run(project, uid="u1", name="grpo", **more)[0].name == "grpo-2"
+    runs.open_run(project, name="grpo")
+    assert runs.open_run(project, uid="u1", name="grpo", **more)[0].name == "grpo-2"
 
 
 def test_a_launch_by_the_id_of_a_run_that_was_made_ready_brings_its_config(project: Project) -> None:
-    ready, _ = ingest.open_run(project, name="grpo")
-    ingest.open_run(project, uid=ready.uid, name="other", attempt="a", config={"lr": 1})
+    ready, _ = runs.open_run(project, name="grpo")
+    runs.open_run(project, uid=ready.uid, name="other", attempt="a", config={"lr": 1})
     ready.refresh_from_db()
     assert (ready.name, ready.config, ready.attempts.get().config_changes) == ("grpo", {"lr": 1}, {})
 
 
 def test_resume_allow_continues_the_name_and_its_new_uid_becomes_an_alias(project: Project) -> None:
-    run, _ = ingest.open_run(project, uid="u1", name="grpo")
-    joined, created = ingest.open_run(project, uid="offline", name="grpo", resume="allow")
+    run, _ = runs.open_run(project, uid="u1", name="grpo")
+    joined, created = runs.open_run(project, uid="offline", name="grpo", resume="allow")
     assert (joined, created) == (run, False)
     assert RunAlias.objects.get().uid == "offline"
-    assert ingest.open_run(project, uid="offline", name="whatever") == (run, False)
+    assert runs.open_run(project, uid="offline", name="whatever") == (run, False)
 
 
 def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: object) -> None:
-    run, _ = ingest.open_run(project, uid="u1", name="grpo")
+    run, _ = runs.open_run(project, uid="u1", name="grpo")
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
-    other, created = ingest.open_run(project, uid="u2", name="grpo", resume="allow")
+    other, created = runs.open_run(project, uid="u2", name="grpo", resume="allow")
     assert (other.name, created) == ("grpo-2", True)
     with pytest.raises(NotThere, match="bin"):
-        ingest.open_run(project, uid="u1", name="grpo")
+        runs.open_run(project, uid="u1", name="grpo")
 
 
 def test_a_uid_of_another_project_is_refused(project: Project) -> None:
-    ingest.open_run(builders.project("code"), uid="u1", name="grpo")
+    runs.open_run(builders.project("code"), uid="u1", name="grpo")
     with pytest.raises(NotThere, match="not one of project math"):
-        ingest.open_run(project, uid="u1", name="grpo")
+        runs.open_run(project, uid="u1", name="grpo")
 
 
 def test_attempts_are_numbered_in_order_of_arrival(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="first")
-    assert [ingest.attempt_of(run, key).number for key in ("second", "first", "third")] == [2, 1, 3]
+    run, _ = runs.open_run(project, name="grpo", attempt="first")
+    assert [attempts.attempt_of(run, key).number for key in ("second", "first", "third")] == [2, 1, 3]
 
 
 def test_a_later_attempt_records_what_its_config_changed(project: Project) -> None:
-    run, _ = ingest.open_run(project, uid="u1", config={"lr": 1, "kl": 0.1}, attempt="a")
-    ingest.open_run(project, uid="u1", config={"lr": 2, "n": 8, "kl": 0.1}, attempt="b")
+    run, _ = runs.open_run(project, uid="u1", config={"lr": 1, "kl": 0.1}, attempt="a")
+    runs.open_run(project, uid="u1", config={"lr": 2, "n": 8, "kl": 0.1}, attempt="b")
     assert run.attempts.get(key="b").config_changes == {"lr": [1, 2], "n": [None, 8]}
     run.refresh_from_db()
     assert run.config["lr"] == 2
 
 
 def test_secrets_in_a_config_are_not_stored(project: Project) -> None:
-    run, _ = ingest.open_run(
+    run, _ = runs.open_run(
         project,
         config={
             "wandb": {"api_key": "k" * 40},
@@ -183,7 +183,7 @@ def test_a_bad_dump_header_is_named(query: dict[str, str]) -> None:
 
 
 def test_sending_the_newest_version_again_changes_nothing(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo")
+    run, _ = runs.open_run(project, name="grpo")
     push(run, b"A")
     push(run, b"B")
     before = list(Dump.objects.order_by("pk").values())
@@ -192,7 +192,7 @@ def test_sending_the_newest_version_again_changes_nothing(project: Project) -> N
 
 
 def test_a_version_sent_again_takes_no_claim_for_its_own(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo")
+    run, _ = runs.open_run(project, name="grpo")
     first, _ = push(run, b"A")
     assert first.claim()
     push(run, b"B")
@@ -201,7 +201,7 @@ def test_a_version_sent_again_takes_no_claim_for_its_own(project: Project) -> No
 
 
 def test_a_chunk_of_an_older_generation_sent_again_changes_nothing(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo")
+    run, _ = runs.open_run(project, name="grpo")
     push(run, b"A", offset="0")
     push(run, b"B", offset="0", generation="1")
     before = list(Dump.objects.order_by("pk").values())
@@ -220,7 +220,7 @@ def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
         real(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    run, _ = ingest.open_run(project, name="grpo")
+    run, _ = runs.open_run(project, name="grpo")
     dump, _ = push(run, b"A")
     kept = files.raw_path(project.pk, dump.sha256)
     assert Path(synced[0]).name.startswith(f".{kept.name}")
@@ -234,38 +234,38 @@ def test_a_row_that_was_written_is_on_the_disk() -> None:
 
 
 def test_an_old_launch_that_ends_late_does_not_end_the_run(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="old")
-    ingest.attempt_of(run, "new")
-    ingest.finish(run, "old")
+    run, _ = runs.open_run(project, name="grpo", attempt="old")
+    attempts.attempt_of(run, "new")
+    attempts.finish(run, "old")
     run.refresh_from_db()
     assert run.outcome == ""
-    ingest.finish(run, "new", "failed")
+    attempts.finish(run, "new", "failed")
     run.refresh_from_db()
     assert run.status == "failed"
 
 
 def test_files_that_are_watched_beside_a_launch_do_not_keep_it_from_ending(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="launch")
-    ingest.attempt_of(run, "files")
-    ingest.attempt_of(run, "files-2")
-    ingest.finish(run, "launch")
+    run, _ = runs.open_run(project, name="grpo", attempt="launch")
+    attempts.attempt_of(run, "files")
+    attempts.attempt_of(run, "files-2")
+    attempts.finish(run, "launch")
     run.refresh_from_db()
     assert run.status == "finished"
 
 
 def test_a_new_launch_opens_a_finished_run_again(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="old")
-    ingest.finish(run, "old")
-    ingest.attempt_of(run, "new")
+    run, _ = runs.open_run(project, name="grpo", attempt="old")
+    attempts.finish(run, "old")
+    attempts.attempt_of(run, "new")
     run.refresh_from_db()
     assert run.status == "running"
 
 
 def test_a_launch_that_waited_in_a_spool_stands_before_those_that_began_meanwhile(project: Project) -> None:
-    run, _ = ingest.open_run(project, uid="u1", name="grpo", attempt="first", waited=timedelta(hours=2))
-    ingest.open_run(project, uid="u1", attempt="third", config={"lr": 3})
-    ingest.finish(run, "third")
-    ingest.open_run(project, uid="u1", attempt="second", config={"lr": 2}, waited=timedelta(hours=1))
+    run, _ = runs.open_run(project, uid="u1", name="grpo", attempt="first", waited=timedelta(hours=2))
+    runs.open_run(project, uid="u1", attempt="third", config={"lr": 3})
+    attempts.finish(run, "third")
+    runs.open_run(project, uid="u1", attempt="second", config={"lr": 2}, waited=timedelta(hours=1))
     run.refresh_from_db()
     order = run.attempts.order_by("number").values_list("number", "key")
     assert list(order) == [(1, "first"), (2, "second"), (3, "third")]
@@ -273,40 +273,40 @@ def test_a_launch_that_waited_in_a_spool_stands_before_those_that_began_meanwhil
 
 
 def test_a_heartbeat_long_after_the_end_opens_the_run_and_one_in_flight_does_not(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="a")
-    ingest.finish(run, "a")
-    ingest.heartbeat(run, attempt="a")
+    run, _ = runs.open_run(project, name="grpo", attempt="a")
+    attempts.finish(run, "a")
+    attempts.heartbeat(run, attempt="a")
     run.refresh_from_db()
     assert run.outcome == "finished"
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
-    ingest.heartbeat(run, attempt="a", phase="generate")
+    attempts.heartbeat(run, attempt="a", phase="generate")
     run.refresh_from_db()
     assert (run.outcome, run.phase) == ("", "generate")
 
 
 def test_an_older_launch_does_not_open_a_finished_run(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="old")
-    ingest.attempt_of(run, "new")
-    ingest.finish(run, "new")
+    run, _ = runs.open_run(project, name="grpo", attempt="old")
+    attempts.attempt_of(run, "new")
+    attempts.finish(run, "new")
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
-    ingest.heartbeat(run, attempt="old", step=3, dropped={"s1": {"full": 2}})
+    attempts.heartbeat(run, attempt="old", step=3, dropped={"s1": {"full": 2}})
     run.refresh_from_db()
     assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
 
 
 def test_what_an_old_spool_dropped_does_not_open_the_run(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="a")
-    ingest.finish(run, "a")
+    run, _ = runs.open_run(project, name="grpo", attempt="a")
+    attempts.finish(run, "a")
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
-    ingest.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
+    attempts.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
     run.refresh_from_db()
     assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
 
 
 def test_dropped_counts_are_kept_per_spool(project: Project) -> None:
-    run, _ = ingest.open_run(project, name="grpo", attempt="a")
-    ingest.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
-    ingest.heartbeat(run, attempt="a", dropped={"s2": {"full": 1}})
-    ingest.heartbeat(run, attempt="a", dropped={"s1": {"full": 5}})
+    run, _ = runs.open_run(project, name="grpo", attempt="a")
+    attempts.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
+    attempts.heartbeat(run, attempt="a", dropped={"s2": {"full": 1}})
+    attempts.heartbeat(run, attempt="a", dropped={"s1": {"full": 5}})
     run.refresh_from_db()
     assert run.dropped == {"s1": {"full": 5}, "s2": {"full": 1}}

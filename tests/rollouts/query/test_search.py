@@ -13,7 +13,7 @@ from django.db import connection
 
 from rollouts.errors import BadInput, StorageUnavailable
 from rollouts.indexing.indexer import index, reindex
-from rollouts.ingest import ingest
+from rollouts.ingest import dumps
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
 from rollouts.query.ast import BadQuery
 from rollouts.query.body_scan import Part, Patience, joined, kept, parts
@@ -40,8 +40,8 @@ def push(
     body = "\n".join(json.dumps(row, ensure_ascii=False) for row in told).encode()
     plain = files.incoming()
     plain.write_bytes(body)
-    header = ingest.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
-    dump, _ = ingest.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
+    header = dumps.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
+    dump, _ = dumps.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
     index(dump.pk)
     dump.refresh_from_db()
     return dump

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.errors import BadInput, NotThere
-from rollouts.ingest import ingest
+from rollouts.ingest import attempts
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run
 from rollouts.pins import pins
@@ -35,7 +35,7 @@ def run(project: Project) -> Run:
 def good(source: Run, owner: User) -> Pin:
     """Step 3, whose generation took 41.5 seconds."""
     registered(source, 3)
-    launched = ingest.attempt_of(source, "launch")
+    launched = attempts.attempt_of(source, "launch")
     series.append(source, launched, [Point(step, {"timing_s/gen": 38.5 + step}, "global_step") for step in (2, 3, 4)])
     return pins.pin(source, 3, owner)[0]
 
@@ -50,7 +50,7 @@ def test_each_trainers_own_word_for_the_time_of_a_generation_is_known(
     run: Run, source: Run, owner: User, name: str, kind: str
 ) -> None:
     registered(source, 9, step_kind=kind)
-    series.append(source, ingest.attempt_of(source, "launch"), [Point(9, {name: 12.5}, kind)])
+    series.append(source, attempts.attempt_of(source, "launch"), [Point(9, {name: 12.5}, kind)])
     pinned = pins.pin(source, 9, owner, step_kind=kind)[0]
     assert outcomes.report(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
 

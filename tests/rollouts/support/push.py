@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rollouts.indexing.indexer import index
-from rollouts.ingest import ingest
+from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample
 from rollouts.storage import files
 
@@ -19,8 +19,8 @@ def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     """The row of a dump that has arrived and waits."""
     plain = files.incoming()
     plain.write_bytes(body)
-    told = ingest.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
-    return ingest.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
+    told = dumps.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
+    return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
 
 
 def indexed(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:

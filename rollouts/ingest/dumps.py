@@ -1,0 +1,134 @@
+"""Dumps: what a dump says of itself, and the row for its bytes. Safe to call twice with the same input."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db.models import Case, F, Q, When
+from django.utils import timezone
+
+from rolloutdeck.protocol import wire
+from rollouts.errors import BadInput
+from rollouts.ingest.attempts import FILES, attempt_of, seen
+from rollouts.lib.validation import number, one_of, text
+from rollouts.models import Dump, Run
+from rollouts.storage import files
+
+# A message usually brings a worker within milliseconds; the sweep sends a dump again when it is older than this.
+FIRST_DUE = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpHeader:
+    """What a dump says of itself. `step` is None for files that carry their own steps; `offset` in bytes; `columns`
+    says which column of a table is which part of a sample, see `rollouts/formats/table/columns.py`."""
+
+    attempt: str
+    split: str
+    step: int | None
+    step_kind: str = "global_step"
+    source: str = ""
+    format: str = ""
+    offset: int | None = None
+    generation: int = 0
+    producer: str = ""
+    columns: str = ""
+
+    @classmethod
+    def read(cls, query: Mapping[str, Any]) -> DumpHeader:
+        """From the query parameters of the upload. Raises BadInput naming the parameter."""
+        known = set(cls.__dataclass_fields__)
+        if strange := sorted(set(query) - known):
+            raise BadInput(
+                f"`{strange[0][:40]}` is no parameter of a dump; known are {', '.join(sorted(known))}.", strange[0][:40]
+            )
+        return cls(
+            attempt=text(query.get("attempt"), "attempt", most=120) or FILES,
+            split=one_of(query.get("split"), "split", wire.SPLITS, default="train"),
+            step=number(query.get("step"), "step"),
+            step_kind=one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            source=text(query.get("source"), "source", most=500),
+            format=text(query.get("format"), "format", most=40),
+            offset=number(query.get("offset"), "offset"),
+            generation=number(query.get("generation"), "generation", most=2**31 - 1) or 0,
+            producer=text(query.get("producer"), "producer", most=80),
+            columns=text(query.get("columns"), "columns", most=1000),
+        )
+
+    def identity(self, run: Run, sha256: str) -> str:
+        """sha256 over the natural key, each part preceded by its length. The format is no part of it; columns are where
+        they are told, so that the same table may be read anew in another way."""
+        known = asdict(self)
+        left_out = ("format",) if self.columns else ("format", "columns")
+        parts = [run.uid, sha256, *(known[name] for name in known if name not in left_out)]
+        key = hashlib.sha256()
+        for part in parts:
+            piece = "" if part is None else str(part)
+            key.update(f"{len(piece)}:{piece}".encode())
+        return key.hexdigest()
+
+
+def known_dump(run: Run, header: DumpHeader, sha256: str) -> Dump | None:
+    """The dump that was accepted under the same identity, whatever became of it."""
+    return Dump.objects.filter(identity=named(header, sha256).identity(run, sha256)).first()
+
+
+def sent_again(known: Dump) -> Dump:
+    """Bytes that another version of their source has replaced meanwhile are its newest version again, and wait to be
+    indexed; else nothing changes. Chunks say by their generation what they belong to."""
+    same = ("run", "attempt", "split", "step_kind", "source", "producer", "generation")
+    versions = Dump.objects.filter(**{name: getattr(known, name) for name in same}).exclude(pk=known.pk)
+    later = Q(received_at__gt=known.received_at) | Q(received_at=known.received_at, pk__gt=known.pk)
+    if known.offset is not None or not versions.filter(later, Q(step=known.step) | Q(step=None)).exists():
+        return known
+    now = timezone.now()
+    # The tries of a claim go on: its worker must not take the next claim for its own.
+    Dump.objects.filter(pk=known.pk).update(
+        state=Dump.State.RECEIVED,
+        tries=Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0),
+        received_at=now,
+        due_at=now + FIRST_DUE,
+        message="",
+    )
+    known.refresh_from_db()
+    seen(known.run, known.attempt)
+    return known
+
+
+def named(header: DumpHeader, sha256: str) -> DumpHeader:
+    """A dump without a source is its own source, so that sending it twice is still the same dump."""
+    if header.source:
+        return header
+    return DumpHeader(**{**asdict(header), "source": f"upload:{sha256[:32]}"})
+
+
+def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: int) -> tuple[Dump, bool]:
+    """Makes the bytes durable, then the row; the bool says whether the dump is new. `plain` is gone afterwards.
+
+    `size` in bytes. Raises StorageUnavailable when the disk refuses; the caller has checked the hash.
+    """
+    header = named(header, sha256)
+    if known := known_dump(run, header, sha256):
+        plain.unlink(missing_ok=True)
+        return sent_again(known), False
+    attempt = attempt_of(run, header.attempt)
+    files.keep_raw(run.project_id, sha256, plain)
+    told = {name: value for name, value in asdict(header).items() if name != "attempt"}
+    dump, created = Dump.objects.get_or_create(
+        identity=header.identity(run, sha256),
+        defaults={
+            **told,
+            "run": run,
+            "attempt": attempt,
+            "sha256": sha256,
+            "bytes": size,
+            "due_at": timezone.now() + FIRST_DUE,
+        },
+    )
+    seen(run, attempt)
+    return dump, created

@@ -1,0 +1,126 @@
+"""Runs: found by id or name, or made on first sight. Safe to call twice with the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
+
+from rolloutdeck.protocol import wire
+from rollouts.errors import BadInput, NotThere
+from rollouts.ingest.attempts import launch
+from rollouts.lib.redaction import masked
+from rollouts.lib.validation import text
+from rollouts.live import notifications
+from rollouts.models import Project, Run, RunAlias
+
+
+def open_run(
+    project: Project,
+    *,
+    uid: str = "",
+    name: str = "",
+    framework: str = "",
+    config: dict[str, Any] | None = None,
+    attempt: str = "",
+    resume: str = "",
+    host: str = "",
+    job: str = "",
+    tags: list[str] | None = None,
+    waited: timedelta = timedelta(0),
+    owner: User | None = None,
+) -> tuple[Run, bool]:
+    """The run that the caller means, made on first sight for its `owner`; the bool says whether it was made now.
+
+    A known uid (or one that was joined to a run) is that run. An existing name continues only with `resume="allow"`, or
+    where the run was made ready for a launch that has not come (`pull` does), and then a new uid becomes another name
+    of that run; else the run becomes `name-2`, `name-3`, …
+    Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
+    """
+    if uid and not wire.UID.match(uid):
+        raise BadInput("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
+    if resume not in ("", "allow", "never"):
+        raise BadInput("`resume` must be `allow` or `never`.", "resume")
+    fresh = {
+        "framework": text(framework, "framework", most=40),
+        "config": masked(config or {}),
+        "tags": tag_list(tags),
+        "owner": owner,
+    }
+    wished = text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
+
+    def joins(taken: Run) -> bool:
+        if resume or not attempt or not is_awaited(taken):
+            return resume == "allow"
+        launch(taken, attempt, config, host=host, job=job, waited=waited)
+        return True
+
+    run, created = find_or_create(project, uid, wished, joins, fresh)
+    if attempt:
+        launch(run, attempt, None if created else config, host=host, job=job, waited=waited)
+    if created:
+        notifications.changed(run)
+    return run, created
+
+
+def tag_list(tags: Any) -> list[str]:
+    """At most fifty short, different words, in their order. Raises BadInput."""
+    if tags is None:
+        return []
+    if not isinstance(tags, list) or len(tags) > 50:
+        raise BadInput(_("`tags` must be a list of at most 50 words."), "tags")
+    return list(dict.fromkeys(text(tag, "tags", most=60).strip() for tag in tags if tag))
+
+
+def find_or_create(
+    project: Project, uid: str, name: str, joins: Callable[[Run], bool], fresh: dict[str, Any]
+) -> tuple[Run, bool]:
+    """The uniqueness of uid and of (project, name) decides between launches that race; the loser looks again."""
+    while True:
+        if found := known_run(project, uid):
+            return found, False
+        try:
+            with transaction.atomic():
+                return named_run(project, uid, name, joins, fresh)
+        except IntegrityError:
+            continue
+
+
+def known_run(project: Project, uid: str) -> Run | None:
+    """The run with this uid. Raises NotThere when it is in the bin or in another project."""
+    run = Run.objects.by_uid(uid) if uid else None
+    if run is None:
+        return None
+    if run.project_id != project.pk:
+        raise NotThere(f"The run id {uid} is not one of project {project.slug}; give the run an id of its own.", "uid")
+    if run.deleted_at:
+        raise NotThere(f"The run {run.name} is in the bin; restore it to go on with it.", "uid")
+    return run
+
+
+def named_run(
+    project: Project, uid: str, name: str, joins: Callable[[Run], bool], fresh: dict[str, Any]
+) -> tuple[Run, bool]:
+    for suffix in count(1):
+        candidate = name if suffix == 1 else f"{name}-{suffix}"
+        taken = Run.objects.filter(project=project, name=candidate).first()
+        if taken is None:
+            return Run.objects.create(project=project, uid=uid or uuid4().hex, name=candidate, **fresh), True
+        if not taken.deleted_at and joins(taken):
+            if uid:
+                RunAlias.objects.create(uid=uid, run=taken)
+            return taken, False
+    raise AssertionError("count() does not end")
+
+
+def is_awaited(run: Run) -> bool:
+    """Whether the run was made for a launch that has not come. Of two that come at once the second waits here, and
+    finds the other."""
+    Run.objects.select_for_update(no_key=True).get(pk=run.pk)
+    return not run.attempts.exists()

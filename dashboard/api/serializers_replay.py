@@ -9,8 +9,8 @@ from typing import Any
 from dashboard.api.serializers import address, source
 from rolloutdeck.protocol.compatibility import Difference
 from rollouts.models import Artifact, Pin, Revision, Run
-from rollouts.pins import artifacts, pins
-from rollouts.pins.pins import Standing
+from rollouts.pins import artifacts, status
+from rollouts.pins.status import PinStatus
 from rollouts.replay.exclusion import Rows
 from rollouts.replay.outcomes import Cell, Strip
 from rollouts.replay.plans import Judged
@@ -45,9 +45,9 @@ def files_url(row: Artifact) -> str:
     return f"/api/v1/runs/{row.run.uid}/artifacts/{row.key}/files/"
 
 
-def pin(row: Pin, standing: Standing | None = None) -> dict[str, Any]:
+def pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]:
     """A pin with how far its bytes are."""
-    told = standing or pins.standing(row)
+    told = standing or status.load_pin_status(row)
     return {
         "id": row.pk,
         "project": row.project.slug,

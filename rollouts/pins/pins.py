@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.db.models import Prefetch, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -20,14 +18,13 @@ from rollouts.lib.validation import one_of, prose, text
 from rollouts.live import notifications
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import FEED_INDEX, ORIGIN, PER_PROMPT
+from rollouts.pins.artifacts import FEED_INDEX, PER_PROMPT
 from rollouts.projects import audit
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MOST_NOTE = 10_000
-QUIET = timedelta(seconds=60)  # a sender that lives polls twice in this time
 State = Artifact.State
 
 
@@ -217,78 +214,3 @@ def pin_of(step: Step) -> Pin | None:
 def replayed() -> QuerySet[Pin]:
     """Those of a revision to which a run is bound that has not ended."""
     return Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """A node that has bytes which are not here, and what would send them. `asked_at`: its last poll."""
-
-    host: str
-    path: str
-    command: str
-    asked_at: datetime | None
-
-    @property
-    def quiet(self) -> bool:
-        """Whether it has not asked for a minute, so that somebody should run `command` there."""
-        return self.asked_at is None or timezone.now() - self.asked_at > QUIET
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a pin's bytes are. `received` of `bytes`; `available` of `prompts`: those whose files are known and not
-    gone, where each prompt has its own. `messages` says why some are unsafe or gone; `senders` who has the others."""
-
-    state: str
-    received: int
-    bytes: int
-    artifacts: tuple[Artifact, ...]
-    available: int
-    prompts: int | None
-    messages: tuple[str, ...]
-    senders: tuple[Sender, ...]
-
-    @property
-    def percent(self) -> int:
-        return 100 * self.received // self.bytes if self.bytes else 100
-
-
-def standing(row: Pin) -> Standing:
-    return standings([row])[row.pk]
-
-
-def standings(rows: Sequence[Pin]) -> dict[int, Standing]:
-    """Of several pins, by their ids."""
-    ids = [row.pk for row in rows]
-    held = artifacts.with_blobs(Artifact.objects.order_by("step", "pk"))
-    found = Pin.objects.filter(pk__in=ids).select_related("run").prefetch_related(Prefetch("artifacts", held))
-    return {row.pk: standing_of(row, tuple(row.artifacts.all())) for row in found}
-
-
-def standing_of(row: Pin, held: tuple[Artifact, ...]) -> Standing:
-    usable = [one for one in held if one.state not in (State.GONE, State.UNSAFE)]
-    return Standing(
-        state=state_of(held),
-        received=sum(artifacts.received(one) for one in usable),
-        bytes=sum(one.bytes for one in usable),
-        artifacts=held,
-        available=len(usable),
-        prompts=row.prompts,
-        messages=tuple(dict.fromkeys(one.message for one in held if one.message)),
-        senders=senders_of(row.run, [one for one in held if one.pending and one.missing]),
-    )
-
-
-def state_of(held: Sequence[Artifact]) -> str:
-    """Of many artifacts: what is still to come counts first, then what can be used, then what is wrong."""
-    states = {one.state for one in held}
-    if states == {State.WAITING}:
-        return State.WAITING
-    if states & {State.WAITING, State.UPLOADING}:
-        return State.UPLOADING
-    return next((state for state in (State.READY, State.UNSAFE) if state in states), State.GONE)
-
-
-def senders_of(run: Run, waiting: Iterable[Artifact]) -> tuple[Sender, ...]:
-    places = sorted({tuple(one.origin.get(name, "") for name in ORIGIN) for one in waiting})
-    return tuple(Sender(host, path, command, artifacts.polled_at(run, host)) for host, path, command in places)

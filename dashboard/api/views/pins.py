@@ -19,7 +19,7 @@ from rolloutdeck.protocol import wire
 from rollouts.errors import BadInput
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.models import Membership, Pin
-from rollouts.pins import pins
+from rollouts.pins import pins, status
 from rollouts.replay import plans
 
 MAY_PIN = Membership.Role.MAINTAINER
@@ -63,7 +63,7 @@ class Pins(APIView):
             rows = rows.filter(step=step)
         pages = Pages()
         page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
-        standing = pins.standings(page)
+        standing = status.load_pin_statuses(page)
         return pages.get_paginated_response([serializers_replay.pin(row, standing[row.pk]) for row in page])
 
     def post(self, request: Request) -> Response:

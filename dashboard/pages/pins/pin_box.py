@@ -17,7 +17,7 @@ from dashboard.pages.common.responses import back, seen_other
 from dashboard.pages.pins import pin_list, replay_labels
 from rollouts.errors import BadInput, RolloutError
 from rollouts.models import Pin, Run, Step
-from rollouts.pins import pins
+from rollouts.pins import pins, status
 from rollouts.replay import plans
 
 
@@ -40,7 +40,7 @@ def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]
 
 
 def standing(pin: Pin) -> dict[str, Any]:
-    return {"pin": pin, "pin_state": pin_list.state_of(pin, pins.standing(pin))}
+    return {"pin": pin, "pin_state": pin_list.state_of(pin, status.load_pin_status(pin))}
 
 
 def nothing(run: Run, row: Step) -> str:

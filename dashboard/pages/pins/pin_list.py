@@ -14,8 +14,8 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rollouts.models import Pin, Project, Step
-from rollouts.pins import pins
-from rollouts.pins.pins import Sender, Standing
+from rollouts.pins import status
+from rollouts.pins.status import PinStatus, Sender
 
 MOST_COMMANDS = 20
 OURS = ("import", "watch", "sync")
@@ -87,16 +87,16 @@ def rows(project: Project, targets: dict[int, list[int]]) -> list[Row]:
 
 
 def shown(found: Sequence[Pin], targets: dict[int, list[int]]) -> list[Row]:
-    steps, standing = steps_of(found), pins.standings(found)
+    steps, standing = steps_of(found), status.load_pin_statuses(found)
     return [row(pin, steps.get(key(pin)), standing[pin.pk], targets.get(pin.pk, [])) for pin in found]
 
 
-def row(pin: Pin, step: Step | None, standing: Standing, targets: list[int]) -> Row:
+def row(pin: Pin, step: Step | None, standing: PinStatus, targets: list[int]) -> Row:
     size = sum(one.bytes for one in standing.artifacts)
     return Row(pin, step, state_of(pin, standing), size, link(pin, step), targets)
 
 
-def state_of(pin: Pin, standing: Standing) -> State:
+def state_of(pin: Pin, standing: PinStatus) -> State:
     return State(
         word=standing.state,
         share=standing.percent if standing.state == "uploading" else None,
@@ -106,7 +106,7 @@ def state_of(pin: Pin, standing: Standing) -> State:
     )
 
 
-def prompts_of(standing: Standing) -> str:
+def prompts_of(standing: PinStatus) -> str:
     if standing.prompts is None:
         return ""
     said = _("{available} of {prompts} prompts available")

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from rollouts.errors import BadInput, Conflict, NotThere
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
-from rollouts.pins import artifacts, pins
+from rollouts.pins import artifacts, pins, status
 from rollouts.replay import plans
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import brought, meta, registered
@@ -129,7 +129,7 @@ def test_where_each_prompt_has_its_own_files_a_step_is_pinned_with_those_it_was_
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_7", "uid_sample_0_9", "uid_sample_1_12")
     row = pinned(run, owner)
     assert list(row.artifacts.order_by("step")) == [feeds[0], feeds[2]]
-    standing = pins.standing(row)
+    standing = status.load_pin_status(row)
     assert (standing.available, standing.prompts, standing.state) == (2, 3, "waiting")
     late = fed(run, 12)
     assert list(pinned(run, owner).artifacts.order_by("step")) == [feeds[0], feeds[2], *late]
@@ -188,17 +188,17 @@ def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: R
     files = {"a.json": b"1" * 40, "b.json": b"2" * 60}
     artifact = registered(run, 3, files, origin=HERE)
     row = pinned(run, owner)
-    before = pins.standing(row)
+    before = status.load_pin_status(row)
     assert (before.state, before.percent, before.bytes) == ("waiting", 0, 100)
     [sender] = before.senders
     assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
     assert sender.quiet and sender.asked_at is None
     brought(artifact, {"a.json": files["a.json"]})
     artifacts.wanted(run, "node-1")
-    during = pins.standing(row)
+    during = status.load_pin_status(row)
     assert (during.state, during.percent, during.senders[0].quiet) == ("uploading", 40, False)
     brought(artifact, {"b.json": files["b.json"]})
-    after = pins.standing(row)
+    after = status.load_pin_status(row)
     assert (after.state, after.percent, after.senders) == ("uploading", 100, ())
 
 
@@ -207,7 +207,7 @@ def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User
     row = pinned(run, owner)
     asked = timezone.now() - timedelta(seconds=61)
     Run.objects.update(pollers={"node-1": asked.isoformat()})
-    [sender] = pins.standing(row).senders
+    [sender] = status.load_pin_status(row).senders
     assert sender.quiet and sender.asked_at == asked
 
 
@@ -227,6 +227,6 @@ def test_of_many_prompts_what_can_be_used_counts(run: Run, owner: User, told: tu
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_8")
     row = pinned(run, owner)
     states(run, *told)
-    standing = pins.standing(row)
+    standing = status.load_pin_status(row)
     assert standing.state == shown
     assert standing.available == sum(state in ("ready", "waiting") for state in told)

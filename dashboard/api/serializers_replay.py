@@ -11,9 +11,9 @@ from rolloutdeck.protocol.compatibility import Difference
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import artifacts, status
 from rollouts.pins.status import PinStatus
+from rollouts.replay.compatibility import Judged
 from rollouts.replay.exclusion import Rows
 from rollouts.replay.outcomes import Cell, Strip
-from rollouts.replay.plans import Judged
 
 
 def artifact(row: Artifact) -> dict[str, Any]:

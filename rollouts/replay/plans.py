@@ -1,29 +1,23 @@
-"""Replay plans: which pin is replayed at which step. A save is a new revision; a run is bound to one and keeps it."""
+"""Replay plans: which pin is replayed at which step. Each save is a new revision."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from rolloutdeck.errors import BadInput as NotUnderstood
-from rolloutdeck.protocol import compatibility, schedule, wire
+from rolloutdeck.protocol import wire
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_config import load
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.lib.validation import number, one_of, text
 from rollouts.live import notifications
-from rollouts.models import Artifact, Binding, Entry, Pin, Project, ReplayPlan, Revision, Run
+from rollouts.models import Artifact, Entry, Pin, Project, ReplayPlan, Revision, Run
 from rollouts.pins import pins
-from rollouts.pins.artifacts import together
 from rollouts.projects import audit
-from rollouts.replay import exclusion
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -229,116 +223,9 @@ def pin_into_plan(
     return row, new
 
 
-@transaction.atomic
-def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Binding:
-    """Binds the run to the revision that `ref` means, or to none; `facts` are what it says of itself.
-
-    Once the run has begun, its binding stays for all its attempts, whatever it asks for. Raises as `of_ref`.
-    """
-    row = Run.objects.select_for_update(of=("self",), no_key=True).select_related("project").get(pk=run.pk)
-    if facts:
-        Run.objects.filter(pk=row.pk).update(facts=together(row.facts, facts))
-    bound = Binding.objects.filter(run=row).select_related("revision__plan__project", "revision__user").first()
-    if bound and has_begun(row):
-        return bound
-    revision = of_ref(row.project, ref)
-    bound, created = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
-    notifications.changed(row, topics=("pins",))
-    return bound
-
-
-def meant(run: Run, ref: str = "") -> Revision | None:
-    """The revision that the run would replay if it asked for `ref` now. Raises as `of_ref`."""
-    bound = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
-    return bound.revision if bound and has_begun(run) else of_ref(run.project, ref)
-
-
-def has_begun(run: Run) -> bool:
-    """Whether the run has trained a step, as far as anything tells."""
-    points = run.metric_rows.filter(step__gt=0).exists() or run.series.exists()
-    told = run.artifacts.exclude(role="tokenizer").exists() or run.replays.exists()
-    return points or told or run.steps.filter(split="train").exists()
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An entry beside a run that would replay it. `artifacts` are those of the role that the run loads, else all;
-    `excluded` is what is flagged bad in them."""
-
-    entry: Entry
-    artifacts: tuple[Artifact, ...]
-    differences: tuple[compatibility.Difference, ...]
-    excluded: exclusion.Excluded = exclusion.NOTHING
-
-    @property
-    def refused(self) -> bool:
-        return compatibility.refused(self.differences)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a revision means for a run: each entry judged, and (step, target or None) for the steps that were asked."""
-
-    entries: tuple[Judged, ...]
-    strip: tuple[tuple[int, int | None], ...]
-
-
-def verdict(revision: Revision | None, facts: Mapping[str, Any], steps: Iterable[int] = ()) -> Verdict:
-    """Of an empty plan too. A `refuse` that the project has loosened is a warning."""
-    entries = entries_of(revision)
-    loosened = revision.plan.project.loosened if revision else {}
-    action, targets = revision.action if revision else "cache", [entry.target_step for entry in entries]
-    flagged, leave = exclusion.of(entry.pin for entry in entries), bool(revision and revision.exclude_flagged)
-    return Verdict(
-        tuple(judged(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
-        tuple(schedule.strip(action, targets, steps)),
-    )
-
-
 def entries_of(revision: Revision | None) -> list[Entry]:
     """In the order of their targets, with pins, runs and artifacts."""
     if revision is None:
         return []
     rows = revision.entries.select_related("pin__run__project", "pin__attempt", "pin__user")
     return list(rows.prefetch_related("pin__artifacts__run").order_by("target_step"))
-
-
-def judged(
-    entry: Entry,
-    facts: Mapping[str, Any],
-    loosened: Collection[str],
-    excluded: exclusion.Excluded | None = None,
-    leave: bool = False,
-) -> Judged:
-    """`leave`: what is flagged is left out, so that what is left of the artifact is compared."""
-    excluded = excluded or exclusion.NOTHING
-    held = sorted(entry.pin.artifacts.all(), key=lambda one: (one.step, one.pk))
-    fitting = [one for one in held if one.role == facts.get("role")] or held
-    rows = excluded.artifacts.get(fitting[0].pk) if fitting else None
-    if leave and rows and not rows.whole:
-        found = exclusion.differences(fitting[0], rows, facts, loosened)
-    else:
-        found = compatibility.differences(fitting[0].facts if fitting else {}, facts, loosened)
-    return Judged(entry, tuple(fitting), tuple(found), excluded)
-
-
-def facts_of(run: Run) -> dict[str, Any]:
-    """What is known of a run that asks: what its newest files say, over that its config, and over that its own word.
-
-    Files that were checked come before those that only a manifest speaks of. Their prompts are those of their own step,
-    not of the one that would be replayed.
-    """
-    told = run.artifacts.exclude(role="tokenizer").order_by("-step", "-pk")
-    own = told.filter(state=Artifact.State.READY).first() or told.first()
-    files = {name: fact for name, fact in own.facts.items() if name != "dataset"} if own else {}
-    return {**files, **configured(run), **run.facts}
-
-
-def configured(run: Run) -> dict[str, Any]:
-    """What the run's config says, where one of the trainers' modules understands it."""
-    settings = load.resolved(dict(load.flat(run.config))) if isinstance(run.config, dict) else {}
-    known = registry.TRAINERS
-    for name in ((run.framework,) if run.framework in known else known) if settings else ():
-        with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):
-            return dict(registry.load_trainer(name).read_requirements(settings).facts)
-    return {}

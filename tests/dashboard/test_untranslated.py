@@ -13,7 +13,7 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.pins import pins
-from rollouts.replay import outcomes, plans
+from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.pages.pins.support import told
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
@@ -95,7 +95,7 @@ def later(project: Project, pin: Pin, owner: User) -> Run:
     """A run that replays by a plan: one step did, one had nothing to replay, one refused."""
     run = builders.run(project, "later", uid="later", config={"甲": 2})
     plans.save(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
-    plans.bind(run)
+    bindings.bind(run)
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
         outcomes.report(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")

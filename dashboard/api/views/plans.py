@@ -19,7 +19,7 @@ from dashboard.api.views.runs import arriving
 from rollouts.errors import BadInput, NotThere
 from rollouts.lib.validation import number, text, yes
 from rollouts.models import Binding, Pin, Project, Revision, Run
-from rollouts.replay import plans
+from rollouts.replay import bindings, compatibility, plans
 
 ETAG = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
 MOST_STEPS = 10_000  # of a strip
@@ -110,11 +110,11 @@ def revision_of(project: Project, name: str, wanted: int | None) -> Revision | N
 
 
 def answered(project: Project, name: str, revision: Revision | None, run: Run | None, steps: int | None) -> Response:
-    facts = plans.facts_of(run) if run else {}
+    facts = compatibility.facts_of(run) if run else {}
     entries = plans.entries_of(revision)
     last = max((entry.target_step for entry in entries), default=0)
     first = min(plans.first_steps([entry.pin_id for entry in entries]).values(), default=1)
-    verdict = plans.verdict(revision, facts, range(first, (last if steps is None else steps) + 1)[:MOST_STEPS])
+    verdict = compatibility.verdict(revision, facts, range(first, (last if steps is None else steps) + 1)[:MOST_STEPS])
     told = {**serializers_replay.plan(name, revision), "project": project.slug, "loosened": project.loosened}
     told["entries"] = serializers_replay.judged(verdict.entries)
     told["strip"] = verdict.strip
@@ -153,15 +153,15 @@ class RunPlan(APIView):
         if facts is not None and not isinstance(facts, dict):
             raise BadInput("`facts` must be an object.", "facts")
         if not yes(data.get("bind", True), "bind"):
-            return Response(followed(run, plans.meant(run, ref), {**plans.facts_of(run), **(facts or {})}))
-        bound = plans.bind(run, ref, facts)
+            return Response(followed(run, bindings.meant(run, ref), {**compatibility.facts_of(run), **(facts or {})}))
+        bound = bindings.bind(run, ref, facts)
         run.refresh_from_db()
         return Response(followed(run, bound.revision))
 
 
 def followed(run: Run, revision: Revision | None, facts: dict[str, Any] | None = None) -> dict[str, Any]:
-    told = facts if facts is not None else plans.facts_of(run)
-    verdict = plans.verdict(revision, told)
+    told = facts if facts is not None else compatibility.facts_of(run)
+    verdict = compatibility.verdict(revision, told)
     name = revision.plan.name if revision else plans.DEFAULT
     return {
         **serializers_replay.plan(name, revision),

@@ -15,7 +15,7 @@ from dashboard.pages.common.status_strip import Cell, Track
 from dashboard.pages.pins.plan_draft import Draft
 from rolloutdeck.protocol import compatibility, schedule
 from rolloutdeck.protocol.compatibility import Difference
-from rollouts.replay.plans import Judged
+from rollouts.replay.compatibility import Judged
 
 MOST_STEPS = 10_000
 BEHIND = 4  # steps to show after the last target, so that what comes then is seen

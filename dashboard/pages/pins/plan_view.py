@@ -18,8 +18,9 @@ from dashboard.pages.pins.pin_list import Row
 from dashboard.pages.pins.plan_draft import Draft
 from rolloutdeck.trainer_api import registry
 from rollouts.models import Entry, Pin, Project, Revision, Run
-from rollouts.replay import exclusion, plans
-from rollouts.replay.plans import DEFAULT, Judged
+from rollouts.replay import compatibility, exclusion, plans
+from rollouts.replay.compatibility import Judged
+from rollouts.replay.plans import DEFAULT
 
 MOST_RUNS = 40
 MOST_REVISIONS = 30
@@ -146,10 +147,12 @@ def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
     """Each pin of the draft beside the run that asks."""
     wanted = {pin for pin, _ in page.draft.entries}
     found = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
-    facts = plans.facts_of(asking) if asking else {}
+    facts = compatibility.facts_of(asking) if asking else {}
     leave, loosened = page.draft.exclude_flagged, page.project.loosened
     flagged = exclusion.of(found) if leave else {}
-    return {pin.pk: plans.judged(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave) for pin in found}
+    return {
+        pin.pk: compatibility.judged(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave) for pin in found
+    }
 
 
 def refusal(row: Row, judge: Judged | None) -> str:

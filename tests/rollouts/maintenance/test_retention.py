@@ -16,7 +16,7 @@ from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check, artifacts, pins
 from rollouts.projects import projects
-from rollouts.replay import plans
+from rollouts.replay import bindings, plans
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import brought, registered
 from tests.support import builders
@@ -80,7 +80,7 @@ def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, 
     here(run)
     bound = builders.run(run.project, "next")
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=1)
-    plans.bind(bound)
+    bindings.bind(bound)
     plans.save(run.project, "default", owner, if_match=1, action="cache")
     removed(row, owner, days=8)
     assert sweep.drop_unpinned() == 0
@@ -123,7 +123,7 @@ def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run,
     here(run)
     bound = builders.run(run.project, "next")
     plans.pin_into_plan(run, 3, owner, target_step=1)
-    plans.bind(bound)
+    bindings.bind(bound)
     binned(run, owner)
     assert sweep.empty_bin() == 0
     Run.objects.filter(pk=bound.pk).update(outcome="failed")
@@ -133,7 +133,7 @@ def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run,
 def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
     registered(run, 3)
     plans.pin_into_plan(run, 3, owner, target_step=1)
-    plans.bind(run)
+    bindings.bind(run)
     binned(run, owner)
     assert sweep.empty_bin() == 1
 

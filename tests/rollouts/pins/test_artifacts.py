@@ -13,7 +13,7 @@ from django.utils import timezone
 from rollouts.errors import BadInput
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
-from rollouts.replay import plans
+from rollouts.replay import bindings
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered, told
 from tests.support import builders
@@ -163,9 +163,9 @@ def test_facts_do_not_grow_without_an_end(run: Run) -> None:
     registered(run, 3, FILES, facts={"first": "x" * 30_000})
     with pytest.raises(BadInput, match="facts"):
         registered(run, 3, FILES, facts={"second": "x" * 30_000})
-    plans.bind(run, facts={"first": "x" * 30_000})
+    bindings.bind(run, facts={"first": "x" * 30_000})
     with pytest.raises(BadInput, match="facts"):
-        plans.bind(run, facts={"second": "x" * 30_000})
+        bindings.bind(run, facts={"second": "x" * 30_000})
 
 
 def test_of_very_many_wanted_files_the_first_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

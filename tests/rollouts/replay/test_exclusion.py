@@ -12,7 +12,7 @@ from rolloutdeck.safe_pickle.rewrite import mask
 from rollouts.flags import flags
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
-from rollouts.replay import exclusion, plans
+from rollouts.replay import compatibility, exclusion
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import DUMPS, generation, indexed, line, push
 from tests.rollouts.support.verl_batches import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
@@ -99,7 +99,9 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
 
 def judged(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
     entry, found = Entry(pin=pin), exclusion.of([pin]).get(pin.pk)
-    differences = plans.judged(entry, facts, more.pop("loosened", ()), found, **{"leave": True, **more}).differences
+    differences = compatibility.judged(
+        entry, facts, more.pop("loosened", ()), found, **{"leave": True, **more}
+    ).differences
     return {one.fact: (one.pinned, one.asking, one.verdict) for one in differences if one.fact in ("rows", "prompts")}
 
 

@@ -12,7 +12,7 @@ from rollouts.ingest import attempts
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run
 from rollouts.pins import pins
-from rollouts.replay import outcomes, plans
+from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
@@ -103,14 +103,14 @@ def test_a_pin_of_another_project_is_not_there(run: Run, good: Pin) -> None:
 
 def test_without_a_pin_it_is_the_one_that_the_plan_has_there(run: Run, good: Pin, owner: User) -> None:
     plans.save(run.project, "default", owner, if_match=0, action="repeat_last", entries=[(good, 2)])
-    plans.bind(run)
+    bindings.bind(run)
     assert outcomes.report(run, "a", 1, "miss")[0].pin is None
     assert [outcomes.report(run, "a", step, "hit")[0].pin for step in (2, 9)] == [good, good]
 
 
 def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: Pin, owner: User) -> None:
     plans.save(run.project, "default", owner, if_match=0, action="cache", entries=[(good, n) for n in (2, 3, 4, 5)])
-    plans.bind(run)
+    bindings.bind(run)
     for step in (1, 2, 3, 4, 5):
         dumped(run, step, [line(step, n, 1.0) for n in range(2)], attempt="a")
     outcomes.report(run, "a", 2, "hit", rows=32, seconds=0.5)

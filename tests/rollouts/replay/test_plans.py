@@ -12,7 +12,7 @@ from django.db import connection
 from rollouts.errors import BadInput, NotThere, Outdated
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
-from rollouts.replay import outcomes, overrides, plans
+from rollouts.replay import bindings, compatibility, outcomes, overrides, plans
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
 from tests.support import builders
@@ -140,12 +140,12 @@ def test_a_pin_with_a_target_enters_the_plan_whoever_saved_it(project: Project, 
 
 def test_a_run_that_is_bound_never_sees_later_edits(project: Project, owner: User, run: Run, good: list[Pin]) -> None:
     first = saved(project, owner, 0, (good[0], 1))
-    assert plans.bind(run).revision == first
+    assert bindings.bind(run).revision == first
     builders.attempt(run, "a")
     outcomes.report(run, "a", 1, "hit")
     saved(project, owner, 1, (good[1], 1))
-    assert plans.bind(run).revision == first
-    assert plans.bind(run, "default@2").revision == first
+    assert bindings.bind(run).revision == first
+    assert bindings.bind(run, "default@2").revision == first
     assert Binding.objects.count() == 1
 
 
@@ -153,30 +153,30 @@ def test_until_it_has_begun_a_run_follows_what_it_asked_for_last(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     saved(project, owner, 0, (good[0], 1))
-    plans.bind(run)
+    bindings.bind(run)
     second = saved(project, owner, 1, (good[1], 1))
-    assert plans.bind(run).revision == second
+    assert bindings.bind(run).revision == second
     dumped(run, 0, [line(0, n, 1.0) for n in range(2)], split="eval")
-    assert plans.bind(run, "default@1").revision == plans.of_ref(project, "default@1")
+    assert bindings.bind(run, "default@1").revision == plans.of_ref(project, "default@1")
     dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
-    assert plans.bind(run).revision == plans.of_ref(project, "default@1")
+    assert bindings.bind(run).revision == plans.of_ref(project, "default@1")
 
 
 def test_a_run_that_began_without_a_plan_goes_on_without_one(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
-    assert plans.bind(run).revision is None
+    assert bindings.bind(run).revision is None
     dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
     saved(project, owner, 0, (good[0], 2))
-    assert plans.bind(run).revision is None and plans.meant(run) is None
+    assert bindings.bind(run).revision is None and bindings.meant(run) is None
 
 
 def test_a_plan_or_revision_that_is_not_there_is_said(project: Project, run: Run) -> None:
     for ref in ("nightly", "default@3", "nightly@1"):
         with pytest.raises(NotThere, match="no replay plan"):
-            plans.bind(run, ref)
+            bindings.bind(run, ref)
     with pytest.raises(BadInput):
-        plans.bind(run, "default@one")
+        bindings.bind(run, "default@one")
     assert not Binding.objects.exists()
 
 
@@ -184,9 +184,9 @@ def test_a_plan_is_judged_entry_by_entry_for_the_run_that_asks(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     revision = saved(project, owner, 0, (good[0], 2), (good[1], 3), action="repeat")
-    plans.bind(run, "", {**SHAPE, "role": "rollout", "rows": 64, "model": "Qwen3-8B"})
+    bindings.bind(run, "", {**SHAPE, "role": "rollout", "rows": 64, "model": "Qwen3-8B"})
     run.refresh_from_db()
-    verdict = plans.verdict(revision, plans.facts_of(run), range(1, 7))
+    verdict = compatibility.verdict(revision, compatibility.facts_of(run), range(1, 7))
     assert verdict.strip == ((1, None), (2, 2), (3, 3), (4, 2), (5, 3), (6, 2))
     assert [one.entry.target_step for one in verdict.entries] == [2, 3]
     strict = [(one.fact, one.pinned, one.asking) for one in verdict.entries[0].differences if one.verdict == "refuse"]
@@ -201,16 +201,16 @@ def test_a_refusal_that_the_project_has_loosened_is_a_warning(
     saved(project, owner, 0, (good[0], 2))
     asking = {**SHAPE, "role": "rollout", "rows": 64}
     overrides.loosen(project, "rows", owner, "half a batch is enough for this test")
-    [entry] = plans.verdict(plans.current(project), asking).entries
+    [entry] = compatibility.verdict(plans.current(project), asking).entries
     assert not entry.refused
     assert [(one.fact, one.verdict) for one in entry.differences if one.loosened] == [("rows", "warn")]
     overrides.tighten(project, "rows", owner)
-    [entry] = plans.verdict(plans.current(project), asking).entries
+    [entry] = compatibility.verdict(plans.current(project), asking).entries
     assert entry.refused
 
 
 def test_an_empty_plan_has_a_verdict_too() -> None:
-    assert plans.verdict(None, {}, range(1, 3)).strip == ((1, None), (2, None))
+    assert compatibility.verdict(None, {}, range(1, 3)).strip == ((1, None), (2, None))
 
 
 CONFIG = {
@@ -221,27 +221,27 @@ CONFIG = {
 
 
 def test_what_a_run_is_compared_by_comes_from_its_files_its_config_and_its_own_word(run: Run) -> None:
-    assert plans.facts_of(run) == {}
+    assert compatibility.facts_of(run) == {}
     registered(run, 1, facts={**SHAPE, "tokenizer": "ab" * 32, "dataset": "cd" * 32})
-    assert plans.facts_of(run) == {**SHAPE, "role": "rollout", "tokenizer": "ab" * 32}
+    assert compatibility.facts_of(run) == {**SHAPE, "role": "rollout", "tokenizer": "ab" * 32}
     Run.objects.filter(pk=run.pk).update(config=CONFIG)
     run.refresh_from_db()
-    known = plans.facts_of(run)
+    known = compatibility.facts_of(run)
     assert (known["rows"], known["prompts"], known["model"]) == (64, 16, "Qwen/Qwen3-8B")
     assert known["tokenizer"] == "ab" * 32
-    plans.bind(run, "", {"rows": 48})
+    bindings.bind(run, "", {"rows": 48})
     run.refresh_from_db()
-    assert plans.facts_of(run) == {**known, "rows": 48}
+    assert compatibility.facts_of(run) == {**known, "rows": 48}
 
 
 def test_files_that_were_checked_speak_for_a_run_before_newer_ones_that_were_not(run: Run) -> None:
     registered(run, 1, facts=SHAPE)
     registered(run, 2, facts={**SHAPE, "rows": 4})
-    assert plans.facts_of(run)["rows"] == 4
+    assert compatibility.facts_of(run)["rows"] == 4
     run.artifacts.filter(step=1).update(state="ready")
-    assert plans.facts_of(run)["rows"] == SHAPE["rows"]
+    assert compatibility.facts_of(run)["rows"] == SHAPE["rows"]
     run.artifacts.update(state="ready")
-    assert plans.facts_of(run)["rows"] == 4
+    assert compatibility.facts_of(run)["rows"] == 4
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_files_that_were_checked_speak_for_a_run_before_newer_ones_that_were_not
 )
 def test_a_config_that_no_trainer_understands_says_nothing(run: Run, config: Any) -> None:
     run.config = config
-    assert plans.facts_of(run) == {}
+    assert compatibility.facts_of(run) == {}
 
 
 def test_past_the_last_target_a_bound_run_generates_and_records(
@@ -257,8 +257,8 @@ def test_past_the_last_target_a_bound_run_generates_and_records(
 ) -> None:
     """Where V2 with `cache` neither loaded nor wrote."""
     revision = saved(project, owner, 0, (good[0], 1))
-    plans.bind(run)
-    assert plans.verdict(revision, {}, range(1, 4)).strip == ((1, 1), (2, None), (3, None))
+    bindings.bind(run)
+    assert compatibility.verdict(revision, {}, range(1, 4)).strip == ((1, 1), (2, None), (3, None))
     later = registered(run, 3)
     assert pins.pin(run, 3, owner)[0].artifacts.get() == later
 
@@ -267,7 +267,7 @@ def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     saved(project, owner, 0, (good[0], 1))
-    plans.bind(run)
+    bindings.bind(run)
     saved(project, owner, 1)
     pins.unpin(good[0], owner)
     one = good[0].artifacts.get()

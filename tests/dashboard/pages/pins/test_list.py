@@ -11,7 +11,7 @@ from django.test import Client
 
 from rollouts.models import Artifact, Pin, Project, Run
 from rollouts.pins import artifacts, pins
-from rollouts.replay import outcomes, plans
+from rollouts.replay import bindings, outcomes, plans
 from rollouts.storage import files as storage
 from tests.dashboard.pages.pins.support import HOST, TRAP, body, seen, told
 from tests.rollouts.support.push import generation, indexed, lines
@@ -130,7 +130,7 @@ def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Proje
     artifact = told(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})
     pin = pins.pin(run, 1, keeper, note=TRAP)[0]
     plans.save(project, "default", keeper, if_match=0, action="cache", entries=[(pin, 1)])
-    plans.bind(run)
+    bindings.bind(run)
     outcomes.report(run, "files", 1, "refused", pin=pin.pk, reason=TRAP)
     for url in ("/pins/", "/runs/hostile/", "/runs/hostile/steps/1/", f"/pins/?base=0&pin={pin.pk}&target=<script>"):
         page = body(signed, url)

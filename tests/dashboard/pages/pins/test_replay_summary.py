@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
-from rollouts.replay import outcomes, plans
+from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import Point
 from tests.dashboard.pages.pins.support import panel
 from tests.rollouts.support.push import generation, indexed, lines
@@ -18,7 +18,7 @@ from tests.support import builders
 def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:
     later = builders.run(project, "later", uid="later")
     plans.save(project, "default", pin.user, if_match=0, action="cache", entries=[(pin, 1)])
-    plans.bind(later)
+    bindings.bind(later)
     outcomes.report(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
     outcomes.report(later, "a", 2, "miss")
     outcomes.report(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")

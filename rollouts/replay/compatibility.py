@@ -1,0 +1,92 @@
+"""Whether a run can replay the entries of a plan: each entry's artifacts compared with what is known of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rolloutdeck.errors import BadInput as NotUnderstood
+from rolloutdeck.protocol import compatibility, schedule
+from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_config import load
+from rollouts.models import Artifact, Entry, Revision, Run
+from rollouts.replay import exclusion
+from rollouts.replay.plans import entries_of
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An entry beside a run that would replay it. `artifacts` are those of the role that the run loads, else all;
+    `excluded` is what is flagged bad in them."""
+
+    entry: Entry
+    artifacts: tuple[Artifact, ...]
+    differences: tuple[compatibility.Difference, ...]
+    excluded: exclusion.Excluded = exclusion.NOTHING
+
+    @property
+    def refused(self) -> bool:
+        return compatibility.refused(self.differences)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a revision means for a run: each entry judged, and (step, target or None) for the steps that were asked."""
+
+    entries: tuple[Judged, ...]
+    strip: tuple[tuple[int, int | None], ...]
+
+
+def verdict(revision: Revision | None, facts: Mapping[str, Any], steps: Iterable[int] = ()) -> Verdict:
+    """Of an empty plan too. A `refuse` that the project has loosened is a warning."""
+    entries = entries_of(revision)
+    loosened = revision.plan.project.loosened if revision else {}
+    action, targets = revision.action if revision else "cache", [entry.target_step for entry in entries]
+    flagged, leave = exclusion.of(entry.pin for entry in entries), bool(revision and revision.exclude_flagged)
+    return Verdict(
+        tuple(judged(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
+        tuple(schedule.strip(action, targets, steps)),
+    )
+
+
+def judged(
+    entry: Entry,
+    facts: Mapping[str, Any],
+    loosened: Collection[str],
+    excluded: exclusion.Excluded | None = None,
+    leave: bool = False,
+) -> Judged:
+    """`leave`: what is flagged is left out, so that what is left of the artifact is compared."""
+    excluded = excluded or exclusion.NOTHING
+    held = sorted(entry.pin.artifacts.all(), key=lambda one: (one.step, one.pk))
+    fitting = [one for one in held if one.role == facts.get("role")] or held
+    rows = excluded.artifacts.get(fitting[0].pk) if fitting else None
+    if leave and rows and not rows.whole:
+        found = exclusion.differences(fitting[0], rows, facts, loosened)
+    else:
+        found = compatibility.differences(fitting[0].facts if fitting else {}, facts, loosened)
+    return Judged(entry, tuple(fitting), tuple(found), excluded)
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    """What is known of a run that asks: what its newest files say, over that its config, and over that its own word.
+
+    Files that were checked come before those that only a manifest speaks of. Their prompts are those of their own step,
+    not of the one that would be replayed.
+    """
+    told = run.artifacts.exclude(role="tokenizer").order_by("-step", "-pk")
+    own = told.filter(state=Artifact.State.READY).first() or told.first()
+    files = {name: fact for name, fact in own.facts.items() if name != "dataset"} if own else {}
+    return {**files, **configured(run), **run.facts}
+
+
+def configured(run: Run) -> dict[str, Any]:
+    """What the run's config says, where one of the trainers' modules understands it."""
+    settings = load.resolved(dict(load.flat(run.config))) if isinstance(run.config, dict) else {}
+    known = registry.TRAINERS
+    for name in ((run.framework,) if run.framework in known else known) if settings else ():
+        with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):
+            return dict(registry.load_trainer(name).read_requirements(settings).facts)
+    return {}

@@ -10,11 +10,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 from uuid import uuid4
 
 import zstandard
@@ -26,34 +25,18 @@ from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, Un
 from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
 from rollouts.formats.table import format as table
 from rollouts.indexing import artifact_dumps, correctness, split_steps
+from rollouts.indexing.reading import ClaimLost, Item, Reading, printable
 from rollouts.indexing.reconcile import settle
 from rollouts.indexing.step_stats import recompute, step_of, supersede_attempts
 from rollouts.live import notifications
 from rollouts.models import Dump, Run, Segment
-from rollouts.samples.identity import Namer, prompt_key
-from rollouts.samples.index_rows import Slim
-from rollouts.samples.parquet import SCHEMA_VERSION, Layout, Writer
-from rollouts.samples.record import LeftOut, Point, Problem, Record
-from rollouts.samples.values import integer
+from rollouts.samples.parquet import SCHEMA_VERSION
+from rollouts.samples.record import Point, Record
 from rollouts.storage import blobs, decompression, files
 
 log = logging.getLogger(__name__)
 
-Item = Record | Point | Problem | LeftOut
-T = TypeVar("T", Record, Point)
-
-BATCH_ROWS = 2048
-BATCH_CHARS = 16 << 20
-TOKEN_CHARS = 32  # what a token with its mask and log-prob takes in memory, in characters of text
-SHOWN_PROBLEMS = 20
 FIRST_WAIT = timedelta(seconds=5)  # before a failed try is made again; doubles
-
-
-class ClaimLost(RolloutError):
-    """Another worker has taken the dump over; what this one did is thrown away."""
-
-    permanent = True
-    code = "claim_lost"
 
 
 def index(dump_id: int) -> None:
@@ -104,105 +87,6 @@ def give_back(dump: Dump, error: RolloutError) -> None:
         )
         if over:
             notifications.changed(dump.run, split=dump.split, step=dump.step)
-
-
-def printable(message: str) -> str:
-    return message.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:2000]
-
-
-@dataclass(slots=True)
-class Reading:
-    """A dump while it is read: its slim rows, the body it writes, and what is to be said of it."""
-
-    dump: Dump
-    path: str
-    slim: Slim = field(default_factory=Slim)
-    left_out: Counter[str] = field(default_factory=Counter)
-    problems: list[list[int | str]] = field(default_factory=list)
-    namer: Namer | None = None
-    layout: Layout | None = None
-    writer: Writer | None = None
-    keys: dict[str, str] = field(default_factory=dict)
-
-    def note(self, item: Problem | LeftOut) -> None:
-        if isinstance(item, LeftOut):
-            self.left_out[item.reason] += 1
-            return
-        self.left_out["mended line" if item.kept else "bad line"] += 1
-        if len(self.problems) < SHOWN_PROBLEMS:
-            self.problems.append([item.line, printable(item.reason)[:500]])
-
-    def only(self, kind: type[T], items: Iterable[Item]) -> Iterator[T]:
-        """The records or points among the items; the others are noted."""
-        for item in items:
-            if isinstance(item, kind):
-                yield item
-            elif isinstance(item, (Problem, LeftOut)):
-                self.note(item)
-
-    def first(self, items: Iterator[Item]) -> Record | Point | None:
-        """The first item that is something; what comes before it is noted."""
-        for item in items:
-            if isinstance(item, (Record, Point)):
-                return item
-            self.note(item)
-        return None
-
-    def read(self, records: Iterable[Record]) -> None:
-        """Takes the records in batches that bound the memory, and writes the body."""
-        try:
-            for batch in batches(records):
-                self.take(batch)
-        finally:
-            if self.writer:
-                self.writer.close()
-
-    def take(self, batch: list[Record]) -> None:
-        if self.writer and not self.dump.renew():
-            raise ClaimLost("Another worker has taken it over.")
-        if self.namer is None:
-            self.namer = namer_of(self.dump, batch[0])
-        ids = self.namer.names([(record.prompt, record.response) for record in batch])
-        keys = [self.key(record.prompt) for record in batch]
-        self.layout = self.layout or Layout.of(batch)
-        table = self.layout.table(batch, ids, keys)
-        self.writer = self.writer or Writer(files.body_path(self.path), table.schema)
-        self.writer.write(table)
-        self.slim.add(batch, ids, keys)
-
-    def key(self, prompt: str) -> str:
-        known = self.keys.get(prompt)
-        if known is None:
-            if len(self.keys) >= BATCH_ROWS:
-                self.keys.clear()
-            known = self.keys[prompt] = prompt_key(prompt)
-        return known
-
-
-def namer_of(dump: Dump, first: Record) -> Namer:
-    """Raises UnreadableDump when neither the dump nor its first record says the step."""
-    if dump.step is None:
-        dump.step = integer(first.extras.get("step"))
-    if dump.step is None:
-        raise UnreadableDump("Neither the upload nor its records say which step this is; send it with `step`.")
-    return Namer(dump.run.uid, dump.attempt.key, dump.split, dump.step_kind, dump.step, dump.producer)
-
-
-def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    chars = 0
-    for record in records:
-        batch.append(record)
-        chars += len(record.prompt) + len(record.response) + TOKEN_CHARS * tokens_of(record)
-        if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS:
-            yield batch
-            batch, chars = [], 0
-    if batch:
-        yield batch
-
-
-def tokens_of(record: Record) -> int:
-    return len(record.prompt_ids or ()) + len(record.response_ids or ())
 
 
 def work(dump: Dump) -> None:

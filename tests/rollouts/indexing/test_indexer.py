@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailable, UnreadableDump
-from rollouts.indexing import indexer
+from rollouts.indexing import indexer, reading
 from rollouts.live import notifications
 from rollouts.maintenance import compaction
 from rollouts.metrics import series
@@ -101,7 +101,7 @@ def test_a_key_may_be_a_number_here_a_text_there_and_a_list_elsewhere(run: Run) 
 
 
 def test_a_key_that_appears_late_or_is_one_too_many_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexer, "BATCH_ROWS", 1)
+    monkeypatch.setattr(reading, "BATCH_ROWS", 1)
     many = {f"k{i}": i for i in range(500)}
     indexed(run, lines(generation("a", "1"), generation("a", "2", late="yes", acc=1.0), generation("a", "3", **many)))
     first, second, third = [bodies.read([sample])[sample.id] for sample in rows(run)]

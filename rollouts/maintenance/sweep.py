@@ -16,7 +16,7 @@ from rollouts.live import notifications
 from rollouts.metrics.blocks import LEAST_ROWS
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
 from rollouts.pins import pins
-from rollouts.projects.projects import BIN
+from rollouts.runs.trash import BIN
 from rollouts.storage import blobs, files
 
 AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this

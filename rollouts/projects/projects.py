@@ -12,13 +12,10 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, Conflict, NotThere
+from rollouts.errors import BadInput, NotThere
 from rollouts.lib.validation import text
-from rollouts.live import notifications
-from rollouts.models import Membership, Project, Run, Token
+from rollouts.models import Membership, Project, Token
 from rollouts.projects import audit
-
-BIN = timedelta(days=7)
 
 
 def create_project(slug: str, by: User) -> tuple[Project, bool]:
@@ -94,30 +91,3 @@ def revoke_token(token: Token, by: User) -> Token:
         token.save(update_fields=["revoked_at"])
         audit.note(by, "token.revoke", token.name, project=token.project)
     return token
-
-
-def bin_run(run: Run, by: User, *, force: bool = False) -> Run:
-    """Puts a run into the bin, from which it goes for good after `BIN`, with its pins where that is said with `force`.
-
-    Raises Conflict while pins stand on it.
-    """
-    pinned = run.pins.filter(removed_at=None).count()
-    if pinned and not force and run.deleted_at is None:
-        said = _("{count} of its steps are pinned; remove the pins first, or delete it with `?force`.")
-        raise Conflict(said.format(count=pinned))
-    if run.deleted_at is None:
-        run.deleted_at = timezone.now()
-        run.save(update_fields=["deleted_at"])
-        audit.note(by, "run.delete", run.name, project=run.project, uid=run.uid)
-        notifications.changed(run)
-    return run
-
-
-def restore_run(run: Run, by: User) -> Run:
-    """Takes a run out of the bin."""
-    if run.deleted_at is not None:
-        run.deleted_at = None
-        run.save(update_fields=["deleted_at"])
-        audit.note(by, "run.restore", run.name, project=run.project, uid=run.uid)
-        notifications.changed(run)
-    return run

@@ -17,7 +17,8 @@ from rollouts.indexing import indexer
 from rollouts.ingest.runs import tag_list
 from rollouts.live import notifications
 from rollouts.models import Dump, Flag, Pin, Run, Step
-from rollouts.projects import audit, projects
+from rollouts.projects import audit
+from rollouts.runs import trash
 
 
 @transaction.atomic
@@ -70,7 +71,7 @@ def delete(runs: Sequence[Run], by: User) -> None:
         said = _("Nothing was deleted: steps of {names} are pinned. Remove the pins first.")
         raise Conflict(said.format(names=", ".join(pinned[:5])))
     for run in rows:
-        projects.bin_run(run, by)
+        trash.bin_run(run, by)
 
 
 def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:

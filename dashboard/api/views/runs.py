@@ -25,8 +25,7 @@ from rollouts.lib.redaction import masked
 from rollouts.lib.validation import number, one_of, text, yes
 from rollouts.live import notifications
 from rollouts.models import Run
-from rollouts.projects import projects
-from rollouts.runs import bulk_actions
+from rollouts.runs import bulk_actions, trash
 
 MOST_WAITED = 10**9  # seconds
 STATUSES = ("running", "silent", "finished", "failed")
@@ -159,7 +158,7 @@ class OneRun(APIView):
         """Put a run into the bin, from which it goes for good after a week; 409 while it has pins, unless `force`."""
         query = asked(request, self)
         run = permissions.run_or_404(request, uid, scope="admin")
-        projects.bin_run(run, permissions.person(request), force=yes(query.get("force", "false"), "force"))
+        trash.bin_run(run, permissions.person(request), force=yes(query.get("force", "false"), "force"))
         return Response(status=204)
 
 
@@ -176,7 +175,7 @@ def restored(request: Request, uid: str, data: dict[str, Any]) -> None:
         if token and not token.allows("admin"):
             raise PermissionDenied("Taking a run out of the bin needs the scope admin.")
         permissions.require_role(request, run.project, permissions.ROLE_FOR["admin"])
-        projects.restore_run(run, permissions.person(request))
+        trash.restore_run(run, permissions.person(request))
 
 
 def change(run: Run, data: dict[str, Any]) -> None:

@@ -26,8 +26,7 @@ from dashboard.pages.run import overlays
 from rollouts.compare.targets import LETTERS
 from rollouts.errors import BadInput, Conflict, RolloutError
 from rollouts.models import Project, Run
-from rollouts.projects import projects
-from rollouts.runs import bulk_actions
+from rollouts.runs import bulk_actions, trash
 
 MOST = 500
 NEEDS = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
@@ -73,7 +72,7 @@ def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
     if what == "index":
         return counted(what, bulk_actions.index_again(runs, by))
     if what == "restore":
-        return counted(what, len([projects.restore_run(run, by) for run in runs]))
+        return counted(what, len([trash.restore_run(run, by) for run in runs]))
     return counted(what, bulk_actions.archive(runs, by, back=what == "unarchive"))
 
 
@@ -157,7 +156,7 @@ def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
         "lines": lines,
         "pinned": [run for run, weight, _ in lines if weight.pins],
         "forbidden": [run for run, _, may in lines if not may],
-        "days": projects.BIN.days,
+        "days": trash.BIN.days,
     }
 
 
@@ -168,5 +167,5 @@ def gone(request: HttpRequest) -> HttpResponse:
         bulk_actions.delete(runs, by)
     except Conflict as pinned:
         return asks(request, str(pinned), 409)
-    messages.success(request, counted("bin", len(runs), days=str(projects.BIN.days)))
+    messages.success(request, counted("bin", len(runs), days=str(trash.BIN.days)))
     return redirect("runs")

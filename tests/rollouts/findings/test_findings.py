@@ -17,7 +17,7 @@ from rollouts.live import notifications
 from rollouts.maintenance import sweep
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
-from rollouts.projects import projects
+from rollouts.runs import trash
 from rollouts.samples import bodies
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
@@ -86,7 +86,7 @@ def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
     indexed(run, lines(generation("other", "rows", 0.1)))
     reindex(run)
     assert list(finding.exhibits.values_list("held", flat=True)) == before
-    projects.bin_run(run, owner)
+    trash.bin_run(run, owner)
     Run.objects.update(deleted_at=timezone.now() - timedelta(days=8))
     assert sweep.empty_bin() == 1
     assert list(finding.exhibits.values_list("held", "run")) == [(held, None) for held in before]

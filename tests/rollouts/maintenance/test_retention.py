@@ -15,8 +15,8 @@ from rollouts.errors import Conflict, StorageUnavailable
 from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check, artifacts, pins
-from rollouts.projects import projects
 from rollouts.replay import bindings, plans
+from rollouts.runs import trash
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import brought, registered
 from tests.support import builders
@@ -92,16 +92,16 @@ def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) 
     registered(run, 3)
     row, _ = pins.pin(run, 3, owner)
     with pytest.raises(Conflict, match="1 of its steps are pinned"):
-        projects.bin_run(run, owner)
+        trash.bin_run(run, owner)
     pins.unpin(row, owner)
-    assert projects.bin_run(run, owner).deleted_at
-    projects.restore_run(run, owner)
+    assert trash.bin_run(run, owner).deleted_at
+    trash.restore_run(run, owner)
     pins.pin(run, 3, owner)
-    assert projects.bin_run(run, owner, force=True).deleted_at
+    assert trash.bin_run(run, owner, force=True).deleted_at
 
 
 def binned(run: Run, owner: User) -> None:
-    projects.bin_run(run, owner, force=True)
+    trash.bin_run(run, owner, force=True)
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
 
 

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
-from rollouts.projects import projects
+from rollouts.runs import trash
 from rollouts.samples.record import Point
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -227,7 +227,7 @@ def test_a_finding_outlives_its_run_and_says_so(
 ) -> None:
     findings.show_sample(finding, sample(run, 3), mate)
     assert f'href="/samples/{sample(run, 3).pk}/"' in page(reader, f"/findings/{finding.pk}/")
-    projects.bin_run(run, owner)
+    trash.bin_run(run, owner)
     shown = page(reader, f"/findings/{finding.pk}/")
     assert "the run is gone" in shown and "so it is 3" in shown
     assert "/samples/" not in shown

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.api.views.runs import change
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
-from rollouts.projects import projects
+from rollouts.runs import trash
 from rollouts.samples.record import Point
 from tests.dashboard.support.api_client import Ask
 from tests.support import builders
@@ -222,14 +222,14 @@ def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
     runs: list[Run], at: Client, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = runs[:2]
-    into_bin = projects.bin_run
+    into_bin = trash.bin_run
 
     def pinned_meanwhile(run: Run, by: User) -> Run:
         place = {"run": second, "attempt": second.attempts.get(), "step": 1}
         Pin.objects.get_or_create(**place, defaults={"project": second.project, "user": owner})
         return into_bin(run, by)
 
-    monkeypatch.setattr(projects, "bin_run", pinned_meanwhile)
+    monkeypatch.setattr(trash, "bin_run", pinned_meanwhile)
     answer = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
     assert answer.status_code == 409 and "steps are pinned; remove the pins first" in answer.content.decode()
     assert not Run.objects.exclude(deleted_at=None).exists()
@@ -244,7 +244,7 @@ def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
     assert 'value="archive"' not in body(client, "/")
     client.force_login(stranger)
     assert "Select runs first" in act(client, "archive", runs)
-    projects.bin_run(runs[0], mate)
+    trash.bin_run(runs[0], mate)
     assert "Select runs first" in act(client, "restore", runs)
     assert not Run.objects.exclude(archived_at=None).exists()
     assert all("x" not in run.tags for run in Run.objects.all())

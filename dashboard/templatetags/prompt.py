@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from rollouts.prompts.prompts import Line
+from rollouts.prompts.history import Line
 
 register = template.Library()
 

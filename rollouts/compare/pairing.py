@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollouts.models import Sample, Step
-from rollouts.prompts.solved import solved
+from rollouts.prompts.history import solved
 from rollouts.samples import bodies
 from rollouts.samples.final_answer import answer_of
 from rollouts.samples.text_properties import FACETS

@@ -12,7 +12,7 @@ from django.db.models import Avg, Count, Max, Q
 
 from rollouts.lib.cache import MAX_HEATMAPS, cached
 from rollouts.models import Run, Sample
-from rollouts.prompts.solved import solved
+from rollouts.prompts.history import solved
 
 MOST_STEPS: Final = 40
 ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")

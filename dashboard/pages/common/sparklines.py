@@ -11,8 +11,8 @@ from operator import or_
 from django.db.models import Max, Q, Sum
 
 from rollouts.lib.cache import MAX_SPARKLINES, Cache
+from rollouts.metrics.sparkline import sparkline
 from rollouts.models import Run, Step
-from rollouts.prompts.history import sparkline
 
 
 @dataclass(frozen=True, slots=True)

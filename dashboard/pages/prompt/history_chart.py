@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from dashboard.pages.common import formatting
 from dashboard.pages.prompt.url_state import Look
-from rollouts.prompts.prompts import At, Line
+from rollouts.prompts.history import At, Line
 
 SLOTS = 160
 

@@ -18,8 +18,8 @@ from dashboard.pages.prompt.history_chart import drawn
 from dashboard.pages.prompt.url_state import Look
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
-from rollouts.prompts import prompts
-from rollouts.prompts.prompts import At, Line
+from rollouts.prompts import history
+from rollouts.prompts.history import At, Line
 from rollouts.samples import bodies
 from rollouts.samples.bodies import Body
 
@@ -68,7 +68,7 @@ def context(request: HttpRequest, run: Run, key: str) -> dict[str, Any]:
     look = Look.of(request.GET)
     splits = splits_of(run, key)
     split = look.split or splits[0]
-    told = prompts.tell(run, key, split)
+    told = history.tell(run, key, split)
     track = step_strip.of(run, split)
     line = chosen_line(run, look, told.lines, split)
     shown: dict[str, Any] = {
@@ -102,8 +102,8 @@ def splits_of(run: Run, key: str) -> list[str]:
 def chosen_line(run: Run, look: Look, lines: list[Line], split: str) -> Line | None:
     attempt = lookups.attempt_of(run, look.attempt)
     kind = step_strip.kind_of(run, split)
-    old = prompts.line_of(lines, run, attempt, kind) if attempt else None
-    return old or prompts.line_of(lines, run, None, kind)
+    old = history.line_of(lines, run, attempt, kind) if attempt else None
+    return old or history.line_of(lines, run, None, kind)
 
 
 def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
@@ -131,8 +131,8 @@ def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
 
 def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, split: str) -> dict[str, Any]:
     """The answers of the step, the two that are read, and the steps around it."""
-    found = prompts.answers(line, key, split, here.step)
-    read = answer_of(request, look.sel, key) if look.sel else prompts.best(found) or found[0]
+    found = history.answers(line, key, split, here.step)
+    read = answer_of(request, look.sel, key) if look.sel else history.best(found) or found[0]
     beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
     both = [one for one in (read, beside) if one is not None]
     texts, heads = bodies.read(both), sample_rows.rows(both)
@@ -156,6 +156,6 @@ def partner(
     """The answer beside the one that is read, and why that one."""
     if look.vs:
         return answer_of(request, look.vs, key), ""
-    if earlier := prompts.before(line, here.step):
-        return prompts.best(prompts.answers(line, key, split, earlier[0].step)), _(BEST_OF[earlier[1]])
-    return prompts.best(others), _("best of its step")
+    if earlier := history.before(line, here.step):
+        return history.best(history.answers(line, key, split, earlier[0].step)), _(BEST_OF[earlier[1]])
+    return history.best(others), _("best of its step")

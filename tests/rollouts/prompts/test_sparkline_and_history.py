@@ -6,8 +6,9 @@ from django.test.utils import CaptureQueriesContext
 
 from rollouts.metrics.chart_layout import arrange
 from rollouts.metrics.series import Curve
+from rollouts.metrics.sparkline import sparkline
 from rollouts.models import Project, Run, Step
-from rollouts.prompts.history import prompt_history, sparkline
+from rollouts.prompts.history import prompt_history
 from tests.rollouts.query.test_search import push
 from tests.support import builders
 

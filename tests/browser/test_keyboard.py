@@ -70,6 +70,25 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
     expect(page.locator("#runs")).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("asked", "best"),
+    [
+        ("grpo", ["grpo_long", "my-grpo", "lr_grpo"]),
+        ("gl", ["grpo_long", "gspo-lr3e-6"]),
+        ("team gspo", ["gspo-lr3e-6"]),
+    ],
+)
+def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked: str, best: list[str]) -> None:
+    names = ["lr3e_g-r-p-o", "grpo_long", "gspo-lr3e-6", "my-grpo", "other", "lr_grpo"]
+    found = {"places": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
+    pressed.route("**/go/?*", lambda route: route.fulfill(json=found))
+    pressed.keyboard.press("Control+k")
+    pressed.keyboard.type(asked)
+    runs = pressed.locator("#palette-list .palette-row", has=pressed.locator(".kind", has_text="run"))
+    expect(runs.locator("bdi").first).to_have_text(best[0])
+    assert runs.locator("bdi").all_inner_texts()[: len(best)] == best
+
+
 def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, training: Training) -> None:
     page = pressed
     page.get_by_role("button", name="Go to").click()

@@ -16,12 +16,11 @@ from dashboard import permissions
 from dashboard.pages.common import step_strip
 from dashboard.pages.common.formatting import num
 from dashboard.pages.common.url_state import clean, whole
-from dashboard.pages.palette import fuzzy
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 
 MOST_RUNS = 2000  # the newest, among which names are looked for
-SHOWN = 12
+MAX_CANDIDATES = 60  # runs that the browser ranks
 SAMPLE_ID = 8  # characters of an id, at least, that say a sample is meant
 BASE32 = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
@@ -39,7 +38,7 @@ class Place:
 @login_required
 @require_safe
 def go(request: HttpRequest) -> JsonResponse:
-    """`?q=&run=`: places that match `q`, best first; without it the runs with the latest news."""
+    """`?q=&run=`: places that match `q`, which the page's script ranks; without `q` the runs with the latest news."""
     asked = clean(request.GET.get("q", "")).strip()[:100]
     uid = request.GET.get("run", "")
     run = permissions.visible_runs(request).by_uid(uid) if wire.UID.match(uid) else None
@@ -49,8 +48,17 @@ def go(request: HttpRequest) -> JsonResponse:
 
 def runs(request: HttpRequest, asked: str) -> list[Place]:
     seen = permissions.visible_runs(request).order_by("-seen_at").values_list("name", "project__slug", "uid")
-    found = fuzzy.best(asked, list(seen[:MOST_RUNS]), lambda row: f"{row[1]} {row[0]}", SHOWN)
-    return [Place("run", name, project, reverse("run", args=[uid])) for name, project, uid in found]
+    words = asked.lower().split()
+    named = [(f"{project} {name}".lower(), name, project, uid) for name, project, uid in seen[:MOST_RUNS]]
+    found = [row for row in named if all(has_letters(row[0], word) for word in words)]
+    found.sort(key=lambda row: not all(word in row[0] for word in words))
+    return [Place("run", name, project, reverse("run", args=[uid])) for _, name, project, uid in found[:MAX_CANDIDATES]]
+
+
+def has_letters(name: str, word: str) -> bool:
+    """Whether the name has the letters of the word in this order: `qwgr` finds `qwen_grpo`."""
+    letters = iter(name)
+    return all(letter in letters for letter in word)
 
 
 def steps(run: Run | None, asked: str) -> list[Place]:

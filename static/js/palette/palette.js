@@ -9,6 +9,7 @@ const said = document.getElementById("palette-said");
 const MOST = 60;
 const TELLING = 10; // characters of a name that needs no further word
 const RECENT = 5;
+const MAX_RUNS = 12;
 const WORDS = /\p{Script=Han}{2}|.{3}/u; // on a button: more than a sign
 const APART = " -_./:@";
 const KINDS = { here: gettext("here"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
@@ -62,7 +63,7 @@ function scattered(name, word) {
   return total;
 }
 
-// As on the server (pages/fuzzy.py); of a description only whole words count.
+// How well a name matches, null where it does not. The server only finds candidates; of a description whole words count.
 function rank(asked, one) {
   let total = 0;
   const label = one.name.toLowerCase();
@@ -75,11 +76,15 @@ function rank(asked, one) {
   return total;
 }
 
+// The best first; those that match alike stay in their order.
+function ranked(asked, rows, named = (one) => one) {
+  const found = rows.map((one) => [rank(asked, named(one)), one]).filter(([score]) => score !== null);
+  return found.sort(([a], [b]) => b - a).map(([, one]) => one);
+}
+
 function matching() {
   const asked = box.value.trim();
-  const own = offered.map((one) => [rank(asked, one), one]).filter(([score]) => score !== null);
-  own.sort(([a], [b]) => b - a);
-  const mine = own.map(([, one]) => one);
+  const mine = ranked(asked, offered);
   const of = (kind, all) => all.filter((one) => one.kind === kind);
   if (!asked) return [...of("page", mine), ...places.slice(0, RECENT), ...of("here", mine)];
   return [...of("step", places), ...mine, ...places.filter(({ kind }) => kind !== "step")].slice(0, MOST);
@@ -88,12 +93,15 @@ function matching() {
 async function ask() {
   asking?.abort();
   asking = new AbortController();
-  const query = new URLSearchParams({ q: box.value.trim(), run: dialog.dataset.run ?? "" });
+  const asked = box.value.trim();
+  const query = new URLSearchParams({ q: asked, run: dialog.dataset.run ?? "" });
   try {
     const answer = await fetch(`${dialog.dataset.url}?${query}`, { signal: asking.signal });
     if (!answer.ok || answer.redirected) throw new Error(answer.status);
     const found = (await answer.json()).places;
-    places = found.map((one) => item(one.kind, one.name, "", (apart) => (apart ? open(one.url) : location.assign(one.url)), one.detail));
+    const runs = ranked(asked, found.filter(({ kind }) => kind === "run"), ({ name, detail }) => ({ name: `${detail} ${name}`, detail: "" }));
+    const best = [...runs.slice(0, MAX_RUNS), ...found.filter(({ kind }) => kind !== "run")];
+    places = best.map((one) => item(one.kind, one.name, "", (apart) => (apart ? open(one.url) : location.assign(one.url)), one.detail));
     draw();
   } catch (error) {
     if (error.name !== "AbortError") said.textContent = gettext("Runs cannot be asked for; the server does not answer.");

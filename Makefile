@@ -38,7 +38,7 @@ test-trainers: .stamps/dev  ## real trainers write, our formats read; needs netw
 	scripts/trainers.sh $(TRAINERS) $(PYTHON) $(TORCH)
 	if [ -x $(TRAINERS)/bin/python ]; then TRAINERS_PYTHON=$(abspath $(TRAINERS))/bin/python $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m trainers $(TEST_PATHS); fi
 
-bench: .stamps/dev  ## the budgets of docs/notes.md, measured here
+bench: .stamps/dev  ## the performance budgets, measured on this machine
 	$(BIN)/python -m scripts.bench
 
 lint: .stamps/dev  ## style, types, import contracts, migrations, templates

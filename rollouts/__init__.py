@@ -2,5 +2,5 @@
 
 A dump **arrives** (`ingest.py`), is **indexed** (`index.py`, through `formats/`), is seen **live** (`live.py`),
 is **flagged** (`marking.py`), is **pinned** (`pins.py`), is **replayed** (`plans.py`, `replays.py`). `models/` holds
-the rows; docs/path.md says what every other file is for.
+the rows; docs/architecture.md says what every other file is for.
 """

@@ -46,9 +46,9 @@ def named(document: Path) -> list[str]:
 
 def test_every_module_is_on_the_map_and_the_map_names_none_that_is_gone() -> None:
     there = {name(path) for path in sources() if path.name != "__init__.py" and "/migrations/" not in name(path)}
-    told = [path for path in named(ROOT / "docs" / "path.md") if path.removesuffix("/") not in PACKAGES]
+    told = [path for path in named(ROOT / "docs" / "architecture.md") if path.removesuffix("/") not in PACKAGES]
     found = {one for one in there for path in told if fnmatch(one, path) or (path[-1] == "/" and one.startswith(path))}
-    assert sorted(there - found) == [], "docs/path.md should say what they are for"
+    assert sorted(there - found) == [], "docs/architecture.md should say what they are for"
     assert [path for path in told if not list(ROOT.glob(path.rstrip("/")))] == []
 
 

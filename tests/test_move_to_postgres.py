@@ -1,4 +1,4 @@
-"""A move from the embedded SQLite to PostgreSQL, by the commands of docs/deploy.md, on real servers."""
+"""A move from the embedded SQLite to PostgreSQL, by the commands of docs/deployment.md, on real servers."""
 
 from __future__ import annotations
 

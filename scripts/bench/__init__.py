@@ -1,1 +1,1 @@
-"""`make bench`: the budgets of docs/notes.md, measured against plain loops in the same run."""
+"""`make bench`: the performance budgets, measured against plain loops in the same run."""

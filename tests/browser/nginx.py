@@ -1,4 +1,4 @@
-"""A real nginx, unprivileged, with the configuration that docs/deploy.md tells people to write."""
+"""A real nginx, unprivileged, with the configuration that docs/deployment.md tells people to write."""
 
 from __future__ import annotations
 

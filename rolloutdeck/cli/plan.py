@@ -8,19 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import asked, project_named, say, server_of, settings_of
+from rolloutdeck.cli.common import asked, project_named, say, sentence, server_of, settings_of
 from rolloutdeck.cli.samples import printable, run_of
-from rolloutdeck.client.replay_plan import DEFAULT
 from rolloutdeck.errors import BadInput, NoSuchRun
 from rolloutdeck.lib.http import Server
-from rolloutdeck.protocol.compatibility import is_untold
+from rolloutdeck.protocol.compatibility import Difference
 from rolloutdeck.protocol.schedule import ranges, strip
+from rolloutdeck.replay.plan import DEFAULT, Entry, Plan, read_plan
 from rolloutdeck.trainer_api import registry
 
 MOST_STEPS = 10_000
 BEYOND = 4  # steps shown after the last target, so that what comes then is seen
 VERDICTS = {True: "refused", False: "replayed"}
-Row = Mapping[str, Any]
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,10 +34,14 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(told, ensure_ascii=False))
         return 0
-    _print(told, run, args.steps)
-    if told["entries"] and not asking:
+    try:
+        plan = read_plan(told)
+    except ValueError as error:
+        raise BadInput(sentence(str(error))) from error
+    _print(plan, run is not None, args.steps)
+    if plan and not asking:
         say("Say --run NAME to see whether it fits that run.")
-    return 1 if any(_refused(entry) for entry in told["entries"]) else 0
+    return 1 if any(entry.refused for entry in plan.entries) else 0
 
 
 def _known(server: Server, name: str, project: str) -> dict[str, Any] | None:
@@ -54,49 +57,46 @@ def _told(server: Server, project: str, query: Mapping[str, Any]) -> dict[str, A
     return dict(asked(server, "GET", f"projects/{quote(project, safe='')}/replay-plan/", query=query).json())
 
 
-def _print(told: Row, run: Row | None, steps: int) -> None:
-    entries = told["entries"]
-    number = told["revision"]
-    if not entries:
-        print(f"Plan {told['plan']} replays nothing.")
+def _print(plan: Plan, judged: bool, steps: int) -> None:
+    if not plan:
+        print(f"Plan {plan.name} replays nothing.")
         say("Pin a step on its page, give it a target step in the plan, and look again.")
         return
-    also = ", nothing that is flagged" if told.get("exclude_flagged") else ""
-    mismatch = "generate" if told["on_mismatch"] == "generate" else "stop"
-    print(f"Plan {told['plan']}@{number}: {told['action']}, {mismatch} where a pin does not fit{also}.")
-    _print_entries(entries, judged=run is not None)
-    _print_strip(told["action"], entries, steps)
-    _print_differences([(entry["target_step"], one) for entry in entries for one in entry.get("differences") or ()])
+    also = ", nothing that is flagged" if plan.exclude_flagged else ""
+    mismatch = "generate" if plan.on_mismatch == "generate" else "stop"
+    print(f"Plan {plan}: {plan.action}, {mismatch} where a pin does not fit{also}.")
+    _print_entries(plan.entries, judged=judged)
+    _print_strip(plan, steps)
+    _print_differences([(entry.target_step, found) for entry in plan.entries for found in entry.differences])
 
 
-def _print_differences(found: Sequence[tuple[Any, Row]]) -> None:
+def _print_differences(found: Sequence[tuple[int, Difference]]) -> None:
     """By target step; facts that neither side tells in one line."""
-    for target, told in found:
-        if not _untold(told):
-            print(f"  step {target}: {_difference(told)}")
-    if untold := dict.fromkeys(str(told["fact"]) for _, told in found if _untold(told)):
+    for target, difference in found:
+        if not difference.untold:
+            print(f"  step {target}: {_difference(difference)}")
+    if untold := dict.fromkeys(difference.fact for _, difference in found if difference.untold):
         print(f"  not compared, since neither side tells it: {printable(', '.join(untold), lines=False)}")
 
 
-def _print_entries(entries: Sequence[Row], *, judged: bool) -> None:
+def _print_entries(entries: Sequence[Entry], *, judged: bool) -> None:
     rows = [("step", "pin", "replays", "bytes", *(["verdict"] if judged else []))]
     for entry in entries:
-        source = entry.get("source") or {}
-        place = f"step {source.get('step')} of {printable(str(source.get('name', '')), lines=False)}"
-        state = _state([str(one.get("state") or "") for one in entry.get("artifacts") or ()])
-        verdict = [VERDICTS[_refused(entry)]] if judged else []
-        rows.append((str(entry["target_step"]), str(entry["pin"]), place, state, *verdict))
+        place = f"step {entry.source.get('step')} of {printable(str(entry.source.get('name', '')), lines=False)}"
+        state = _state([artifact.state for artifact in entry.artifacts])
+        verdict = [VERDICTS[entry.refused]] if judged else []
+        rows.append((str(entry.target_step), str(entry.pin), place, state, *verdict))
     used = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
     widths = {at: max(len(row[at]) for row in rows) for at in used}
     for row in rows:
         print("  ".join(f"{row[at]:<{widths[at]}}" for at in used).rstrip())
 
 
-def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
+def _print_strip(plan: Plan, steps: int) -> None:
     """Which steps each pin is replayed at, and which generate."""
-    targets, first = [int(entry["target_step"]) for entry in entries], _first(entries)
-    last = first + steps - 1 if steps else max(targets) + BEYOND
-    cells = strip(action, targets, range(first, min(last, MOST_STEPS) + 1))
+    first = _first(plan.entries)
+    last = first + steps - 1 if steps else max(plan.targets) + BEYOND
+    cells = strip(plan.action, plan.targets, range(first, min(last, MOST_STEPS) + 1))
     replayed: dict[int, list[int]] = {}
     for step, target in cells:
         if target is not None:
@@ -107,9 +107,9 @@ def _print_strip(action: str, entries: Sequence[Row], steps: int) -> None:
         print(f"{_steps(generated)} generate{'s' if len(generated) == 1 else ''}")
 
 
-def _first(entries: Sequence[Row]) -> int:
+def _first(entries: Sequence[Entry]) -> int:
     """The number of a run's first step, as the trainer counts that would load these pins."""
-    formats = [str(one["facts"].get("format")) for entry in entries for one in entry["artifacts"]]
+    formats = [str(artifact.facts.get("format")) for entry in entries for artifact in entry.artifacts]
     return min(map(registry.first_step, formats), default=1)
 
 
@@ -122,18 +122,8 @@ def _state(states: Sequence[str]) -> str:
     return next((state for state in ("unsafe", "gone", "waiting", "uploading", "ready") if state in states), "none")
 
 
-def _refused(entry: Row) -> bool:
-    return any(one.get("verdict") == "refuse" for one in entry.get("differences") or ())
-
-
-def _untold(told: Row) -> bool:
-    return is_untold(str(told.get("fact")), told.get("pinned"), told.get("asking"))
-
-
-def _difference(told: Row) -> str:
-    pinned, asking = (json.dumps(told.get(side), ensure_ascii=False) for side in ("pinned", "asking"))
+def _difference(found: Difference) -> str:
+    pinned, asking = (json.dumps(value, ensure_ascii=False) for value in (found.pinned, found.asking))
     known = [value if value != "null" else "unknown" for value in (pinned, asking)]
-    loosened = ", loosened by the project" if told.get("loosened") else ""
-    return printable(
-        f"{told['verdict']}: {told['fact']} is {known[0]} in the pin, {known[1]} here{loosened}", lines=False
-    )
+    loosened = ", loosened by the project" if found.loosened else ""
+    return printable(f"{found.verdict}: {found.fact} is {known[0]} in the pin, {known[1]} here{loosened}", lines=False)

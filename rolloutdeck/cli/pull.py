@@ -16,10 +16,9 @@ from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.replay import placement as placing
-from rolloutdeck.replay import plan as planned
 from rolloutdeck.replay.folder import ReplayFolder
 from rolloutdeck.replay.placement import Asking, Placement, left_out_for
-from rolloutdeck.replay.plan import Plan
+from rolloutdeck.replay.plan import Plan, read_plan
 from rolloutdeck.replay.pull import Pull
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_api.types import Trainer
@@ -122,7 +121,11 @@ def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
 
 def _plan(server: Server, run: dict[str, Any], name: str, asking: Asking, *, bind: bool) -> Plan:
     body = {"plan": name, "facts": dict(asking.facts), "bind": bind}
-    plan = planned.plan_of(_sent(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body))
+    answer = _sent(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
+    try:
+        plan = read_plan(answer)
+    except ValueError as error:
+        raise BadInput(sentence(str(error))) from error
     if not plan.entries:
         raise BadInput(f"The plan {plan} is empty: pin a step and add it to the plan at the step that replays it.")
     wanted = name.partition("@")[2]
@@ -157,8 +160,8 @@ def _warn(plan: Plan) -> None:
     """What differs from the pins without being refused, once for all targets that it holds for."""
     told: dict[str, list[int]] = {}
     for entry in plan.entries:
-        if text := planned.warnings_of(entry):
-            told.setdefault(text, []).append(entry.target)
+        if text := entry.warnings:
+            told.setdefault(text, []).append(entry.target_step)
     for text, targets in told.items():
         _tell(f"Note, target step {ranges(targets)}: {text}.")
 
@@ -171,9 +174,9 @@ def _tell(text: str) -> None:
 def _tell_left_out(plan: Plan) -> None:
     """Where each prompt has its own files, which of them a flag leaves out: the run generates them."""
     for entry in plan.entries if plan.exclude_flagged else ():
-        if prompts := planned.left_out_prompts(entry):
+        if prompts := entry.excluded_prompts:
             what = f"{'prompt' if len(prompts) == 1 else 'prompts'} {ranges(prompts)}"
-            _tell(f"Target step {entry.target} ({entry}) is replayed without {what}: flagged, generated again.")
+            _tell(f"Target step {entry.target_step} ({entry}) is replayed without {what}: flagged, generated again.")
 
 
 def _told() -> Any:

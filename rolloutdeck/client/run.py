@@ -28,7 +28,7 @@ from rolloutdeck.lib.log import Voice, aloud, log
 from rolloutdeck.protocol import wire
 
 if TYPE_CHECKING:
-    from rolloutdeck.client.replay_plan import Plan
+    from rolloutdeck.replay.plan import Plan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -197,7 +197,8 @@ class Run:
 
         The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compat`.
         """
-        from rolloutdeck.client import replay_plan as replay
+        from rolloutdeck.client import replay_plan
+        from rolloutdeck.replay.plan import Plan
 
         wanted = name or self._settings.plan
         seconds = timeout if timeout is not None else PLAN_SECONDS if wanted else DEFAULT_PLAN_SECONDS
@@ -206,10 +207,10 @@ class Run:
             self._writer.flush(seconds)
             self._sender.drain(end - time.monotonic())  # the run must be known before it is asked about
             left = max(1.0, end - time.monotonic())
-            return replay.ask(self._header, _connect(), wanted, facts or {}, bind, left)
+            return replay_plan.request_plan(self._header, _connect(), wanted, facts or {}, bind, left)
         except Exception as error:
             self._voice.once(f"plan {error}", "No replay plan, everything is generated: %s", error)
-            return replay.Plan()
+            return Plan()
 
     @_guarded
     def report_replay(

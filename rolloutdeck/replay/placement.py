@@ -1,6 +1,6 @@
 """Which files lie where, so that a trainer that only knows folders replays a plan: pure, no file is touched.
 
-The plan is the server's, see `planned`; what the trainer loads from where is its own module's word, see `Asking`.
+The plan is the server's, see `plan`; what the trainer loads from where is its own module's word, see `Asking`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.protocol.schedule import resolve
-from rolloutdeck.replay.plan import Entry, File, Plan, left_out_prompts, sentence_of
+from rolloutdeck.replay.plan import Entry, File, Plan
 
 MOST_STEPS = 1_000_000  # of a plan that goes on after its last target
 
@@ -127,7 +127,7 @@ def steps_of(plan: Plan, asking: Asking, most: int | None) -> range:
     target. Raises BadInput where `repeat` has no end."""
     last, first = most or asking.total_steps, asking.first
     if plan.action == "cache":
-        end = max((entry.target for entry in plan.entries), default=first - 1) + 1
+        end = max((entry.target_step for entry in plan.entries), default=first - 1) + 1
         return range(first, min(first + last, end) if last else end)
     if not last:
         raise BadInput(
@@ -143,7 +143,7 @@ def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[P
 
     Raises BadInput where the plan says to stop, or where two pins would lie in one folder.
     """
-    entries = {entry.target: entry for entry in plan.entries}
+    entries = {entry.target_step: entry for entry in plan.entries}
     left_out = {
         target: left_out_for(plan, entry, _before(asking)) for target, entry in entries.items() if target < asking.first
     }
@@ -171,7 +171,7 @@ def _before(asking: Asking) -> Unfit:
 
 def left_out_for(plan: Plan, entry: Entry, why: Unfit) -> str:
     """The sentence for an entry that can't be replayed. Raises BadInput with it where the plan says to stop then."""
-    said = f"Target step {entry.target} ({entry}) is left out: {why}"
+    said = f"Target step {entry.target_step} ({entry}) is left out: {why}"
     if plan.on_mismatch == "stop":
         raise BadInput(f"{said}, and the plan {plan} says to stop then.")
     return f"{said}."
@@ -185,8 +185,9 @@ def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Pla
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
     chosen = [(one, asking.members(one.role, one.files)) for one in entry.artifacts]
     if entry.refused:
-        refused = "; ".join(sentence_of(one) for one in entry.differences if one.get("verdict") == "refuse")
-        raise Unfit(refused + (f", without its flagged rows ({shorter(asking)})" if leave and _flagged(entry) else ""))
+        raise Unfit(
+            entry.refusals + (f", without its flagged rows ({shorter(asking)})" if leave and _flagged(entry) else "")
+        )
     entry.check()
     if leave:
         _check_flagged(entry, asking)
@@ -197,7 +198,7 @@ def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Pla
         place = asking.place(source, kind, one.step, step)
         if place < 0:
             raise Unfit(f"its prompt {one.step} would lie before the first one")
-        members = tuple(one.files[name] for name in names)
+        members = tuple(entry.file(one, name) for name in names)
         without = dict(one.flagged) if leave else {}
         moved = step != source or bool(without)
         folder, called = asking.step_folder(place), {name: asking.called(name, place) for name in names}
@@ -235,5 +236,5 @@ def flagged_prompts(plan: Plan, asking: Asking) -> Iterator[tuple[int, Entry]]:
     """The prompts of a run that a flag leaves out, where each has its own files: numbers at the plan's targets."""
     for entry in plan.entries if plan.exclude_flagged else ():
         source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
-        for step in left_out_prompts(entry):
-            yield asking.place(source, kind, step, entry.target), entry
+        for step in entry.excluded_prompts:
+            yield asking.place(source, kind, step, entry.target_step), entry

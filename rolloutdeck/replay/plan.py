@@ -1,5 +1,5 @@
-"""A replay plan as the server tells it to a run, in its answer to `POST runs/{uid}/replay-plan/`: what is replayed at
-which step, the files of it, and what speaks against it."""
+"""A replay plan, as the server reports it: what is replayed at which step, the files of it, and what differs from the
+run. `read_plan` is the only parser; the client, `pull`, the `plan` command and the plug-ins use its classes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.protocol import schedule
+from rolloutdeck.protocol.compatibility import Difference, refused
 from rolloutdeck.protocol.manifest import check as check_manifest
 
-Raw = Mapping[str, Any]
+DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -24,44 +26,79 @@ class File:
 
 
 @dataclass(frozen=True)
-class Pinned:
-    """An artifact of a pin; fully async has one per prompt. `state` and `message` are the server's, where it told.
+class PinnedArtifact:
+    """An artifact of a pin; fully async has one per prompt. `files`: {relative path: {"sha256", "bytes"}}; `url` is its
+    address on the server. `state` and `message` are the server's; "" where it does not report a state.
 
     `flagged`: file -> those of its records, counted from 0, that a person flagged bad; `whole`: all its prompts hold
-    one. `answers`: how many rows answer a prompt, 0 where that is unknown.
+    one.
     """
 
+    key: str
     role: str
     step: int
-    state: str
-    message: str
-    files: Mapping[str, File]
+    files: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    url: str = ""
+    step_kind: str = "global_step"
+    state: str = ""
     flagged: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     whole: bool = False
-    answers: int = 0
+    message: str = ""
+
+    @property
+    def answers(self) -> int:
+        """How many rows in a row answer a prompt; 0 where that is unknown, or the rows are more or fewer than these."""
+        prompts, answers, rows = (self.facts.get(name) for name in ("prompts", "samples_per_prompt", "rows"))
+        known = isinstance(answers, int) and isinstance(prompts, int) and prompts * answers == rows
+        return int(answers or 0) if known else 0
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A target step of the plan, with the pin that is replayed there."""
+    """A pin and the step at which it is replayed. `source`: {run, name, step, step_kind} of where it was generated."""
 
-    target: int
-    pin: Any
-    source: Raw
-    artifacts: tuple[Pinned, ...]
-    differences: tuple[Raw, ...]
+    target_step: int
+    pin: int
+    source: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: tuple[PinnedArtifact, ...] = ()
+    differences: tuple[Difference, ...] = ()
 
     @property
     def refused(self) -> bool:
-        return any(one.get("verdict") == "refuse" for one in self.differences)
+        """Whether the run that asked must not replay it."""
+        return refused(self.differences)
+
+    @property
+    def refusals(self) -> str:
+        """The differences for which it is refused; empty where there is none."""
+        return "; ".join(describe_difference(found) for found in self.differences if found.verdict == "refuse")
+
+    @property
+    def warnings(self) -> str:
+        """What differs without being refused, and what is unknown on either side; empty where nothing is."""
+        warned = [found for found in self.differences if found.verdict != "refuse"]
+        unknown = [found.fact for found in warned if found.unknown]
+        known = [describe_difference(found) for found in warned if not found.unknown]
+        return "; ".join([*known, *([f"not compared, unknown on a side: {', '.join(unknown)}"] if unknown else [])])
+
+    @property
+    def excluded_prompts(self) -> list[int]:
+        """The prompts of a step, where each has its own files, that are left out because of a flag."""
+        return sorted(artifact.step for artifact in self.artifacts if artifact.whole)
+
+    def file(self, artifact: PinnedArtifact, name: str) -> File:
+        file = artifact.files[name]
+        address = f"runs/{self.source.get('run')}/artifacts/{artifact.key}/files/{file['sha256']}/"
+        return File(name, str(file["sha256"]), int(file["bytes"]), address)
 
     def check(self) -> None:
         """Raises Unfit where its bytes will never be given out, BadInput where they are not on the server yet."""
-        for one in self.artifacts:
-            if one.state in ("unsafe", "gone"):
-                raise Unfit(f"its files are {one.state}: {one.message.rstrip('.')}")
-            if one.state != "ready":
-                told = f"The files of {self} are not on the server yet ({one.state})"
+        for artifact in self.artifacts:
+            if artifact.state in ("unsafe", "gone"):
+                raise Unfit(f"its files are {artifact.state}: {artifact.message.rstrip('.')}")
+            if artifact.state not in ("", "ready"):
+                told = f"The files of {self} are not on the server yet ({artifact.state})"
                 raise BadInput(f"{told}; the page of pins says what sends them.")
 
     def __str__(self) -> str:
@@ -70,91 +107,85 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """A revision of a plan as the server tells it to a run."""
+    """A revision of a plan; 0 and no entries where there is none. The entries are in the order of their targets."""
 
-    name: str
-    revision: int
-    action: str
-    on_mismatch: str
-    exclude_flagged: bool
-    entries: tuple[Entry, ...]
+    name: str = DEFAULT
+    revision: int = 0
+    action: str = "cache"
+    on_mismatch: str = "generate"
+    exclude_flagged: bool = False
+    entries: tuple[Entry, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
 
     def __str__(self) -> str:
         return f"{self.name}@{self.revision}"
 
+    @property
+    def targets(self) -> list[int]:
+        return [entry.target_step for entry in self.entries]
 
-def plan_of(answer: Any) -> Plan:
-    """The server's answer as a plan. Raises BadInput where it is none; each manifest is checked."""
+    def resolve(self, step: int) -> Entry | None:
+        """What this step replays; None where it generates."""
+        target = schedule.resolve(self.action, self.targets, step)
+        return next((entry for entry in self.entries if entry.target_step == target), None)
+
+    def strip(self, steps: int) -> list[tuple[int, int | None]]:
+        """(step, target or None) for the steps 1 to `steps`."""
+        return schedule.strip(self.action, self.targets, range(1, steps + 1))
+
+
+def read_plan(answer: Any) -> Plan:
+    """The plan in a server's JSON; unknown keys are passed over, each manifest is checked. Raises ValueError where it
+    is none."""
     try:
-        entries = tuple(_entry(one) for one in answer["entries"])
+        entries = (_entry(told) for told in answer["entries"])
         return Plan(
             str(answer["plan"]),
             int(answer["revision"] or 0),
             str(answer["action"]),
             str(answer["on_mismatch"]),
             bool(answer["exclude_flagged"]),
-            tuple(sorted(entries, key=lambda entry: entry.target)),
+            tuple(sorted(entries, key=lambda entry: entry.target_step)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"The server's answer is no replay plan: {type(error).__name__} {error}.") from error
+        raise ValueError(f"the server's answer is no replay plan: {type(error).__name__} {error}") from error
 
 
-def _entry(told: Raw) -> Entry:
-    run = str(told["source"]["run"])
-    artifacts = tuple(_pinned(run, one) for one in told["artifacts"])
-    differences = tuple(dict(one) for one in told.get("differences", ()))
-    return Entry(int(told["target_step"]), told["pin"], dict(told["source"]), artifacts, differences)
-
-
-def _pinned(run: str, told: Raw) -> Pinned:
-    message = str(told.get("message") or "")
-    flagged = {str(name): tuple(map(int, records)) for name, records in (told.get("flagged") or {}).items()}
-    return Pinned(
-        str(told["role"]),
-        int(told["step"]),
-        str(told.get("state") or "ready"),
-        message,
-        _files(run, told),
-        flagged,
-        bool(told.get("whole")),
-        _answers(told.get("facts") or {}),
+def _entry(told: Mapping[str, Any]) -> Entry:
+    return Entry(
+        int(told["target_step"]),
+        int(told["pin"]),
+        dict(told.get("source") or {}),
+        tuple(_artifact(artifact) for artifact in told.get("artifacts") or ()),
+        tuple(_difference(found) for found in told.get("differences") or ()),
     )
 
 
-def _answers(facts: Raw) -> int:
-    """How many rows in a row answer a prompt; 0 where the rows are more, or fewer, than these."""
-    prompts, answers, rows = (facts.get(name) for name in ("prompts", "samples_per_prompt", "rows"))
-    known = isinstance(answers, int) and isinstance(prompts, int) and prompts * answers == rows
-    return int(answers or 0) if known else 0
+def _artifact(told: Mapping[str, Any]) -> PinnedArtifact:
+    check_manifest(told["files"])
+    return PinnedArtifact(
+        str(told["id"]),
+        str(told["role"]),
+        int(told["step"]),
+        dict(told["files"]),
+        dict(told.get("facts") or {}),
+        str(told.get("url") or ""),
+        str(told.get("step_kind") or "global_step"),
+        str(told.get("state") or ""),
+        {str(name): tuple(map(int, records)) for name, records in (told.get("flagged") or {}).items()},
+        bool(told.get("whole")),
+        str(told.get("message") or ""),
+    )
 
 
-def _files(run: str, artifact: Raw) -> dict[str, File]:
-    check_manifest(artifact["files"])
-    base = f"runs/{run}/artifacts/{artifact['id']}/files"
-    return {
-        name: File(name, file["sha256"], file["bytes"], f"{base}/{file['sha256']}/")
-        for name, file in artifact["files"].items()
-    }
+def _difference(told: Mapping[str, Any]) -> Difference:
+    verdict, loosened = str(told.get("verdict")), bool(told.get("loosened"))
+    return Difference(str(told.get("fact")), told.get("pinned"), told.get("asking"), verdict, loosened)
 
 
-def left_out_prompts(entry: Entry) -> list[int]:
-    """The prompts of a step, where each has its own files, that are left out because of a flag."""
-    return sorted(one.step for one in entry.artifacts if one.whole)
-
-
-def warnings_of(entry: Entry) -> str:
-    """What differs without being refused, and what is unknown on either side; empty where nothing is."""
-    warned = [one for one in entry.differences if one.get("verdict") != "refuse"]
-    unknown = [str(one.get("fact")) for one in warned if None in (one.get("pinned"), one.get("asking"))]
-    told = [sentence_of(one) for one in warned if str(one.get("fact")) not in unknown]
-    return "; ".join([*told, *([f"not compared, unknown on a side: {', '.join(unknown)}"] if unknown else [])])
-
-
-def sentence_of(difference: Raw) -> str:
+def describe_difference(found: Difference) -> str:
     """`rows: 32 pinned, 64 asked for`."""
-    pinned, asking = (_shown(difference.get(name)) for name in ("pinned", "asking"))
-    return f"{difference.get('fact')}: {pinned} pinned, {asking} asked for"
-
-
-def _shown(value: Any) -> str:
-    return "unknown" if value is None else str(value)[:60]
+    pinned, asking = ("unknown" if value is None else str(value)[:60] for value in (found.pinned, found.asking))
+    return f"{found.fact}: {pinned} pinned, {asking} asked for"

@@ -65,14 +65,14 @@ class Pull:
         made: list[tuple[Placement, Parts]] = []
         gone: set[int] = set()
         for placement in placements:
-            if placement.entry.target in gone:
+            if placement.entry.target_step in gone:
                 continue
             try:
                 made.append((placement, self._parts(placement, blobs)))
             except Unfit as error:
                 self.leave(placement.entry, error)
-                gone.add(placement.entry.target)
-        return [(placement, parts) for placement, parts in made if placement.entry.target not in gone]
+                gone.add(placement.entry.target_step)
+        return [(placement, parts) for placement, parts in made if placement.entry.target_step not in gone]
 
     def _room(self, files: Any) -> None:
         needed = sum(file.size for file in files if not self.folder.known(file.sha256))

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rolloutdeck.client.replay_plan import Entry, Plan, Source
 from rolloutdeck.client.run import Run
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.download import fetch
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
-from rolloutdeck.replay.plan import sentence_of
+from rolloutdeck.replay.plan import Entry, PinnedArtifact, Plan
 from rolloutdeck.trainers.common import patching
 
 
@@ -23,25 +22,24 @@ def check(plan: Plan, entry: Entry, whole: str = "") -> None:
     """Raises Unfit with the reason why it can't be replayed. `whole` is what it holds, like "a step of TRL", where what
     is flagged can't be left out of it."""
     if entry.refused:
-        raise Unfit("; ".join(sentence_of(vars(one)) for one in entry.differences if one.verdict == "refuse"))
+        raise Unfit(entry.refusals)
     if whole and plan.exclude_flagged and entry.source.get("flagged"):
         raise Unfit(f"the plan leaves out what is flagged, and {whole} is replayed whole or not at all")
 
 
 @contextmanager
-def brought(entry: Entry, source: Source, name: str) -> Iterator[Path]:
+def brought(entry: Entry, artifact: PinnedArtifact, name: str) -> Iterator[Path]:
     """A file of one of its artifacts, fetched and checked by its hash, in a folder that only this user can read.
 
     Raises Unfit, NotGiven, NotReachable, OSError.
     """
-    if source.state not in ("", "ready"):
-        raise Unfit(f"its files are not on the server ({source.state})")
-    settings, file = Settings.read(), source.files[name]
-    server, sha256 = Server(settings.url, settings.token, settings.ca_bundle), str(file["sha256"])
+    if artifact.state not in ("", "ready"):
+        raise Unfit(f"its files are not on the server ({artifact.state})")
+    settings, file = Settings.read(), entry.file(artifact, name)
+    server = Server(settings.url, settings.token, settings.ca_bundle)
     with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:
         path = Path(folder, Path(name).name)
-        address = f"runs/{entry.source['run']}/artifacts/{source.key}/files/{sha256}/"
-        fetch(server, address, path, sha256, int(file["bytes"]))
+        fetch(server, file.address, path, file.sha256, file.size)
         yield path
 
 
@@ -56,7 +54,6 @@ def leave(
         run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
         log.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
     if plan.on_mismatch == "stop":
-        told = f"{plan.name}@{plan.revision}"
         raise patching.Stop(
-            f"The replay plan {told} says to stop where a pin can't be replayed. {what} {step}: {reason}"
+            f"The replay plan {plan} says to stop where a pin can't be replayed. {what} {step}: {reason}"
         )

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.client.replay_plan import Entry, Plan, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.log import log
+from rolloutdeck.replay.plan import Entry, PinnedArtifact, Plan
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.trainers.common import patching, pinned_step
@@ -83,7 +83,7 @@ def plan_of(session: Session, args: Any) -> Plan:
     return _plans[id(session)]
 
 
-def chosen(entry: Entry) -> tuple[Source, str]:
+def chosen(entry: Entry) -> tuple[PinnedArtifact, str]:
     """The artifact that holds the rollout, and its file. Raises Unfit."""
     pairs = [(one, name) for one in entry.artifacts for name in one.files if PurePosixPath(name).suffix == ".pt"]
     if len(pairs) != 1:
@@ -98,7 +98,7 @@ def flagged_in(entry: Entry) -> list[int]:
         raise Unfit(f"{unplaced} of its flagged samples can't be found in its file, so they can't be left out")
     if source.whole:
         raise Unfit("all its samples are flagged")
-    return list(map(int, source.flagged.get(name, ())))
+    return list(source.flagged.get(name, ()))
 
 
 def brought(entry: Entry, flagged: Collection[int] = ()) -> list[Any]:

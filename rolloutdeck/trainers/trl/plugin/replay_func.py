@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.replay_plan import Entry, Plan
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib.log import log
+from rolloutdeck.replay.plan import Entry, Plan
 from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import facts_of

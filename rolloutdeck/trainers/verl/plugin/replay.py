@@ -14,20 +14,19 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.client.replay_plan import Plan
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.lib.http import Server
 from rolloutdeck.lib.log import log
 from rolloutdeck.protocol.schedule import resolve
 from rolloutdeck.replay import placement as placing
-from rolloutdeck.replay import plan as planned
 from rolloutdeck.replay.folder import ReplayFolder
 from rolloutdeck.replay.placement import Placement
+from rolloutdeck.replay.plan import Entry, Plan
 from rolloutdeck.replay.pull import Pull
 from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.trainer_config.load import flat
@@ -36,7 +35,6 @@ from rolloutdeck.trainers.verl.layout import GEN, Asking, asking
 from rolloutdeck.trainers.verl.plugin.session import Session, plain
 
 FLAGGED = "an answer to this prompt is flagged, and the plan leaves out what is flagged"
-OF_ARTIFACT = ("role", "step", "files", "facts", "flagged", "whole")
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,12 @@ class Loaded:
 class Replay:
     """What this process replays. `asking` is what its trainer loads; `root` holds one step's files at a time."""
 
-    def __init__(self, session: Session, asking: Asking, plan: planned.Plan) -> None:
+    def __init__(self, session: Session, asking: Asking, plan: Plan) -> None:
         self.session, self.asking, self.plan = session, asking, plan
         self.root = Path(tempfile.mkdtemp(prefix="rolloutdeck-replay-"))  # readable by this user only
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.by_folder: dict[int, Placement] | None = None
-        self.flagged: dict[int, planned.Entry] = {}  # fully async: prompts that a flag leaves out
+        self.flagged: dict[int, Entry] = {}  # fully async: prompts that a flag leaves out
         if asking.role == "async_rollout":
             self.by_folder = self._feeds()
 
@@ -157,15 +155,14 @@ class Replay:
         self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
         log.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
 
-    def _entry(self, step: int) -> planned.Entry | None:
+    def _entry(self, step: int) -> Entry | None:
         """What the plan has for a step; in fully async for a prompt of the feed."""
         if self.by_folder is not None:
             return self.by_folder[step].entry if step in self.by_folder else self.flagged.get(step)
-        target = resolve(self.plan.action, [entry.target for entry in self.plan.entries], step)
-        return next((entry for entry in self.plan.entries if entry.target == target), None)
+        return self.plan.resolve(step)
 
 
-def unfit(entry: planned.Entry, why: Unfit) -> None:
+def unfit(entry: Entry, why: Unfit) -> None:
     raise why
 
 
@@ -200,23 +197,14 @@ def opened(session: Session, config: Any) -> Replay | None:
     if not plan:
         return None
     resolve(plan.action, [], 1)  # an action that we don't know must show here, not at a step
-    log.info("The run replays the plan %s@%d.", plan.name, plan.revision)
-    return Replay(session, wanted, as_placed(plan))
+    log.info("The run replays the plan %s.", plan)
+    return Replay(session, wanted, without_states(plan))
 
 
-def as_placed(plan: Plan) -> planned.Plan:
-    """The plan in the words of `placing`."""
-    entries = [
-        {
-            "target_step": entry.target_step,
-            "pin": entry.pin,
-            "source": entry.source,
-            "artifacts": [
-                {"id": one.key, **{name: getattr(one, name) for name in OF_ARTIFACT}} for one in entry.artifacts
-            ],
-            "differences": [asdict(one) for one in entry.differences],
-        }
+def without_states(plan: Plan) -> Plan:
+    """Bytes that are not on the server when the run begins may be there when it comes to their step."""
+    entries = (
+        replace(entry, artifacts=tuple(replace(artifact, state="") for artifact in entry.artifacts))
         for entry in plan.entries
-    ]
-    told = {name: getattr(plan, name) for name in ("revision", "action", "on_mismatch", "exclude_flagged")}
-    return planned.plan_of({**told, "plan": plan.name, "entries": entries})
+    )
+    return replace(plan, entries=tuple(entries))

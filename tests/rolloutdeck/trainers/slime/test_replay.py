@@ -12,9 +12,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.client import dispatcher, init
-from rolloutdeck.client.replay_plan import Entry, Source
 from rolloutdeck.errors import Unfit
 from rolloutdeck.lib import download
+from rolloutdeck.replay.plan import Entry, PinnedArtifact
 from rolloutdeck.safe_pickle.rewrite.mask import save
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching
@@ -157,7 +157,7 @@ def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
 def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
     whole, flagged = bool(told.pop("whole", False)), told.pop("found", {})
-    return Entry(0, 1, told, (Source("a", "rollout", 0, files, whole=whole, flagged=flagged),))
+    return Entry(0, 1, told, (PinnedArtifact("a", "rollout", 0, files, whole=whole, flagged=flagged),))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import replay_plan
 from rolloutdeck.lib import download
 from rolloutdeck.replay.folder import MANIFEST
+from rolloutdeck.replay.plan import read_plan
 from rolloutdeck.trainers.common import patching
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.plans import Planning
@@ -151,7 +151,7 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_te
     trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     deck = planning(of_two(), monkeypatch)
-    others.first = replay_plan.read(deck.plan())
+    others.first = read_plan(deck.plan())
     trainer = Trainer(rollout_func=trl.replaying(), rank=1, world=2)
     callback = joined(trl, trainer)
     assert replayed(trainer, 2)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.lib import download
-from rolloutdeck.replay import plan as planned
+from rolloutdeck.replay.plan import read_plan
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.layout import asking
 from rolloutdeck.trainers.verl.plugin import replay_reader
@@ -49,7 +49,7 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> Replay:
     artifact = {"id": "a", "role": "rollout", "step": 3, "files": FILES}
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": [artifact], "differences": list(differences)}
     told = {"plan": "default", "revision": 2, "action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
-    return Replay(Reports(), asking(SETTINGS), planned.plan_of({**told, "entries": [entry], **plan}))  # type: ignore[arg-type]
+    return Replay(Reports(), asking(SETTINGS), read_plan({**told, "entries": [entry], **plan}))  # type: ignore[arg-type]
 
 
 def outcome(asked: Replay) -> tuple[str, Any, str]:
@@ -94,7 +94,7 @@ def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops
     ]
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
     told = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
-    asked = Replay(Reports(), asking(settings), planned.plan_of({**told, "entries": [entry]}))  # type: ignore[arg-type]
+    asked = Replay(Reports(), asking(settings), read_plan({**told, "entries": [entry]}))  # type: ignore[arg-type]
     assert [feed for feed in range(10) if asked.wants(feed)] == [6, 7]
     assert asked.loaded(6) is None
     assert asked.session.told == [(6, "refused", 5, FLAGGED)]  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""The domain: what web and worker share. It knows neither HTTP nor Celery.
+"""The domain: what the web process and the workers share. It knows neither HTTP nor Celery.
 
-A dump **arrives** (`ingest.py`), is **indexed** (`index.py`, through `formats/`), is seen **live** (`live.py`),
-is **flagged** (`marking.py`), is **pinned** (`pins.py`), is **replayed** (`plans.py`, `replays.py`). `models/` holds
-the rows; docs/architecture.md says what every other file is for.
+A dump **arrives** (`ingest/`), is **indexed** (`indexing/`, through `formats/`), is seen **live** (`live/`), is
+**flagged** (`flags/`), is **pinned** (`pins/`), is **replayed** (`replay/`). `models/` holds the tables.
+docs/architecture.md says what the other folders are for.
 """

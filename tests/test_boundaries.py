@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -29,27 +28,6 @@ def sources() -> list[Path]:
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-def named(document: Path) -> list[str]:
-    """The paths in a document, `{a,b}` written out."""
-    waiting = re.findall(r"`([^`\n]+/[^`\n]*)`", document.read_text())
-    found = []
-    while waiting:
-        path = waiting.pop()
-        if choice := re.search(r"\{([^{}]*)\}", path):
-            waiting += [path[: choice.start()] + one + path[choice.end() :] for one in choice[1].split(",")]
-        elif path.startswith(tuple(f"{package}/" for package in PACKAGES)):
-            found.append(path)
-    return found
-
-
-def test_every_module_is_on_the_map_and_the_map_names_none_that_is_gone() -> None:
-    there = {name(path) for path in sources() if path.name != "__init__.py" and "/migrations/" not in name(path)}
-    told = [path for path in named(ROOT / "docs" / "architecture.md") if path.removesuffix("/") not in PACKAGES]
-    found = {one for one in there for path in told if fnmatch(one, path) or (path[-1] == "/" and one.startswith(path))}
-    assert sorted(there - found) == [], "docs/architecture.md should say what they are for"
-    assert [path for path in told if not list(ROOT.glob(path.rstrip("/")))] == []
 
 
 def test_imports_follow_the_arrow() -> None:

@@ -144,7 +144,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trainer", required=True, help="verl, trl, slime, roll, cure")
     parser.add_argument(
-        "--config", type=Path, help="JSON, YAML, a shell script, a Python file (read, never run) or a file of overrides"
+        "--config", type=Path, help="JSON, YAML, a Python file (read, never run) or a file of overrides"
     )
 
 

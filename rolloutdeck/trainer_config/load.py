@@ -1,4 +1,4 @@
-"""A trainer's configuration as dotted names: from JSON, YAML, Python, a shell script or words of a command line."""
+"""A trainer's configuration as dotted names: from JSON, YAML, Python or words of a command line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 from rolloutdeck.errors import BadInput
 from rolloutdeck.trainer_config import command_line, python_source
 from rolloutdeck.trainer_config.command_line import overrides as overrides
-from rolloutdeck.trainer_config.command_line import scalar as scalar
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
-_PLAIN_KEY = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^\s#"'\[\]{}&*!|>%@,-][^#:"']*?))\s*:(?:\s+(.*))?\Z""")
 MAX_BYTES = 16 << 20
 
 
@@ -38,7 +36,10 @@ def _read(path: Path, text: str) -> tuple[dict[str, Any], bool]:
     if path.suffix == ".py":
         return _words(path, "Python", python_source.settings, text), False
     if path.suffix in (".sh", ".bash") or text.startswith("#!"):
-        return _words(path, "shell script", command_line.script, text), False
+        raise BadInput(
+            f"{path} is a shell script, and only a shell can say what it starts; give the configuration file, the "
+            "Python file or the settings themselves, as key=value or --flag value."
+        )
     return _words(path, "list of key=value", lambda text: overrides(command_line.words(text)), text), False
 
 
@@ -126,81 +127,11 @@ def _yaml(path: Path, text: str) -> Any:
     try:
         yaml = importlib.import_module("yaml")  # trainers bring it, we don't
     except ImportError:
-        return plain_yaml(path, text)
+        raise BadInput(
+            f"{path} is YAML, which needs PyYAML: run this where PyYAML is installed, as in the trainer's environment, "
+            "or give the configuration as JSON."
+        ) from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise BadInput(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
-
-
-def plain_yaml(path: Path, text: str) -> Any:
-    """Plain trees of `key: value` and lists of scalars; what is beyond that is refused, never guessed."""
-    lines = []
-    for number, raw in enumerate(text.split("\n"), 1):
-        line = re.sub(r"(?:^|\s)#.*", "", raw.rstrip())
-        if not line.strip() or line == "---":
-            continue
-        if "\t" in line[: len(line) - len(line.lstrip())]:
-            raise _beyond(path, number)
-        lines.append((number, len(line) - len(line.lstrip()), line.strip()))
-    tree, rest = _block(path, lines, lines[0][1] if lines else 0)
-    if rest:
-        raise _beyond(path, rest[0][0])
-    return tree
-
-
-Lines = list[tuple[int, int, str]]
-
-
-def _block(path: Path, lines: Lines, indent: int) -> tuple[Any, Lines]:
-    """The mapping or list at this indentation, and the lines after it."""
-    if lines and lines[0][2].startswith("- "):
-        return _list(path, lines, indent)
-    tree: dict[str, Any] = {}
-    while lines and lines[0][1] == indent:
-        number, _, line = lines[0]
-        match = _PLAIN_KEY.match(line)
-        if not match:
-            raise _beyond(path, number)
-        key = next(part for part in match.groups()[:3] if part is not None)
-        value, lines = match.group(4), lines[1:]
-        if value is None and lines and (lines[0][1] > indent or (lines[0][1] == indent and lines[0][2][:2] == "- ")):
-            tree[key], lines = _block(path, lines, lines[0][1])
-        else:
-            while value and lines and lines[0][1] > indent:  # a long value goes on in the next line
-                if _PLAIN_KEY.match(lines[0][2]):
-                    raise _beyond(path, lines[0][0])
-                value, lines = f"{value} {lines[0][2]}", lines[1:]
-            tree[key] = _value(path, number, value or "")
-    if lines and lines[0][1] > indent:
-        raise _beyond(path, lines[0][0])
-    return tree, lines
-
-
-def _list(path: Path, lines: Lines, indent: int) -> tuple[list[Any], Lines]:
-    items = []
-    while lines and lines[0][1] == indent and lines[0][2].startswith("- "):
-        number, _, line = lines[0]
-        if _PLAIN_KEY.match(line[2:].strip()):
-            raise _beyond(path, number)
-        items.append(_value(path, number, line[2:].strip()))
-        lines = lines[1:]
-    if lines and lines[0][1] > indent:
-        raise _beyond(path, lines[0][0])
-    return items, lines
-
-
-def _value(path: Path, number: int, text: str) -> Any:
-    if text == "{}":
-        return {}
-    unclosed = text[:1] in "\"'" and (len(text) < 2 or text[-1] != text[0]) if text else False
-    if unclosed or text[:1] in tuple("&*!|>%@`{") or (text[:1] == "[" and text[-1:] != "]"):
-        raise _beyond(path, number)
-    return scalar(text)
-
-
-def _beyond(path: Path, number: int) -> BadInput:
-    return BadInput(
-        f"{path}, line {number}: only plain `key: value` YAML can be read here; run this where PyYAML is installed, "
-        f"as in the trainer's environment, or give the configuration as JSON."
-    )

@@ -18,7 +18,7 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.exclude_prompts import whole_prompts
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
-from rolloutdeck.trainer_config.load import scalar
+from rolloutdeck.trainer_config.command_line import scalar
 from rolloutdeck.trainers.verl.facts import (
     BATCH,
     EXPERIMENT,

@@ -240,9 +240,9 @@ def test_the_command_takes_a_trainers_flags_as_they_are(capsys: pytest.CaptureFi
     assert main(["check", "--trainer=slime", "--", "--save-debug-rollout-data", "/d/{rollout_id}.pt"]) == 0
 
 
-def test_a_flag_wins_over_the_script_that_it_is_given_with(tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text("ARGS=(\n  --dump-details /d\n  --dynamic-sampling-filter-path a.b\n)\n")
-    words = ["check", "--trainer", "slime", "--config", str(tmp_path / "run.sh")]
+def test_a_flag_wins_over_the_file_of_flags_that_it_is_given_with(tmp_path: Path) -> None:
+    (tmp_path / "flags").write_text("--dump-details /d\n--dynamic-sampling-filter-path a.b\n")
+    words = ["check", "--trainer", "slime", "--config", str(tmp_path / "flags")]
     assert main(words) == 1
     assert main([*words, "--rollout-all-samples-process-path", "rolloutdeck.trainers.slime.all_samples"]) == 0
 

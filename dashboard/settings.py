@@ -152,7 +152,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "workers.tasks.sweep", "schedule": 10.0, "options": {"expires": 10.0}},
-    "tidy": {"task": "workers.tasks.tidy", "schedule": 3600.0, "options": {"expires": 3600.0}},
+    "hourly_cleanup": {"task": "workers.tasks.hourly_cleanup", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
 
 # --- API ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
 from rollouts.pins import artifacts
 from rollouts.storage import blobs, files
-from workers import tasks
+from workers import dispatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class DumpTarget:
     @staticmethod
     def told(dump: Dump, created: bool) -> Answer:
         waits = dump.state == Dump.State.RECEIVED
-        return receipt(dump.sha256, dump.bytes, created, partial(tasks.hurry_dump, dump.pk) if waits else None)
+        return receipt(dump.sha256, dump.bytes, created, partial(dispatch.send_dump, dump.pk) if waits else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +159,5 @@ class FileTarget:
         return self.told(artifacts.arrived(self.artifact, self.sha256, plain, size), created)
 
     def told(self, artifact: Artifact, created: bool) -> Answer:
-        after = partial(tasks.hurry_artifact, artifact.pk) if artifact.due else None
+        after = partial(dispatch.send_artifact, artifact.pk) if artifact.due else None
         return receipt(self.sha256, self.size, created, after)

@@ -14,7 +14,8 @@ from rollouts.indexing import correctness
 from rollouts.models import Project, Sample
 from tests.dashboard.support.api_client import filled
 from tests.support import builders
-from workers import tasks
+from workers import dispatch, tasks
+from workers.celery import app
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def sent(monkeypatch: Any) -> list[int]:
     """Projects that would go to the broker."""
     out: list[int] = []
-    monkeypatch.setattr(tasks.judge_samples, "delay", out.append)
+    monkeypatch.setattr(app, "send_task", lambda name, args, **_: out.extend(args))
     return out
 
 
@@ -34,7 +35,7 @@ def ruled(project: Project, owner: User) -> Project:
 
 
 def test_the_task_judges_every_sample_of_the_project(ruled: Project) -> None:
-    tasks.judge_samples(ruled.pk)
+    tasks.evaluate_correctness(ruled.pk)
     assert set(Sample.objects.values_list("score", "correct")) == {
         (0.0, False), (0.25, False), (0.5, True), (0.75, True)
     }  # fmt: skip
@@ -44,7 +45,7 @@ def test_a_message_that_was_lost_is_sent_again_until_all_is_judged(ruled: Projec
     tasks.sweep()
     tasks.sweep()
     assert sent == [ruled.pk] * 2
-    tasks.judge_samples(ruled.pk)
+    tasks.evaluate_correctness(ruled.pk)
     tasks.sweep()
     assert sent == [ruled.pk] * 2
 
@@ -65,13 +66,14 @@ def test_projects_without_a_rule_of_their_own_cost_the_sweep_nothing(db: None, s
 
 
 def test_a_broker_that_is_away_does_not_hinder_the_change(ruled: Project, monkeypatch: Any, sent: list[int]) -> None:
-    def down(project_id: int) -> None:
+    def down(*_: Any, **__: Any) -> None:
         raise BrokerDown("away")
 
-    monkeypatch.setattr(tasks, "quiet_until", 0.0)
-    monkeypatch.setattr(tasks.judge_samples, "delay", down)
-    tasks.hurry_rule(ruled.pk)
-    monkeypatch.setattr(tasks.judge_samples, "delay", sent.append)
-    tasks.quiet_until = 0.0
+    monkeypatch.setattr(dispatch, "quiet_until", 0.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(app, "send_task", down)
+        dispatch.send_project(ruled.pk)
+    assert sent == []
+    dispatch.quiet_until = 0.0
     tasks.sweep()
     assert sent == [ruled.pk]

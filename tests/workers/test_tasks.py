@@ -7,7 +7,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.contrib.auth.models import User
@@ -21,7 +21,8 @@ from rollouts.runs.trash import bin_run
 from rollouts.storage import files
 from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders
-from workers import tasks
+from workers import dispatch, tasks
+from workers.celery import app
 
 pytestmark = pytest.mark.django_db
 
@@ -30,8 +31,7 @@ pytestmark = pytest.mark.django_db
 def sent(monkeypatch: Any) -> list[tuple[str, tuple[Any, ...]]]:
     """What would go to the broker."""
     out: list[tuple[str, tuple[Any, ...]]] = []
-    for task in (tasks.index_dump, tasks.fold_series, tasks.fold_segments):
-        monkeypatch.setattr(task, "delay", lambda *args, name=task.name: out.append((name.rpartition(".")[2], args)))
+    monkeypatch.setattr(app, "send_task", lambda name, args, **_: out.append((name.rpartition(".")[2], args)))
     return out
 
 
@@ -80,7 +80,7 @@ def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project
     claimed(dump, a_dead_process())
     later = timezone.now() + timedelta(minutes=1)
     Dump.objects.filter(pk=other.pk).update(state="received", due_at=later, tries=0)
-    tasks.heal()
+    tasks.release_claims_on_start()
     assert sorted(sent) == [("index_dump", (dump.pk,)), ("index_dump", (other.pk,))]
 
 
@@ -107,26 +107,32 @@ def test_a_dump_that_kills_every_worker_fails_with_a_sentence(dump: Dump, sent: 
     assert (dump.state, "5 times" in dump.message, sent) == ("failed", True, [])
 
 
+def test_every_task_that_is_sent_or_scheduled_is_one_that_workers_know(settings: Any) -> None:
+    names = {f"workers.tasks.{name}" for name in get_args(dispatch.TaskName)}
+    names |= {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert names == {name for name in app.tasks if name.startswith("workers.")}
+
+
 def test_a_dead_broker_costs_a_pause_and_no_exception(dump: Dump, monkeypatch: Any) -> None:
     calls = []
 
-    def refuse(*args: Any) -> None:
+    def refuse(name: str, args: tuple[Any, ...], **_: Any) -> None:
         calls.append(args)
         raise BrokerDown("connection refused")
 
-    monkeypatch.setattr(tasks, "quiet_until", 0.0)
-    monkeypatch.setattr(tasks.index_dump, "delay", refuse)
-    assert [tasks.hurry(tasks.index_dump, 1), tasks.hurry(tasks.index_dump, 2)] == [False, False]
+    monkeypatch.setattr(dispatch, "quiet_until", 0.0)
+    monkeypatch.setattr(app, "send_task", refuse)
+    assert [dispatch.send_now("index_dump", 1), dispatch.send_now("index_dump", 2)] == [False, False]
     assert calls == [(1,)]
-    monkeypatch.setattr(tasks, "quiet_until", 0.0)
+    monkeypatch.setattr(dispatch, "quiet_until", 0.0)
 
 
 def test_a_dump_that_found_no_broker_is_taken_by_the_next_sweep(dump: Dump, monkeypatch: Any, sent: list[Any]) -> None:
     later = timezone.now() + timedelta(minutes=1)
     Dump.objects.filter(pk=dump.pk).update(state="received", due_at=later)
-    monkeypatch.setattr(tasks, "quiet_until", time.monotonic() + 60)
-    tasks.hurry_dump(dump.pk)
-    monkeypatch.setattr(tasks, "quiet_until", 0.0)
+    monkeypatch.setattr(dispatch, "quiet_until", time.monotonic() + 60)
+    dispatch.send_dump(dump.pk)
+    monkeypatch.setattr(dispatch, "quiet_until", 0.0)
     tasks.sweep()
     assert sent == [("index_dump", (dump.pk,))]
 
@@ -191,7 +197,7 @@ def test_a_body_that_no_segment_names_is_dropped_when_it_is_old(dump: Dump, data
 def test_a_segment_that_no_dump_is_in_goes_with_its_file(dump: Dump, data_dir: Path) -> None:
     left = aged(data_dir / "bodies" / "9" / "left.parquet", sweep.LEFTOVERS_LIVE + 9)
     Segment.objects.create(run=dump.run, split="train", path="9/left.parquet", rows=1, bytes=1)
-    tasks.tidy()
+    tasks.hourly_cleanup()
     assert (left.exists(), Segment.objects.count()) == (False, 1)
 
 

@@ -27,7 +27,7 @@ from rollouts.lib.validation import number, one_of, text
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifacts, pins
 from rollouts.storage import blobs
-from workers import tasks
+from workers import dispatch
 
 PIECE = 1 << 20
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
@@ -82,7 +82,7 @@ class Artifacts(APIView):
         if created:
             pins.offer(row)
         if row.due:
-            tasks.hurry_artifact(row.pk)
+            dispatch.send_artifact(row.pk)
         return Response(serializers_replay.registered(row), status=201 if created else 200)
 
 

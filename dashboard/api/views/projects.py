@@ -24,7 +24,7 @@ from rollouts.models import Project
 from rollouts.projects import projects
 from rollouts.query import correctness_rule
 from rollouts.replay import overrides
-from workers import tasks
+from workers import dispatch
 
 REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 
@@ -89,7 +89,7 @@ class OneProject(APIView):
             if "loosened" in data:
                 loosened(project, data["loosened"], by)
         if "correct" in data:
-            tasks.hurry_rule(project.pk)
+            dispatch.send_project(project.pk)
         return Response(whole(request, project))
 
 

@@ -25,7 +25,7 @@ from rollouts.indexing import correctness
 from rollouts.models import Membership, Project
 from rollouts.projects import projects
 from rollouts.query import correctness_rule
-from workers import tasks
+from workers import dispatch
 
 MOST_REASONS = 30
 LONGEST_KEY = 40
@@ -143,6 +143,6 @@ def correct(request: HttpRequest, slug: str) -> HttpResponse:
     except BadInput as problem:
         shown = context(request, one, rule_draft=told, rule_error=query_messages.said(told, problem))
         return render(request, "settings/project.html", shown, status=400)
-    tasks.hurry_rule(one.pk)
+    dispatch.send_project(one.pk)
     messages.success(request, _("The rule is saved; a worker judges by it."))
     return redirect("project", one.slug)

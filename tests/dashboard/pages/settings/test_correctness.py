@@ -13,7 +13,7 @@ from rollouts.indexing import correctness
 from rollouts.models import Project, Run
 from tests.dashboard.support.api_client import Ask, filled
 from tests.support import builders
-from workers import tasks
+from workers.celery import app
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ def run(project: Project) -> Run:
 def sent(monkeypatch: Any) -> list[int]:
     """Projects that would go to the broker."""
     out: list[int] = []
-    monkeypatch.setattr(tasks.judge_samples, "delay", out.append)
+    monkeypatch.setattr(app, "send_task", lambda name, args, **_: out.extend(args))
     return out
 
 

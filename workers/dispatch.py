@@ -1,0 +1,53 @@
+"""Sends work to the Celery workers now. If the broker does not answer, the next sweep sends it.
+
+Tasks are sent by name, so the web server does not import what the workers run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Literal
+
+from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerDown
+
+from rollouts.models import Dump
+from workers.celery import app
+
+log = logging.getLogger(__name__)
+
+TaskName = Literal["index_dump", "check_artifact", "evaluate_correctness", "compact_series", "compact_bodies"]
+
+PAUSE = 5.0  # seconds without publishing after the broker did not answer
+quiet_until = 0.0
+
+
+def send_now(task: TaskName, *args: Any) -> bool:
+    """Sends a task of `workers.tasks`. If the broker does not answer: False, and nothing is sent during a pause."""
+    global quiet_until
+    if time.monotonic() < quiet_until:
+        return False
+    try:
+        app.send_task(f"workers.tasks.{task}", args, ignore_result=True)
+    except (BrokerDown, OSError) as error:
+        quiet_until = time.monotonic() + PAUSE
+        log.warning("Redis does not answer (%s); what has arrived waits for the next sweep.", error)
+        return False
+    return True
+
+
+def send_dump(dump_id: int) -> None:
+    """Sends a dump that has just arrived to a worker. If that fails, the dump is due for the next sweep."""
+    if not send_now("index_dump", dump_id):
+        Dump.objects.filter(pk=dump_id, state=Dump.State.RECEIVED).update(due_at=timezone.now())
+
+
+def send_artifact(artifact_id: int) -> None:
+    """Sends an artifact whose bytes have all arrived to a worker."""
+    send_now("check_artifact", artifact_id)
+
+
+def send_project(project_id: int) -> None:
+    """Sends a project to a worker after its rule for Correct has changed."""
+    send_now("evaluate_correctness", project_id)

@@ -29,6 +29,7 @@ from rollouts.indexing.reading import ClaimLost, Item, Reading, printable
 from rollouts.indexing.reconcile import settle
 from rollouts.indexing.step_stats import recompute, step_of, supersede_attempts
 from rollouts.live import notifications
+from rollouts.metrics import series
 from rollouts.models import Dump, Run, Segment
 from rollouts.samples.parquet import SCHEMA_VERSION
 from rollouts.samples.record import Point, Record
@@ -141,8 +142,6 @@ def head_of(dump: Dump) -> bytes:
 
 
 def keep_points(reading: Reading, items: Iterable[Item]) -> None:
-    from rollouts.metrics import series
-
     dump = reading.dump
     with transaction.atomic():
         series.append(dump.run, dump.attempt, reading.only(Point, items))

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rolloutdeck.errors import Unfit
 from rolloutdeck.replay.placement import Asking, Placement, shorter
 from rolloutdeck.replay.plan import File
-
-if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut
+from rolloutdeck.safe_pickle import rewrite
 
 
 def whole_prompts(asking: Asking, placement: Placement, file: File, source: Path, target: Path) -> str:
     """Writes `target`; what was left out of it. Raises Refused, ImportError (numpy), and Unfit where the trainer takes
     another number of rows."""
-    from rolloutdeck.safe_pickle.rewrite.exclude import exclude
-
-    left_out = exclude(source, target, placement.without[file.name], placement.answers)
+    left_out = rewrite.exclude_prompts(source, target, placement.without[file.name], placement.answers)
     rows = asking.facts.get("rows")
     if not asking.repeats and isinstance(rows, int) and left_out.rows_left != rows:
         raise Unfit(
@@ -28,7 +23,7 @@ def whole_prompts(asking: Asking, placement: Placement, file: File, source: Path
     return _said(asking, placement, file, left_out)
 
 
-def _said(asking: Asking, placement: Placement, file: File, left_out: LeftOut) -> str:
+def _said(asking: Asking, placement: Placement, file: File, left_out: rewrite.LeftOut) -> str:
     """What was left out of a file, and why it is more than what is flagged."""
     flagged, every = len(placement.without[file.name]), left_out.prompts + left_out.prompts_left
     less = f"{left_out.prompts} of its {every} prompts ({left_out.rows} of {left_out.rows + left_out.rows_left} rows)"

@@ -19,7 +19,7 @@ from rolloutdeck.lib.http import NotReachable, Server
 from rolloutdeck.replay.folder import Parts, ReplayFolder
 from rolloutdeck.replay.placement import Asking, Placement, named
 from rolloutdeck.replay.plan import Entry, File
-from rolloutdeck.safe_pickle import Refused, check
+from rolloutdeck.safe_pickle import Refused, check, rewrite
 
 MAX_JSON = 1 << 20  # bytes of a marker file
 ROOM = 64 << 20  # bytes that are left free
@@ -128,11 +128,9 @@ class Pull:
         return self._repaired(placement, file, blob, drop) if drop else (sha256, blob)
 
     def _repaired(self, placement: Placement, file: File, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
-        from rolloutdeck.safe_pickle.rewrite.repair import repair
-
         path = blob.with_name(f"{blob.name}.without-{'-'.join(drop)}")
         try:
-            difference = repair(blob, path, drop)
+            difference = rewrite.drop_columns(blob, path, drop)
         except Refused as error:
             raise BadInput(f"{file.name} of {placement.entry} can't be mended: {error}") from error
         judge(path, file.name, self.asking)
@@ -180,11 +178,11 @@ def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
     """The columns that a batch has to lose before the trainer can load it; none for most. Raises BadInput."""
     try:
         from rolloutdeck.safe_pickle.batches.batch import open_batch
-        from rolloutdeck.safe_pickle.rewrite.repair import needed
+        from rolloutdeck.safe_pickle.rewrite import columns_to_drop
     except ImportError as error:
         raise BadInput(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
     try:
         with open_batch(blob) as batch:
-            return needed(batch, moved)
+            return columns_to_drop(batch, moved)
     except Refused as error:
         raise BadInput(f"{name} can't be read: {error}") from error

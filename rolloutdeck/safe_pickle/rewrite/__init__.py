@@ -1,0 +1,35 @@
+"""Writes a trainer's batch again with one change, for a plan that leaves out what is flagged.
+
+Each function takes `source` and writes `target`. verl's batches lose whole prompts (`exclude_prompts`) or columns
+(`drop_columns`); ROLL's rows (`zero_rows`) and slime's samples (`mask_samples`) stay without weight. Trainers accept
+different changes, so each has its own function. All write through `atomic`: `target` is complete and safe to load, or
+it is not there. The functions are imported when first used, since some need numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut as LeftOut
+    from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts as exclude_prompts
+    from rolloutdeck.safe_pickle.rewrite.mask import mask_samples as mask_samples
+    from rolloutdeck.safe_pickle.rewrite.repair import columns_to_drop as columns_to_drop
+    from rolloutdeck.safe_pickle.rewrite.repair import drop_columns as drop_columns
+    from rolloutdeck.safe_pickle.rewrite.zero import zero_rows as zero_rows
+
+_MODULES = {
+    "LeftOut": "exclude",
+    "columns_to_drop": "repair",
+    "drop_columns": "repair",
+    "exclude_prompts": "exclude",
+    "mask_samples": "mask",
+    "zero_rows": "zero",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -36,7 +36,7 @@ class LeftOut:
     prompts_left: int
 
 
-def exclude(
+def exclude_prompts(
     source: str | os.PathLike[str], target: str | os.PathLike[str], flagged: Collection[int], answers: int = 0
 ) -> LeftOut:
     """Writes `target` as `source` without the groups of the rows `flagged`, as a whole and only when it may be loaded.

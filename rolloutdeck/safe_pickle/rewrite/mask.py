@@ -20,7 +20,7 @@ from rolloutdeck.safe_pickle.rewrite.atomic import whole
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import Writer
 
 
-def mask(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:
+def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:
     """Writes `target` as `source` with the samples at `places`, from 0, marked; how many samples there are.
 
     The bytes of `target` depend on the values in `source` and on the places alone. Raises Refused for a place that is

@@ -35,7 +35,7 @@ class Difference:
     rows: int
 
 
-def needed(batch: Batch, moved: bool) -> tuple[str, ...]:
+def columns_to_drop(batch: Batch, moved: bool) -> tuple[str, ...]:
     """The columns to drop before verl can replay the batch: none for most. `moved`: beside other rows than its own."""
     if batch.format != "gen_batch" or "rm_scores" in batch.fields:
         return ()
@@ -43,7 +43,7 @@ def needed(batch: Batch, moved: bool) -> tuple[str, ...]:
     return tuple(name for name in names if name in batch.columns)
 
 
-def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> Difference:
+def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> Difference:
     """Writes `target` as `source` without the columns `drop`, as a whole and only when it may be loaded.
 
     The bytes of `target` depend on those of `source` and on `drop` alone. Raises Refused when nothing is to be

@@ -24,7 +24,7 @@ from rolloutdeck.safe_pickle.stream.torch_archive import Archive
 BLOCK = 1 << 20
 
 
-def zero(source: str | os.PathLike[str], target: str | os.PathLike[str], name: str, rows: Collection[int]) -> None:
+def zero_rows(source: str | os.PathLike[str], target: str | os.PathLike[str], name: str, rows: Collection[int]) -> None:
     """Writes `target` as `source` with these rows, counted from 0, of the tensor `name` 0. Raises Refused for a row
     that is not there and for a tensor that shares its bytes with another; OSError."""
     with Source.open(source) as opened:

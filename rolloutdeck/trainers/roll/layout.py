@@ -17,6 +17,7 @@ from typing import Any
 from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
+from rolloutdeck.safe_pickle import rewrite
 from rolloutdeck.trainers.roll.step_files import FORMAT, KNOWN, ROLE
 
 PROMPTS, ANSWERS = "rollout_batch_size", "num_return_sequences_in_group"
@@ -63,10 +64,8 @@ class Asking:
 
     def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
         """Flagged rows stay, since ROLL takes exactly its batch; none of their tokens is trained on."""
-        from rolloutdeck.safe_pickle.rewrite.zero import zero
-
         flagged = placement.without[file.name]
-        zero(source, target, "response_mask", flagged)
+        rewrite.zero_rows(source, target, "response_mask", flagged)
         rows = "row" if len(flagged) == 1 else "rows"
         return (
             f"{file.name} of {placement.entry} is replayed with response_mask 0 in its {len(flagged)} flagged {rows}: "

@@ -22,6 +22,7 @@ from rolloutdeck.errors import BadInput, Unfit
 from rolloutdeck.protocol.schedule import ranges
 from rolloutdeck.replay.placement import Placement
 from rolloutdeck.replay.plan import File
+from rolloutdeck.safe_pickle import rewrite
 from rolloutdeck.trainers.slime import FORGE
 from rolloutdeck.trainers.slime.facts import facts_of, number
 
@@ -70,10 +71,8 @@ class Asking:
 
     def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
         """The flagged samples are marked as removed. Raises Refused, ImportError (numpy)."""
-        from rolloutdeck.safe_pickle.rewrite.mask import mask
-
         places = placement.without[file.name]
-        every = mask(source, target, places)
+        every = rewrite.mask_samples(source, target, places)
         return (
             f"{file.name} of {placement.entry}: {len(places)} of its {every} samples "
             f"{'is' if len(places) == 1 else 'are'} flagged and trained with no weight (remove_sample); rewards are "

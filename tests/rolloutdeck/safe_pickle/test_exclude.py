@@ -22,7 +22,7 @@ from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import placeholders
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe_pickle.rewrite import archive_writer as packing
-from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut, exclude, rows_of
+from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut, exclude_prompts, rows_of
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
 from rolloutdeck.safe_pickle.rewrite.row_selection import Joined, Part, Plain, Ragged
 from rolloutdeck.safe_pickle.stream.source import Source
@@ -54,7 +54,9 @@ DUMPS = [MAIN, NUMPY, QUEUE, V2]
 @pytest.mark.parametrize("path", DUMPS, ids=["torch", "raw arrays", "queue", "verl 0.8"])
 def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: Path) -> None:
     target = tmp_path / path.name
-    assert exclude(path, target, [5, 6, 9], answers=4) == LeftOut(rows=8, prompts=2, rows_left=24, prompts_left=6)
+    assert exclude_prompts(path, target, [5, 6, 9], answers=4) == LeftOut(
+        rows=8, prompts=2, rows_left=24, prompts_left=6
+    )
     with open_batch(path) as whole, open_batch(target) as left:
         asked = [whole.tensor("prompts", row).tobytes() for row in range(whole.rows)]
         assert len(set(asked)) == 8
@@ -68,13 +70,13 @@ def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: P
 def test_the_groups_of_a_queue_are_those_of_its_keys_wherever_their_rows_lie(tmp_path: Path) -> None:
     with open_batch(QUEUE) as batch:
         prompt = batch.keys[31].split("_")[0]
-    exclude(QUEUE, tmp_path / "out", [31])
+    exclude_prompts(QUEUE, tmp_path / "out", [31])
     with open_batch(tmp_path / "out") as left:
         assert left.rows == 28 and not any(key.startswith(prompt) for key in left.keys)
 
 
 def test_a_batch_that_names_its_groups_needs_no_count(tmp_path: Path) -> None:
-    assert exclude(WITHOUT_SCORES, tmp_path / "out", [2]) == LeftOut(2, 1, 2, 1)
+    assert exclude_prompts(WITHOUT_SCORES, tmp_path / "out", [2]) == LeftOut(2, 1, 2, 1)
     with open_batch(WITHOUT_SCORES) as whole, open_batch(tmp_path / "out") as left:
         assert left.column("uid") == whole.column("uid")[:2]
 
@@ -82,19 +84,19 @@ def test_a_batch_that_names_its_groups_needs_no_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answers", [0, 5, 8, 16], ids=["unknown", "not a part", "too many", "half"])
 def test_a_batch_whose_groups_nobody_knows_is_not_written(answers: int, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="which of its rows answer one prompt"):
-        exclude(MAIN, tmp_path / "out", [0], answers)
+        exclude_prompts(MAIN, tmp_path / "out", [0], answers)
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_where_nothing_would_be_left(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="all its prompts are flagged"):
-        exclude(ASYNC, tmp_path / "out", [1], answers=4)
+        exclude_prompts(ASYNC, tmp_path / "out", [1], answers=4)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="row 32 is flagged and the batch has 32"):
-        exclude(MAIN, tmp_path / "out", [32], answers=4)
+        exclude_prompts(MAIN, tmp_path / "out", [32], answers=4)
 
 
 def test_rows_that_fill_up_a_batch_are_not_counted_whether_key_or_tag_says_so() -> None:
@@ -104,13 +106,13 @@ def test_rows_that_fill_up_a_batch_are_not_counted_whether_key_or_tag_says_so() 
 
 def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     code = (
-        "import sys; from rolloutdeck.safe_pickle.rewrite.exclude import exclude; "
-        "exclude(sys.argv[1], sys.argv[2], [1])"
+        "import sys; from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts; "
+        "exclude_prompts(sys.argv[1], sys.argv[2], [1])"
     )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(QUEUE), str(tmp_path / seed)]
         subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
-    exclude(QUEUE, tmp_path / "3", [1])
+    exclude_prompts(QUEUE, tmp_path / "3", [1])
     assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
 
 
@@ -121,16 +123,16 @@ def test_what_can_t_be_read_wholly_is_not_written_again_and_what_was_there_stays
     target.parent.mkdir()
     target.write_bytes(b"older")
     with pytest.raises(Refused, match=r"decimal\.Decimal"):
-        exclude(source, target, [0], answers=2)
+        exclude_prompts(source, target, [0], answers=2)
     assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
-    assert exclude(source, target, [3], answers=2).rows_left == 2  # the unread value went with its group
+    assert exclude_prompts(source, target, [3], answers=2).rows_left == 2  # the unread value went with its group
 
 
 @pytest.mark.parametrize("column", [np.arange(3), np.zeros((1, 4))], ids=["fewer rows", "one row of four"])
 def test_a_column_with_other_rows_than_its_batch_is_refused(column: Any, pickled: Any, tmp_path: Path) -> None:
     source = pickled(((4,), None, {"prompts": ("int64", Size((4, 1)), np.zeros(32, "u1"))}), {"n": column})
     with pytest.raises(Refused, match="without a value per row"):
-        exclude(source, tmp_path / "out", [0], answers=2)
+        exclude_prompts(source, tmp_path / "out", [0], answers=2)
 
 
 def test_columns_of_several_dimensions_lose_whole_rows(pickled: Any, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_columns_of_several_dimensions_lose_whole_rows(pickled: Any, tmp_path: P
     grid = np.array([[[1], "b"], [2, "c"], [3, "d"], [4, "e"]], dtype=object)
     columns = {"n": np.arange(8, dtype="i2").reshape(4, 2), "grid": grid, "text": np.array(["", "中", "x", "y"])}
     source = pickled(((4,), None, {"prompts": prompts}), columns, {"b": {1, 2}})
-    exclude(source, tmp_path / "out", [1], answers=2)
+    exclude_prompts(source, tmp_path / "out", [1], answers=2)
     with open_batch(tmp_path / "out") as left:
         assert left.column("n") == [[4, 5], [6, 7]]
         assert left.column("grid") == [[3, "d"], [4, "e"]]
@@ -160,7 +162,7 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
         uids = Array(core, text, (rows,), [str(row // 2) for row in range(rows)])
         write(Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": uids}, {})), file)
     tracemalloc.start()
-    assert exclude(source, target, [0, 9]).rows_left == rows - 4
+    assert exclude_prompts(source, target, [0, 9]).rows_left == rows - 4
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert target.stat().st_size > size - 4 * width and peak < 8 << 20

@@ -11,7 +11,7 @@ import pytest
 
 from rolloutdeck.safe_pickle import check
 from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.rewrite.mask import mask, save
+from rolloutdeck.safe_pickle.rewrite.mask import mask_samples, save
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import BLOCK
 
 torch = pytest.importorskip("torch")
@@ -25,7 +25,7 @@ def loaded(path: Path) -> Any:
 
 @pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
 def test_only_the_marked_samples_change_and_torch_loads_weights_only(tmp_path: Path, name: str) -> None:
-    assert mask(DATA / name, tmp_path / name, {1, 31}) == 32
+    assert mask_samples(DATA / name, tmp_path / name, {1, 31}) == 32
     pinned, placed = loaded(DATA / name), loaded(tmp_path / name)
     assert [placed["samples"][place].pop("remove_sample") for place in (1, 31)] == [True, True]
     for place in (1, 31):
@@ -36,7 +36,7 @@ def test_only_the_marked_samples_change_and_torch_loads_weights_only(tmp_path: P
 
 def test_the_same_values_are_the_same_bytes(tmp_path: Path) -> None:
     for copy in ("a.pt", "b.pt"):
-        mask(DATA / "1.pt", tmp_path / copy, [7, 3])
+        mask_samples(DATA / "1.pt", tmp_path / copy, [7, 3])
     assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
 
 
@@ -65,18 +65,18 @@ def test_what_cannot_be_written_again_is_refused_with_its_kind_and_nothing_is_le
 ) -> None:
     torch.save({"rollout_id": 0, "samples": [{"reward": 1.0, **extra}]}, tmp_path / "0.pt")
     with pytest.raises(Refused, match=reason):
-        mask(tmp_path / "0.pt", tmp_path / "out.pt", [0])
+        mask_samples(tmp_path / "0.pt", tmp_path / "out.pt", [0])
     assert [path.name for path in tmp_path.iterdir()] == ["0.pt"]
 
 
 @pytest.mark.parametrize("places", [[32], [-1]])
 def test_a_sample_that_is_not_there_is_refused(tmp_path: Path, places: list[int]) -> None:
     with pytest.raises(Refused, match="it has no samples at"):
-        mask(DATA / "0.pt", tmp_path / "0.pt", places)
+        mask_samples(DATA / "0.pt", tmp_path / "0.pt", places)
 
 
 def test_the_file_has_the_members_and_the_protocol_that_torch_writes(tmp_path: Path) -> None:
-    mask(DATA / "0.pt", tmp_path / "0.pt", [0])
+    mask_samples(DATA / "0.pt", tmp_path / "0.pt", [0])
     with zipfile.ZipFile(tmp_path / "0.pt") as made:
         names = [name.partition("/")[2] for name in made.namelist()]
         assert names == ["data.pkl", "byteorder", "version"]
@@ -98,7 +98,7 @@ def test_the_checksum_of_a_file_that_is_written_in_blocks_is_of_all_of_it(tmp_pa
 def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path: Path) -> None:
     one = {"reward": 1.0}
     torch.save({"samples": [one, one, one]}, tmp_path / "0.pt")
-    mask(tmp_path / "0.pt", tmp_path / "out.pt", [1])
+    mask_samples(tmp_path / "0.pt", tmp_path / "out.pt", [1])
     assert loaded(tmp_path / "out.pt")["samples"] == [one, {**one, "remove_sample": True}, one]
 
 
@@ -109,4 +109,4 @@ def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path
 def test_what_is_no_list_of_samples_is_refused(tmp_path: Path, samples: Any, reason: str) -> None:
     torch.save({"samples": samples}, tmp_path / "0.pt")
     with pytest.raises(Refused, match=reason):
-        mask(tmp_path / "0.pt", tmp_path / "out.pt", [0, 1] if samples else [])
+        mask_samples(tmp_path / "0.pt", tmp_path / "out.pt", [0, 1] if samples else [])

@@ -20,7 +20,7 @@ from rolloutdeck.safe_pickle.errors import Refused
 from rolloutdeck.safe_pickle.load import placeholders
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
-from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, Difference, needed, repair
+from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, Difference, columns_to_drop, drop_columns
 from rolloutdeck.safe_pickle.stream.source import Source
 from rolloutdeck.safe_pickle.verdict import check
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
@@ -39,7 +39,7 @@ def objects(*values: Any) -> np.ndarray:
 @pytest.mark.parametrize("drop", [ALWAYS, BOTH], ids=["at its own step", "moved"])
 def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...], tmp_path: Path) -> None:
     target = tmp_path / "gen_batch.dp"
-    assert repair(WITHOUT_SCORES, target, drop) == Difference(drop, 4)
+    assert drop_columns(WITHOUT_SCORES, target, drop) == Difference(drop, 4)
     before, after = summary(WITHOUT_SCORES), summary(target)
     assert set(before["columns"]) - set(after["columns"]) == set(drop)
     before["columns"] = {name: text for name, text in before["columns"].items() if name not in drop}
@@ -49,16 +49,16 @@ def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...
 
 def test_what_is_needed_depends_on_the_scores_and_on_whether_the_step_moves() -> None:
     with open_batch(WITHOUT_SCORES) as batch:
-        assert (needed(batch, moved=False), needed(batch, moved=True)) == (ALWAYS, BOTH)
+        assert (columns_to_drop(batch, moved=False), columns_to_drop(batch, moved=True)) == (ALWAYS, BOTH)
     for path in (MAIN, NUMPY, QUEUE, V2_NEW):
         with open_batch(path) as batch:
-            assert needed(batch, moved=True) == ()
+            assert columns_to_drop(batch, moved=True) == ()
 
 
 @pytest.mark.parametrize("path", [MAIN, NUMPY, QUEUE], ids=["with scores", "raw arrays with scores", "queue"])
 def test_a_batch_that_replays_as_it_is_is_not_touched(path: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused):
-        repair(path, tmp_path / "out", BOTH)
+        drop_columns(path, tmp_path / "out", BOTH)
     assert not list(tmp_path.iterdir())
 
 
@@ -66,26 +66,26 @@ def test_a_uid_beside_scores_stays(pickled: Any, tmp_path: Path) -> None:
     scores = ("float32", Size((2, 1)), np.zeros(8, "u1"))
     source = pickled(((2,), None, {"rm_scores": scores}), {"uid": objects("a", "b")})
     with pytest.raises(Refused, match="nothing to repair"):
-        repair(source, tmp_path / "out", ["uid"])
+        drop_columns(source, tmp_path / "out", ["uid"])
     with open_batch(source) as batch:
-        assert needed(batch, moved=True) == ()
+        assert columns_to_drop(batch, moved=True) == ()
 
 
 def test_no_other_column_can_be_dropped(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="raw_prompt"):
-        repair(WITHOUT_SCORES, tmp_path / "out", ("uid", "raw_prompt"))
+        drop_columns(WITHOUT_SCORES, tmp_path / "out", ("uid", "raw_prompt"))
     assert not list(tmp_path.iterdir())
 
 
 def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     code = (
-        "import sys; from rolloutdeck.safe_pickle.rewrite.repair import repair; "
-        "repair(sys.argv[1], sys.argv[2], ['uid'])"
+        "import sys; from rolloutdeck.safe_pickle.rewrite.repair import drop_columns; "
+        "drop_columns(sys.argv[1], sys.argv[2], ['uid'])"
     )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(WITHOUT_SCORES), str(tmp_path / seed)]
         subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
-    repair(WITHOUT_SCORES, tmp_path / "3", ["uid"])
+    drop_columns(WITHOUT_SCORES, tmp_path / "3", ["uid"])
     assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
 
 
@@ -94,7 +94,7 @@ def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path
     rows = objects(shared, shared, {})
     columns = {"uid": objects("a", "b", "c"), "extras": rows, "pred": np.array(["", "中", "three"]), "n": np.arange(3)}
     source = pickled(None, columns, {"m": np.float64(0.5), "b": np.bool_(True)})
-    repair(source, tmp_path / "out", ["uid"])
+    drop_columns(source, tmp_path / "out", ["uid"])
     with open_batch(source) as one, open_batch(tmp_path / "out") as other:
         assert [other.column(name) for name in other.columns] == [
             one.column(name) for name in one.columns if name != "uid"
@@ -103,7 +103,7 @@ def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path
 
 
 def test_an_ordered_dict_is_written_as_one(pickled: Any, tmp_path: Path) -> None:
-    repair(pickled(None, {"uid": objects("a")}, {"o": OrderedDict(b=1, a=2)}), tmp_path / "out", ["uid"])
+    drop_columns(pickled(None, {"uid": objects("a")}, {"o": OrderedDict(b=1, a=2)}), tmp_path / "out", ["uid"])
     with Source.open(tmp_path / "out") as source:
         state = proto(source).state
     assert state is not None and state[2]["o"] == OrderedDict(b=1, a=2)
@@ -113,7 +113,7 @@ def test_an_ordered_dict_is_written_as_one(pickled: Any, tmp_path: Path) -> None
 def test_what_is_shared_is_written_once(pickled: Any, tmp_path: Path) -> None:
     long = ["x" * 100_000]
     source = pickled(None, {"uid": objects(*"ab"), "raw_prompt": objects(*[long] * 2)})
-    repair(source, tmp_path / "out", ["uid"])
+    drop_columns(source, tmp_path / "out", ["uid"])
     assert (tmp_path / "out").stat().st_size < 101_000
 
 
@@ -123,7 +123,7 @@ def test_a_batch_that_we_can_t_read_wholly_is_not_written_again(pickled: Any, tm
     target.parent.mkdir()
     target.write_bytes(b"older")
     with pytest.raises(Refused, match=r"decimal\.Decimal"):
-        repair(source, target, ["uid"])
+        drop_columns(source, target, ["uid"])
     assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
 
 
@@ -144,7 +144,7 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
             Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": Array(core, text, (2,), ["a", "b"])}, {})), file
         )
     tracemalloc.start()
-    assert repair(source, target, ["uid"]).dropped == ("uid",)
+    assert drop_columns(source, target, ["uid"]).dropped == ("uid",)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert target.stat().st_size > size and peak < 8 << 20

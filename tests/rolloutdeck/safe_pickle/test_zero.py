@@ -9,7 +9,7 @@ import pytest
 
 from rolloutdeck.safe_pickle import Refused, check
 from rolloutdeck.safe_pickle.batches.batch import open_rollout
-from rolloutdeck.safe_pickle.rewrite.zero import zero
+from rolloutdeck.safe_pickle.rewrite.zero import zero_rows
 from tests.rolloutdeck.safe_pickle import assembler as made
 
 STEP = Path(__file__).parents[2] / "data/roll/mock/train/step_000001.pkl"
@@ -24,7 +24,7 @@ def inner(path: Path) -> zipfile.ZipFile:
 
 
 def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_path: Path) -> None:
-    zero(STEP, tmp_path / "made.pkl", MASK, [5, 1] * 16)  # as often as there are rows
+    zero_rows(STEP, tmp_path / "made.pkl", MASK, [5, 1] * 16)  # as often as there are rows
     assert check(tmp_path / "made.pkl").loadable
     with open_rollout(STEP) as before, open_rollout(tmp_path / "made.pkl") as after:
         assert after.meta == before.meta
@@ -44,7 +44,7 @@ def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.BLOCK", block)  # read at once
-    zero(STEP, tmp_path / "made.pkl", MASK, [1])
+    zero_rows(STEP, tmp_path / "made.pkl", MASK, [1])
     before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
     with open_rollout(STEP) as batch:
         weighed = sum(batch.numbers(MASK, 1) or [])
@@ -67,7 +67,7 @@ def consolidated(rows: int) -> bytes:
 
 def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(50_000))
-    zero(tmp_path / "step.pkl", tmp_path / "made.pkl", "mask", [1])
+    zero_rows(tmp_path / "step.pkl", tmp_path / "made.pkl", "mask", [1])
     assert inner(tmp_path / "made.pkl").testzip() is None
     with open_rollout(tmp_path / "made.pkl") as after:
         assert after.numbers("mask", 1) == [0] * 50_000
@@ -78,7 +78,7 @@ def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
 def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(8))
     with pytest.raises(Refused, match="so short"):
-        zero(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
+        zero_rows(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
     tmp_path: Path, name: str, rows: list[int], reason: str
 ) -> None:
     with pytest.raises(Refused, match=reason):
-        zero(STEP, tmp_path / "made.pkl", name, rows)
+        zero_rows(STEP, tmp_path / "made.pkl", name, rows)
     assert not list(tmp_path.iterdir())
 
 
@@ -108,5 +108,5 @@ def test_a_batch_that_could_not_be_written_to_its_end_leaves_the_older_one(
     monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.check", full)
     (tmp_path / "made.pkl").write_bytes(b"the one before")
     with pytest.raises(OSError, match="No space left"):
-        zero(STEP, tmp_path / "made.pkl", MASK, [1])
+        zero_rows(STEP, tmp_path / "made.pkl", MASK, [1])
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"the one before"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, repair
+from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, drop_columns
 from tests.rolloutdeck.safe_pickle.dumps import ALL, WITHOUT_SCORES, name_of
 from tests.rolloutdeck.safe_pickle.summary import summary
 
@@ -40,8 +40,8 @@ def test_every_field_and_column_of_a_dump_is_what_verl_loads(python: str) -> Non
 def repaired(tmp_path: Path) -> dict[str, Path]:
     """The dump without its uid, and without all that another step would contradict."""
     paths = {"same": tmp_path / "same.dp", "moved": tmp_path / "moved.dp"}
-    repair(WITHOUT_SCORES, paths["same"], ALWAYS)
-    repair(WITHOUT_SCORES, paths["moved"], ALWAYS + ELSEWHERE)
+    drop_columns(WITHOUT_SCORES, paths["same"], ALWAYS)
+    drop_columns(WITHOUT_SCORES, paths["moved"], ALWAYS + ELSEWHERE)
     return paths
 
 

@@ -173,7 +173,7 @@ class Run:
         """A file, or the folder of a step, that a trainer could load again: named, not copied, so leave it there.
 
         The server is told its files and hashes; the bytes go when a pin wants them, or at once with `send_now`.
-        `manifest` may hold `files` (paths below the folder, all by default) and `facts` (see `compat`).
+        `manifest` may hold `files` (paths below the folder, all by default) and `facts` (see `compatibility`).
         """
         artifact.prepare()
         given, told = Path(path).absolute(), dict(manifest or {})
@@ -195,7 +195,7 @@ class Run:
         """The replay plan that this run follows, ROLLOUTDECK_PLAN or `default` without a `name`; empty where there is
         none or the server does not answer within `timeout` seconds: 5, or 30 where a plan was named. Never raises.
 
-        The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compat`.
+        The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compatibility`.
         """
         from rolloutdeck.client import replay_plan
         from rolloutdeck.replay.plan import Plan

@@ -95,7 +95,8 @@ class Spot:
 class SkipFolder:
     """A whole step that a trainer can load instead of generating it: `files`, paths below `path`, are its artifact.
 
-    `role` is one of `wire.ROLES`, `layout` the trainer's own word for how the files lie, `facts` those of `compat`.
+    `role` is one of `wire.ROLES`, `layout` the trainer's own word for how the files are stored; the names
+    of `facts` are in `compatibility`.
     """
 
     path: Path

@@ -1,5 +1,5 @@
-"""A trainer's module in parts: what tells its files is there at once, all else where it is asked for, since a trainer's
-own processes and most commands need none of it."""
+"""Public names of a trainer's package that are imported at their first use: the trainer's own processes and most
+commands need none of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def elsewhere(module: str, places: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: `places` are those beside it, each with the names that it has."""
+def lazy_names(module: str, places: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package: `places` are modules below `rolloutdeck.trainers`, each with its
+    names."""
 
     def find(name: str) -> Any:
         for place, names in places.items():

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
-from rolloutdeck.trainers.common.lazy import elsewhere
+from rolloutdeck.trainers.common.lazy import lazy_names
 
-__getattr__ = elsewhere(__name__, {"roll.tracker": ("track",)})
+__getattr__ = lazy_names(__name__, {"roll.tracker": ("track",)})
 
 _ROWS = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl\Z")
 _MOCK = re.compile(r"step_(\d{1,18})\.pkl\Z")

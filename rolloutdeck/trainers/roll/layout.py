@@ -128,7 +128,7 @@ def _is_rolls(settings: Settings) -> bool:
 
 
 def _shape(settings: Settings) -> dict[str, Any]:
-    """The facts of `compat` that RLVR's settings tell."""
+    """The facts of `compatibility` that RLVR's settings tell."""
     prompts, answers = _number(settings, PROMPTS), _number(settings, ANSWERS)
     prompt, response, whole = (_number(settings, name) for name in (PROMPT, RESPONSE, SEQUENCE))
     if response is None and whole is not None and prompt is not None:

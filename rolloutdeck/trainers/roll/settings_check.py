@@ -19,7 +19,7 @@ NO_MOCK = ("rollout_mock:", "  enable: false")
 # The only environment managers that say which columns to write (COLUMMNS_CONFIG, as ROLL spells it).
 WRITING = ("ProxyEnvManager", "AgentNativeStepEnvManager")
 EVAL_STEPS = 10  # ROLL's default
-TRACKER = "rolloutdeck"  # see roll_tracker
+TRACKER = "rolloutdeck"  # see tracker.py
 UNTRACKED = "Metrics are written nowhere."
 # Of each pipeline that trains on what a data set holds (pipeline/{sft,dpo,distill}/*_config.py), a setting of its own.
 WITHOUT_GENERATIONS = {"SFT": "sft_train.", "DPO": "chosen_key", "distillation": "student."}

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
-from rolloutdeck.trainers.common.lazy import elsewhere
+from rolloutdeck.trainers.common.lazy import lazy_names
 
-__getattr__ = elsewhere(
+__getattr__ = lazy_names(
     __name__,
     {
         "slime.plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),

@@ -1,4 +1,4 @@
-"""What of a rollout must fit a run that replays it: the facts of `compat`, by slime's arguments."""
+"""What of a rollout must fit a run that replays it: the facts of `compatibility`, by slime's arguments."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def described(spot: Spot) -> SkipFolder | str:
 
 
 def facts_of(samples: Iterable[Any]) -> dict[str, Any]:
-    """Facts of `compat` that the samples themselves tell: prompts where each is in a group, their answers where every
-    group has as many."""
+    """Facts of `compatibility` that the samples themselves tell: prompts where each is in a group, their answers where
+    every group has as many."""
     rows = [one for one in samples if isinstance(one, Mapping)]
     facts: dict[str, Any] = {"role": "rollout", "serialisation": "torch", "format": FORMAT, "rows": len(rows)}
     groups: dict[int, set[Any]] = {}

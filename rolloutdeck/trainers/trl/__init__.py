@@ -1,5 +1,5 @@
 """The files TRL writes, read from TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`), and what its
-trainers are given: `from rolloutdeck.trainers.trl import RolloutdeckCallback`, see `trl_plugin`.
+trainers are given: `from rolloutdeck.trainers.trl import RolloutdeckCallback`, see `trl.plugin`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
-from rolloutdeck.trainers.common.lazy import elsewhere
+from rolloutdeck.trainers.common.lazy import lazy_names
 
-__getattr__ = elsewhere(
+__getattr__ = lazy_names(
     __name__,
     {"trl.plugin.callback": ("RolloutdeckCallback",), "trl.plugin.replay_func": ("replay_rollout_func",)},
 )

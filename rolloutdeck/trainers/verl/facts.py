@@ -29,7 +29,7 @@ SERIALISATION = f"{RAY_ENV.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
 
 
 def facts_of(settings: Settings, trainer: str = "") -> dict[str, Any]:
-    """The facts of `compat` that the settings tell; what they do not tell is left out."""
+    """The facts of `compatibility` that the settings tell; what they do not tell is left out."""
     trainer = trainer or trainer_of(settings, complete=False)
     shape = shape_of(settings, trainer)
     greedy = 1 if trainer == "V0" and str(settings.get("algorithm.adv_estimator", "")).lower() == "remax" else 0

@@ -50,8 +50,8 @@ _READERS = {"rollout_tq": "the V1 trainer", "rollout": "the V0 trainer", "async_
 class Asking:
     """What a run of verl asks for.
 
-    `facts` are those of `compat`; `folder` lies below the dump_dir and holds the step folders; `named_by` are the
-    settings in its name; `inner` counts the folders of a step in V1 (0: the files lie in the step's own folder);
+    `facts` are those of `compatibility`; `folder` lies below the dump_dir and holds the step folders; `named_by` are
+    the settings in its name; `inner` counts the folders of a step in V1 (0: the files lie in the step's own folder);
     `stride` is how many prompts, the unit of fully async's step folders, one training step takes; `total_steps` is
     None where the settings do not say, and in fully async, where a plan may count prompts. `formats` is what a file of
     a name has to be, in the words of `safe.check`.

@@ -203,7 +203,7 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 
 def facts_of(trainer: Any, fingerprint: str) -> dict[str, Any]:
-    """Facts of `compat` for a step of this trainer; `rows` of one step that generates."""
+    """Facts of `compatibility` for a step of this trainer; `rows` of one step that generates."""
     told = {"tokenizer": fingerprint, "model": str(trainer.model.config._name_or_path or "") or None}
     return {**asking(trainer.args.to_dict()).facts, **told}
 

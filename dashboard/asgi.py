@@ -13,6 +13,6 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import URLRouter  # noqa: E402
 
 from dashboard import consumers  # noqa: E402
-from dashboard.origin_check import Door  # noqa: E402
+from dashboard.origin_check import HostOriginCheck  # noqa: E402
 
-application = Door(django, AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns)))
+application = HostOriginCheck(django, AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns)))

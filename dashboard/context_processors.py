@@ -14,7 +14,7 @@ from dashboard.pages.common import keyboard
 THEMES = ("light", "dark")
 
 
-def frame(request: HttpRequest) -> dict[str, Any]:
+def page_frame(request: HttpRequest) -> dict[str, Any]:
     """Theme, name of this page, and the address of the doorbell; costs no query."""
     match = request.resolver_match
     chosen = request.COOKIES.get("theme", "")
@@ -25,15 +25,15 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "language_chosen": request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, ""),
         "theme": chosen if chosen in THEMES else "",
         "page_name": page,
-        "page_title": title(page),
+        "page_title": get_page_title(page),
         "single_keys": request.COOKIES.get("keys", "") != "off",
-        "linked": page in keyboard.LINKED,
-        "follows": page in keyboard.FOLLOWS,
+        "linked": page in keyboard.PERMALINK_PAGES,
+        "follows": page in keyboard.LATEST_STEP_PAGES,
         "feed": f"{settings.PREFIX}/ws/",
         "root": f"{settings.PREFIX}/",
     }
 
 
-def title(page: str | None) -> str:
+def get_page_title(page: str | None) -> str:
     """What stands as a heading where a page has none of its own."""
-    return _(keyboard.PAGES[page]) if page in keyboard.PAGES else (page or "Rolloutdeck").capitalize()
+    return _(keyboard.PAGE_TITLES[page]) if page in keyboard.PAGE_TITLES else (page or "Rolloutdeck").capitalize()

@@ -21,10 +21,10 @@ from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
-from dashboard.api.exceptions import full_disk
+from dashboard.api.exceptions import is_disk_full
 from dashboard.pages.common import error_pages
 from rolloutdeck.protocol import wire
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +43,12 @@ POLICY = "; ".join(
         "form-action 'self'",
     ]
 )
-OURS = str(wire.WIRE_VERSION)
+SERVER_HEADER_VALUE = str(wire.WIRE_VERSION)
 RELEASED = re.compile(r"\A/static/[0-9a-f]{10}/")
 
 
-def marked(response: HttpResponseBase) -> HttpResponseBase:
-    response.headers[wire.SERVER_HEADER] = OURS
+def add_server_headers(response: HttpResponseBase) -> HttpResponseBase:
+    response.headers[wire.SERVER_HEADER] = SERVER_HEADER_VALUE
     response.headers.setdefault("Content-Security-Policy", POLICY)
     return response
 
@@ -59,17 +59,17 @@ def rolloutdeck_headers(get_response: Callable[[HttpRequest], Any]) -> Callable[
     if iscoroutinefunction(get_response):
 
         async def wait(request: HttpRequest) -> HttpResponseBase:
-            return marked(await get_response(request))
+            return add_server_headers(await get_response(request))
 
         return wait
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        return marked(get_response(request))
+        return add_server_headers(get_response(request))
 
     return answer
 
 
-class Language(LocaleMiddleware):
+class LanguageMiddleware(LocaleMiddleware):
     """Speaks the language of whoever reads a page. Programs, which have no session, get English."""
 
     def process_request(self, request: HttpRequest) -> None:
@@ -79,25 +79,25 @@ class Language(LocaleMiddleware):
         request.LANGUAGE_CODE = settings.LANGUAGE_CODE
 
 
-class Unreadable(MiddlewareMixin):
+class ServiceUnavailableMiddleware(MiddlewareMixin):
     """A page that the disk or the database does not give says so; the API does it by itself."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         if isinstance(exception, OperationalError):
             log.warning("The database does not answer: %s", exception)
-            return error_pages.unanswered(full_disk(exception))
-        if not isinstance(exception, StorageUnavailable):
+            return error_pages.render_unavailable_page(is_disk_full(exception))
+        if not isinstance(exception, StorageUnavailableError):
             return None
-        return error_pages.problem(request, 503, _("Cannot be read now"), str(exception))
+        return error_pages.render_error_page(request, 503, _("Cannot be read now"), str(exception))
 
 
-class Static(WhiteNoiseMiddleware):  # type: ignore[misc]
+class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     """Scripts and styles, gzipped. Pages are not: they hold secrets beside text that others chose, and the length of
     such a compressed answer tells (breachattack.com)."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.add_files(assets.STATIC, prefix=f"{self.static_prefix}{assets.release()}/")
+        self.add_files(assets.STATIC_DIR, prefix=f"{self.static_prefix}{assets.get_release_hash()}/")
 
     def __call__(self, request: HttpRequest) -> Any:
         if request.path_info not in self.files:  # a page of another release: it gets today's file, not to be kept
@@ -106,10 +106,10 @@ class Static(WhiteNoiseMiddleware):  # type: ignore[misc]
 
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponseBase:
-        return packed(request, WhiteNoiseMiddleware.serve(static_file, request))
+        return compress_response(request, WhiteNoiseMiddleware.serve(static_file, request))
 
 
-def packed(request: HttpRequest, response: FileResponse) -> HttpResponseBase:
+def compress_response(request: HttpRequest, response: FileResponse) -> HttpResponseBase:
     """The answer gzipped, if it is a whole file of ours that gains by it; vendored ones lie there packed."""
     whole = request.method == "GET" and response.status_code == 200 and "Content-Encoding" not in response.headers
     if not whole or not request.path.endswith((".css", ".js", ".svg")):

@@ -11,9 +11,9 @@ import orjson
 from django.conf import settings
 
 from dashboard import permissions
-from dashboard.api.exceptions import error
-from dashboard.middleware import OURS
-from dashboard.uploads.app import concerns, uploads
+from dashboard.api.exceptions import build_error_body
+from dashboard.middleware import SERVER_HEADER_VALUE
+from dashboard.uploads.app import handle_upload, is_upload_request
 from rolloutdeck.protocol import wire
 
 Scope = dict[str, Any]
@@ -30,7 +30,7 @@ def header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-def below_prefix(path: str) -> str:
+def remove_url_prefix(path: str) -> str:
     """The path without the prefix of ROLLOUTDECK_PUBLIC_URL, which a proxy may or may not have taken off."""
     prefix = settings.PREFIX
     if prefix and (path == prefix or path.startswith(prefix + "/")):
@@ -38,7 +38,7 @@ def below_prefix(path: str) -> str:
     return path
 
 
-def origin_is_ours(origin: str, host: str) -> bool:
+def is_own_origin(origin: str, host: str) -> bool:
     """Whether a browser page at `origin` may open a WebSocket. Only browsers send it, and they always do."""
     public = urlsplit(settings.PUBLIC_URL)
     try:
@@ -51,7 +51,7 @@ def origin_is_ours(origin: str, host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class HostOriginCheck:
     """The ASGI application: uploads, else `django`; `sockets` below /ws/."""
 
     django: App
@@ -67,24 +67,20 @@ class Door:
                 await lifespan(receive, send)
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, host = below_prefix(scope["path"]), header(scope, b"host")
+        path, host = remove_url_prefix(scope["path"]), header(scope, b"host")
         if path in PROBES:
             host = urlsplit(settings.PUBLIC_URL).netloc
             scope = {**scope, "headers": [(b"host", host.encode())]}
-        if not permissions.host_is_ours(host):
-            await wrong_host(send, host)
-        elif concerns(scope, path):
-            await uploads(scope, receive, send, path)
+        if not permissions.is_own_host(host):
+            await send_wrong_host(send, host)
+        elif is_upload_request(scope, path):
+            await handle_upload(scope, receive, send, path)
         else:
             await self.django({**scope, "path": settings.PREFIX + path, "root_path": ""}, receive, send)
 
     async def websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, host = below_prefix(scope["path"]), header(scope, b"host")
-        if (
-            path.startswith("/ws/")
-            and permissions.host_is_ours(host)
-            and origin_is_ours(header(scope, b"origin"), host)
-        ):
+        path, host = remove_url_prefix(scope["path"]), header(scope, b"host")
+        if path.startswith("/ws/") and permissions.is_own_host(host) and is_own_origin(header(scope, b"origin"), host):
             await self.sockets({**scope, "path": path, "root_path": ""}, receive, send)
         else:
             await receive()
@@ -97,13 +93,15 @@ async def lifespan(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.shutdown.complete"})
 
 
-async def wrong_host(send: Send, host: str) -> None:
+async def send_wrong_host(send: Send, host: str) -> None:
     known = f"This server answers at {settings.PUBLIC_URL}, not at {host[:100]!r}"
-    body = orjson.dumps(error("wrong_host", f"{known}; set ROLLOUTDECK_PUBLIC_URL to the address that people type."))
+    body = orjson.dumps(
+        build_error_body("wrong_host", f"{known}; set ROLLOUTDECK_PUBLIC_URL to the address that people type.")
+    )
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        (wire.SERVER_HEADER.lower().encode(), OURS.encode()),
+        (wire.SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
     ]
     await send({"type": "http.response.start", "status": 400, "headers": headers})
     await send({"type": "http.response.body", "body": body})

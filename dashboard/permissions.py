@@ -18,9 +18,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import NotThere
+from rollouts.errors import NotFoundError
 from rollouts.ingest import runs
-from rollouts.lib.validation import text
+from rollouts.lib.validation import parse_text
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
 from rollouts.projects import projects
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView  # which itself imports this module, see settings.REST_FRAMEWORK
 
 # What a person of a role may do is what a token of these scopes may do.
-ROLE_FOR = {
+ROLE_BY_SCOPE = {
     "read": Membership.Role.VIEWER,
     "annotate": Membership.Role.ANNOTATOR,
     "ingest": Membership.Role.MAINTAINER,
     "admin": Membership.Role.OWNER,
 }
-RANK = {role: rank for rank, role in enumerate(["", *Membership.Role.values])}
+ROLE_RANKS = {role: rank for rank, role in enumerate(["", *Membership.Role.values])}
 
-Who = HttpRequest | Request | User | AnonymousUser
+Caller = HttpRequest | Request | User | AnonymousUser
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -46,14 +46,14 @@ class TokenAuthentication(BaseAuthentication):
         header = request.META.get("HTTP_AUTHORIZATION", "")
         if not header:
             return None
-        token = token_of(header)
+        token = authenticate_token(header)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
 
 
-def token_of(header: str) -> Token:
+def authenticate_token(header: str) -> Token:
     """The live token of an Authorization header. Raises AuthenticationFailed."""
     kind, _, secret = header.partition(" ")
     if kind.lower() != "bearer" or not secret.strip():
@@ -72,8 +72,8 @@ class HasScope(BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not request.user.is_authenticated:
             return False
-        if isinstance(request.auth, Token) and not request.auth.allows(scope_of(request, view)):
-            held, needed = request.auth.scopes, scope_of(request, view)
+        if isinstance(request.auth, Token) and not request.auth.allows(get_required_scope(request, view)):
+            held, needed = request.auth.scopes, get_required_scope(request, view)
             raise PermissionDenied(
                 f"This token has the scopes {held}, this needs {needed}; "
                 f"`rolloutdeck token create NAME --scope {held},{needed}` makes one that has it."
@@ -81,14 +81,14 @@ class HasScope(BasePermission):
         return True
 
 
-def scope_of(request: Request, view: APIView) -> str:
+def get_required_scope(request: Request, view: APIView) -> str:
     wanted = getattr(view, "scopes", {}).get(request.method)
     if wanted is None:
         wanted = "read" if request.method in ("GET", "HEAD", "OPTIONS") else "admin"
     return str(wanted)
 
 
-def of(who: Who) -> tuple[User | AnonymousUser, Token | None]:
+def resolve_caller(who: Caller) -> tuple[User | AnonymousUser, Token | None]:
     """The person, and the token where one speaks for them."""
     if isinstance(who, HttpRequest | Request):
         token = getattr(who, "auth", None)
@@ -96,46 +96,46 @@ def of(who: Who) -> tuple[User | AnonymousUser, Token | None]:
     return who, None
 
 
-def person(who: Who) -> User:
+def require_user(who: Caller) -> User:
     """Whoever asks, where `HasScope` has let only people in. Raises PermissionDenied for nobody."""
-    user = of(who)[0]
+    user = resolve_caller(who)[0]
     if not isinstance(user, User):
         raise PermissionDenied(_("Sign in first."))
     return user
 
 
-def visible_projects(who: Who) -> ProjectQuerySet:
+def visible_projects(who: Caller) -> ProjectQuerySet:
     """Projects that the person may see, less those that the token is not for."""
-    user, token = of(who)
+    user, token = resolve_caller(who)
     found: ProjectQuerySet = Project.objects.visible_to(user)
     return found.filter(pk=token.project_id) if token and token.project_id else found
 
 
-def visible_runs(who: Who) -> RunQuerySet:
+def visible_runs(who: Caller) -> RunQuerySet:
     """`Run.objects.visible_to`, less the projects that the token is not for."""
-    user, token = of(who)
+    user, token = resolve_caller(who)
     found: RunQuerySet = Run.objects.visible_to(user)
     return found.filter(project=token.project_id) if token and token.project_id else found
 
 
-def binned_runs(who: Who) -> RunQuerySet:
+def trashed_runs(who: Caller) -> RunQuerySet:
     """Runs in the bin of the projects that the person may see."""
     found: RunQuerySet = Run.objects.filter(project__in=visible_projects(who)).exclude(deleted_at=None)
     return found
 
 
-def run_or_404(who: Who, uid: str, *, scope: str = "read") -> Run:
+def run_or_404(who: Caller, uid: str, *, scope: str = "read") -> Run:
     """The run with this uid or alias. Raises Http404 when it is not theirs to see, PermissionDenied when it is theirs
     to see but not to change."""
     run = visible_runs(who).select_related("project").by_uid(uid) if wire.UID.match(uid) else None
     if run is None:
         raise Http404(_("There is no run {name} that you may see.").format(name=repr(uid[:64])))
     if scope != "read":  # who sees it may read it
-        require_role(who, run.project, ROLE_FOR[scope])
+        require_role(who, run.project, ROLE_BY_SCOPE[scope])
     return run
 
 
-def sample_or_404(who: Who, pk: str) -> Sample:
+def sample_or_404(who: Caller, pk: str) -> Sample:
     """The sample with this id, with its step, attempt and run. Raises Http404 when it is not theirs to see."""
     rows = Sample.objects.select_related("step__attempt", "step__run__project")
     sample = rows.filter(pk=pk, step__run__in=visible_runs(who)).first() if pk.isascii() and pk.isalnum() else None
@@ -144,20 +144,20 @@ def sample_or_404(who: Who, pk: str) -> Sample:
     return sample
 
 
-def project_or_404(who: Who, slug: str, *, scope: str = "read") -> Project:
+def project_or_404(who: Caller, slug: str, *, scope: str = "read") -> Project:
     """As `run_or_404`, for a project's slug."""
     project: Project | None = visible_projects(who).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
         raise Http404(_("There is no project {name} that you may see.").format(name=repr(slug[:80])))
     if scope != "read":
-        require_role(who, project, ROLE_FOR[scope])
+        require_role(who, project, ROLE_BY_SCOPE[scope])
     return project
 
 
-def require_role(who: Who, project: Project, role: str) -> None:
+def require_role(who: Caller, project: Project, role: str) -> None:
     """Raises PermissionDenied when the person's role in the project is below `role`."""
-    has = project.role_of(of(who)[0])
-    if RANK[has] < RANK[role]:
+    has = project.role_of(resolve_caller(who)[0])
+    if ROLE_RANKS[has] < ROLE_RANKS[role]:
         said = _("This needs the role {role} in {project}; yours is {has}.")
         raise PermissionDenied(said.format(role=role, project=project.slug, has=has or _("none")))
 
@@ -167,7 +167,7 @@ def project_for_ingest(user: User, token: Token | None, slug: str) -> Project:
     the scope admin and is bound to no project. Raises NotThere, PermissionDenied."""
     bound = token.project if token else None
     if bound and slug in ("", bound.slug):
-        require_role(user, bound, ROLE_FOR["ingest"])
+        require_role(user, bound, ROLE_BY_SCOPE["ingest"])
         return bound
     project = None if bound else Project.objects.visible_to(user).filter(slug=slug).first()
     if (
@@ -179,14 +179,14 @@ def project_for_ingest(user: User, token: Token | None, slug: str) -> Project:
     ):
         project = projects.create_project(slug, user)[0]
     if project is None:
-        raise NotThere(
+        raise NotFoundError(
             f"There is no project {slug!r} that you may write to; make it with `rolloutdeck token create`.", "project"
         )
-    require_role(user, project, ROLE_FOR["ingest"])
+    require_role(user, project, ROLE_BY_SCOPE["ingest"])
     return project
 
 
-def arriving_run(user: User, token: Token | None, uid: str, headers: Mapping[str, str]) -> Run:
+def find_or_open_run(user: User, token: Token | None, uid: str, headers: Mapping[str, str]) -> Run:
     """The run that data arrives for; a server that never saw it makes it from the client's headers.
 
     `headers` by lower-case name, values percent-encoded UTF-8. Raises NotThere, Http404, PermissionDenied, BadInput.
@@ -196,10 +196,10 @@ def arriving_run(user: User, token: Token | None, uid: str, headers: Mapping[str
         seen = seen.filter(project=token.project_id)
     run = seen.select_related("project").by_uid(uid) if wire.UID.match(uid) else None
     if run is not None:
-        require_role(user, run.project, ROLE_FOR["ingest"])
+        require_role(user, run.project, ROLE_BY_SCOPE["ingest"])
         return run
     told = {
-        name: text(unquote(headers.get(name.lower(), "")), name, most=200)
+        name: parse_text(unquote(headers.get(name.lower(), "")), name, most=200)
         for name in (wire.PROJECT_HEADER, wire.RUN_HEADER, wire.RESUME_HEADER)
     }
     if not told[wire.RUN_HEADER]:
@@ -211,6 +211,6 @@ def arriving_run(user: User, token: Token | None, uid: str, headers: Mapping[str
     return runs.open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
 
 
-def host_is_ours(host: str) -> bool:
+def is_own_host(host: str) -> bool:
     """Whether a Host header names this server, see ROLLOUTDECK_PUBLIC_URL."""
     return validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS)

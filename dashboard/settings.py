@@ -47,7 +47,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = public.scheme == "https"
 SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PREFIX}/"
 SESSION_COOKIE_NAME = "rolloutdeck_session"
 CSRF_COOKIE_NAME = "rolloutdeck_csrf"
-CSRF_FAILURE_VIEW = "dashboard.pages.common.error_pages.forged"
+CSRF_FAILURE_VIEW = "dashboard.pages.common.error_pages.csrf_failure"
 STATIC_URL = f"{PREFIX}/static/"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "runs"
@@ -79,15 +79,15 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.rolloutdeck_headers",
-    "dashboard.middleware.Static",
+    "dashboard.middleware.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "dashboard.middleware.Language",
+    "dashboard.middleware.LanguageMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "dashboard.middleware.Unreadable",
+    "dashboard.middleware.ServiceUnavailableMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -99,7 +99,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.context_processors.frame",
+                "dashboard.context_processors.page_frame",
             ],
         },
     }
@@ -162,11 +162,11 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["dashboard.permissions.HasScope"],
-    "DEFAULT_RENDERER_CLASSES": ["dashboard.api.renderers.Json"],
+    "DEFAULT_RENDERER_CLASSES": ["dashboard.api.renderers.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsers.LenientJSON"],
-    "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "dashboard.api.schema.Described",
-    "EXCEPTION_HANDLER": "dashboard.api.exceptions.as_json",
+    "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.ApiPagination",
+    "DEFAULT_SCHEMA_CLASS": "dashboard.api.schema.ApiSchema",
+    "EXCEPTION_HANDLER": "dashboard.api.exceptions.handle_api_exception",
     "PAGE_SIZE": 50,
 }
 SPECTACULAR_SETTINGS = {
@@ -175,7 +175,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "What a model wrote while it was trained: runs, dumps, samples, flags, metrics.",
     "SCHEMA_PATH_PREFIX": "/api/v1/",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.with_uploads"],
+    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.add_upload_operations"],
 }
 
 # --- logging --------------------------------------------------------------------------------------------------------

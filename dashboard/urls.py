@@ -8,12 +8,12 @@ from dashboard.api.views import health
 
 urlpatterns = [
     path("healthz", health.healthz),
-    path("metrics", health.metrics),
+    path("metrics", health.prometheus_metrics_view),
     path("api/", include("dashboard.api.urls")),
     path("", include("dashboard.pages.urls")),
 ]
 
-handler400 = "dashboard.pages.common.error_pages.bad"
-handler403 = "dashboard.pages.common.error_pages.refused"
-handler404 = "dashboard.pages.common.error_pages.not_found"
-handler500 = "dashboard.pages.common.error_pages.broken"
+handler400 = "dashboard.pages.common.error_pages.bad_request"
+handler403 = "dashboard.pages.common.error_pages.permission_denied"
+handler404 = "dashboard.pages.common.error_pages.page_not_found"
+handler500 = "dashboard.pages.common.error_pages.server_error"

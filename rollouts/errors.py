@@ -20,7 +20,7 @@ class RolloutError(Exception):
     code = "error"
 
 
-class BadInput(RolloutError):
+class InvalidInputError(RolloutError):
     """The caller sent something wrong. `field` names the offending parameter where there is one."""
 
     code = "bad_input"
@@ -30,49 +30,49 @@ class BadInput(RolloutError):
         self.field = field
 
 
-class NotThere(BadInput):
+class NotFoundError(InvalidInputError):
     """What the caller names does not exist, or not for them."""
 
     code = "not_found"
 
 
-class Conflict(BadInput):
+class ConflictError(InvalidInputError):
     """What the caller wants would undo what something else rests on."""
 
     code = "conflict"
 
 
-class Outdated(Conflict):
+class OutdatedError(ConflictError):
     """Somebody else has changed it since the caller looked; nothing was written."""
 
     code = "outdated"
 
 
-class HashMismatch(BadInput):
+class HashMismatchError(InvalidInputError):
     """The body's sha256 differs from the one in the address."""
 
     code = "hash_mismatch"
 
 
-class TooLarge(BadInput):
+class TooLargeError(InvalidInputError):
     """The body is over a limit."""
 
     code = "too_large"
 
 
-class UnreadableDump(RolloutError):
+class UnreadableDumpError(RolloutError):
     """No format recognises the dump, or nothing in it can be read."""
 
     code = "unreadable"
 
 
-class UnsafeDump(RolloutError):
+class UnsafeDumpError(RolloutError):
     """The dump would run code if it were unpickled."""
 
     code = "unsafe"
 
 
-class StorageUnavailable(RolloutError):
+class StorageUnavailableError(RolloutError):
     """Bytes cannot be written or read now; the same call may succeed later."""
 
     permanent = False

@@ -132,8 +132,8 @@ def stranger(db: None) -> User:
 @pytest.fixture
 def site(transactional_db: None) -> Iterator[Site]:
     """The app over real HTTP, as uploads reach it."""
-    from dashboard.origin_check import Door  # loads the settings' apps
+    from dashboard.origin_check import HostOriginCheck  # loads the settings' apps
 
     django = get_asgi_application()
-    with served(Door(django, django)) as running:
+    with served(HostOriginCheck(django, django)) as running:
         yield running

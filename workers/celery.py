@@ -12,7 +12,7 @@ from rolloutdeck.up.child import end_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
-main = os.getpid()  # the pool and the clock are forked from the process that imports this first
+PARENT_PID = os.getpid()  # the pool and the clock are forked from the process that imports this first
 app = Celery("rolloutdeck")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
@@ -22,4 +22,4 @@ app.autodiscover_tasks(["workers"])
 @beat_embedded_init.connect
 def end_with_worker(**_: Any) -> None:
     """The pool and the clock end with a killed worker, else two clocks would tick once it is started again."""
-    end_with_parent(main)
+    end_with_parent(PARENT_PID)

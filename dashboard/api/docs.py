@@ -15,17 +15,17 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 
-class Schema(APIView):
+class SchemaView(APIView):
     """OpenAPI 3, as JSON, or YAML with `Accept: application/yaml`."""
 
     renderer_classes = (OpenApiJsonRenderer, OpenApiYamlRenderer)
     schema = None
 
     def get(self, request: Request) -> Response:
-        return Response(described())
+        return Response(generate_schema())
 
 
-def described() -> dict[str, Any]:
+def generate_schema() -> dict[str, Any]:
     generator: Any = SchemaGenerator
     found: dict[str, Any] = generator().get_schema(request=None, public=True)
     found["info"]["version"] = spectacular_settings.VERSION
@@ -33,11 +33,11 @@ def described() -> dict[str, Any]:
 
 
 @login_required
-def docs(request: HttpRequest) -> HttpResponse:
+def api_docs_page(request: HttpRequest) -> HttpResponse:
     """Every address with its methods, parameters and bodies, in the order of the schema."""
     calls = [
         {"method": method.upper(), "path": path, **call, "fields": fields_of(call)}
-        for path, methods in described()["paths"].items()
+        for path, methods in generate_schema()["paths"].items()
         for method, call in methods.items()
     ]
     return render(request, "api/docs.html", {"calls": calls, "about": spectacular_settings.DESCRIPTION})

@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, set_rollback
 
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import InvalidInputError, RolloutError
 
 log = logging.getLogger(__name__)
 
-STATUS = {
+STATUS_BY_CODE = {
     "not_found": 404,
     "conflict": 409,
     "hash_mismatch": 409,
@@ -27,36 +27,38 @@ STATUS = {
 }
 
 
-def error(code: str, message: str, field: str = "") -> dict[str, Any]:
+def build_error_body(code: str, message: str, field: str = "") -> dict[str, Any]:
     return {"error": {"code": code, "message": message, **({"field": field} if field else {})}}
 
 
-def describe(problem: BaseException) -> tuple[int, dict[str, Any]] | None:
+def describe_exception(problem: BaseException) -> tuple[int, dict[str, Any]] | None:
     """Status and body for what went wrong; None for what is our own mistake."""
     match problem:
         case RolloutError():
-            field = problem.field if isinstance(problem, BadInput) else ""
-            status = STATUS.get(problem.code, 400)
-            return (507 if full_disk(problem) else status), error(problem.code, str(problem), field)
+            field = problem.field if isinstance(problem, InvalidInputError) else ""
+            status = STATUS_BY_CODE.get(problem.code, 400)
+            return (507 if is_disk_full(problem) else status), build_error_body(problem.code, str(problem), field)
         case Http404():
-            return 404, error("not_found", str(problem) or "There is nothing here.")
+            return 404, build_error_body("not_found", str(problem) or "There is nothing here.")
         case PermissionDenied():
-            return 403, error("permission_denied", str(problem) or "You may not do this.")
+            return 403, build_error_body("permission_denied", str(problem) or "You may not do this.")
         case exceptions.APIException():
-            return problem.status_code, error(*words_of(problem))
+            return problem.status_code, build_error_body(*get_first_error(problem))
         case RequestDataTooBig():
-            return 413, error("too_large", "The body is larger than this server takes.")
+            return 413, build_error_body("too_large", "The body is larger than this server takes.")
         case SuspiciousOperation():
-            return 400, error("bad_input", "The request is malformed.")
+            return 400, build_error_body("bad_input", "The request is malformed.")
         case OperationalError():
             log.warning("The database does not answer: %s", problem)
-            if full_disk(problem):
-                return 507, error("database_unavailable", "The disk of the server's database is full; make room first.")
-            return 503, error("database_unavailable", "The database is busy or down; try again in a moment.")
+            if is_disk_full(problem):
+                return 507, build_error_body(
+                    "database_unavailable", "The disk of the server's database is full; make room first."
+                )
+            return 503, build_error_body("database_unavailable", "The database is busy or down; try again in a moment.")
     return None
 
 
-def full_disk(problem: BaseException) -> bool:
+def is_disk_full(problem: BaseException) -> bool:
     """Whether the file system, SQLite or PostgreSQL says so."""
     cause = problem.__cause__
     if isinstance(cause, OSError):
@@ -64,7 +66,7 @@ def full_disk(problem: BaseException) -> bool:
     return getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "sqlstate", "") == "53100"
 
 
-def words_of(problem: exceptions.APIException) -> tuple[str, str, str]:
+def get_first_error(problem: exceptions.APIException) -> tuple[str, str, str]:
     """Code, one sentence and field; of several field errors the first."""
     detail: Any = problem.detail
     field = ""
@@ -78,9 +80,9 @@ def words_of(problem: exceptions.APIException) -> tuple[str, str, str]:
     return ("bad_input" if field else str(code)), str(detail), field
 
 
-def as_json(problem: Exception, context: dict[str, Any]) -> Response | None:
+def handle_api_exception(problem: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler."""
-    described = describe(problem)
+    described = describe_exception(problem)
     if described is None:
         return None
     set_rollback()
@@ -92,7 +94,7 @@ def as_json(problem: Exception, context: dict[str, Any]) -> Response | None:
     return Response(described[1], status=described[0], headers=headers)
 
 
-class Nowhere(APIView):
+class UnknownAddressView(APIView):
     """Any address below /api/ that is none of ours."""
 
     authentication_classes = ()

@@ -7,10 +7,10 @@ from typing import Any
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.response import Response
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 
 
-class Pages(PageNumberPagination):
+class ApiPagination(PageNumberPagination):
     """`?page=` from 1, `?page_size=` up to 500."""
 
     page_size_query_param = "page_size"
@@ -20,7 +20,7 @@ class Pages(PageNumberPagination):
         for name, most in (("page", 10**9), ("page_size", self.max_page_size)):
             raw = request.query_params.get(name, "1")
             if not (raw.isascii() and raw.isdigit() and 1 <= len(raw) < 11 and 1 <= int(raw) <= most):
-                raise BadInput(f"`{name}` must be a whole number from 1 to {most}.", name)
+                raise InvalidInputError(f"`{name}` must be a whole number from 1 to {most}.", name)
         return super().paginate_queryset(queryset, request, view=view)
 
     def get_paginated_response(self, data: Any) -> Response:

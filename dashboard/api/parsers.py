@@ -10,8 +10,8 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, TooLarge
-from rollouts.lib.validation import number, text
+from rollouts.errors import InvalidInputError, TooLargeError
+from rollouts.lib.validation import parse_integer, parse_text
 
 
 class LenientJSON(BaseParser):
@@ -24,30 +24,30 @@ class LenientJSON(BaseParser):
     ) -> Any:
         raw = stream.read(wire.MAX_JSON_BYTES + 1)
         if len(raw) > wire.MAX_JSON_BYTES:
-            raise TooLarge(f"A JSON body may have {wire.MAX_JSON_BYTES} bytes; send less at once, or a dump.")
+            raise TooLargeError(f"A JSON body may have {wire.MAX_JSON_BYTES} bytes; send less at once, or a dump.")
         try:
             return json.loads(raw.decode("utf-8"), parse_constant=float)
         except UnicodeDecodeError as error:
-            raise BadInput("The body is not UTF-8.") from error
+            raise InvalidInputError("The body is not UTF-8.") from error
         except RecursionError as error:
-            raise BadInput("The body's JSON is nested too deeply.") from error
+            raise InvalidInputError("The body's JSON is nested too deeply.") from error
         except ValueError as error:
-            raise BadInput(f"The body is not JSON: {error}.") from error
+            raise InvalidInputError(f"The body is not JSON: {error}.") from error
 
 
-def told(request: Request, view: Any) -> dict[str, Any]:
+def parse_json_body(request: Request, view: Any) -> dict[str, Any]:
     """The JSON object of the body. Raises BadInput for anything else and for fields that the view does not take."""
     known = view.takes[request.method]
     data = request.data
     if not isinstance(data, dict):
-        raise BadInput("The body must be a JSON object.")
+        raise InvalidInputError("The body must be a JSON object.")
     if strange := [key for key in data if key not in known]:
         name = strange[0][:40]
-        raise BadInput(f"{name!r} is no field of this request; known are {', '.join(known)}.", name)
+        raise InvalidInputError(f"{name!r} is no field of this request; known are {', '.join(known)}.", name)
     return data
 
 
-def asked(request: Request, view: Any) -> dict[str, str]:
+def parse_query_params(request: Request, view: Any) -> dict[str, str]:
     """The query parameters. Raises BadInput for names that the view does not take and for values no database takes."""
     known = view.takes.get(request.method, {})
     every = (*known, "page", "page_size") if getattr(view, "paged", False) else tuple(known)
@@ -55,12 +55,14 @@ def asked(request: Request, view: Any) -> dict[str, str]:
     for key, value in request.query_params.items():
         if key not in every:
             name = key[:40]
-            raise BadInput(f"{name!r} is no parameter of this address; known are {', '.join(every) or 'none'}.", name)
-        found[key] = text(str(value), key, most=8000)
+            raise InvalidInputError(
+                f"{name!r} is no parameter of this address; known are {', '.join(every) or 'none'}.", name
+            )
+        found[key] = parse_text(str(value), key, most=8000)
     return found
 
 
-def counted(value: Any, field: str, *, most: int, default: int) -> int:
+def parse_count(value: Any, field: str, *, most: int, default: int) -> int:
     """A number of things asked for, at least one."""
-    found = number(value, field, least=1, most=most)
+    found = parse_integer(value, field, least=1, most=most)
     return default if found is None else found

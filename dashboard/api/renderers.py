@@ -13,7 +13,7 @@ from rest_framework.utils.encoders import JSONEncoder
 OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-class Json(JSONRenderer):
+class OrjsonRenderer(JSONRenderer):
     """The framework's JSON, written by orjson: a page of curves has a hundred thousand numbers."""
 
     def render(

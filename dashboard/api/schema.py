@@ -8,7 +8,9 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
-Takes = dict[str, dict[str, str]]  # method -> name of a query parameter or of a field of the body -> what it is
+AcceptedParams = dict[
+    str, dict[str, str]
+]  # method -> name of a query parameter or of a field of the body -> what it is
 
 PAGED = {"page": "From 1.", "page_size": "At most 500."}
 UPLOAD = {
@@ -33,7 +35,7 @@ PARTS = (
 )
 
 
-class Described(AutoSchema):
+class ApiSchema(AutoSchema):
     """Parameters and bodies from the view's `takes`; the prose is the methods' docstrings."""
 
     @property
@@ -44,7 +46,7 @@ class Described(AutoSchema):
         if self.method != "GET":
             return []
         paged = PAGED if getattr(self.view, "paged", False) else {}
-        return [parameter(name, words) for name, words in {**self.taken, **paged}.items()]
+        return [build_parameter(name, words) for name, words in {**self.taken, **paged}.items()]
 
     def get_request_serializer(self) -> Any:
         if self.method in ("GET", "DELETE"):
@@ -61,20 +63,20 @@ class Described(AutoSchema):
         )
 
 
-def parameter(name: str, words: str) -> OpenApiParameter:
+def build_parameter(name: str, words: str) -> OpenApiParameter:
     return OpenApiParameter(name, OpenApiTypes.STR, description=words)
 
 
-def with_uploads(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+def add_upload_operations(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Adds the PUTs that are answered before Django."""
     dumps = result["paths"]["/api/v1/runs/{uid}/dumps/{sha256}/"]
-    dumps["put"] = upload(dumps["get"], "uploads_put", DUMP, UPLOAD)
+    dumps["put"] = build_upload_operation(dumps["get"], "uploads_put", DUMP, UPLOAD)
     files = result["paths"]["/api/v1/runs/{uid}/artifacts/{key}/files/{sha256}/"]
-    files["put"] = upload(files["get"], "uploads_file", FILE, {})
+    files["put"] = build_upload_operation(files["get"], "uploads_file", FILE, {})
     return result
 
 
-def upload(get: dict[str, Any], name: str, words: str, taken: dict[str, str]) -> dict[str, Any]:
+def build_upload_operation(get: dict[str, Any], name: str, words: str, taken: dict[str, str]) -> dict[str, Any]:
     query = [
         {"in": "query", "name": name, "schema": {"type": "string"}, "description": words}
         for name, words in taken.items()

@@ -14,7 +14,7 @@ from rollouts.models import Dump, Flag, Pin, Project, Replay, Run, Step, Token
 FAILED = (Dump.State.FAILED, Dump.State.UNSAFE)
 
 
-def project(row: Project, role: str) -> dict[str, Any]:
+def serialize_project(row: Project, role: str) -> dict[str, Any]:
     return {
         "slug": row.slug,
         "role": role,
@@ -25,18 +25,18 @@ def project(row: Project, role: str) -> dict[str, Any]:
     }
 
 
-def address(path: str) -> str:
+def build_public_url(path: str) -> str:
     """A link that a person can open, see ROLLOUTDECK_PUBLIC_URL."""
     return f"{settings.PUBLIC_URL}{path}"
 
 
-def run(row: Run) -> dict[str, Any]:
+def serialize_run(row: Run) -> dict[str, Any]:
     """A run in a list."""
     return {
         "id": row.uid,
         "name": row.name,
         "project": row.project.slug,
-        "url": address(f"/runs/{row.uid}/"),
+        "url": build_public_url(f"/runs/{row.uid}/"),
         "framework": row.framework,
         "tags": row.tags,
         "owner": row.owner.get_username() if row.owner else "",
@@ -52,13 +52,13 @@ def run(row: Run) -> dict[str, Any]:
     }
 
 
-def run_whole(row: Run) -> dict[str, Any]:
+def serialize_full_run(row: Run) -> dict[str, Any]:
     """A run with its config, its attempts, and how far its dumps are; one whose step has no row yet shows here too."""
     counted = row.dumps.values_list("state").annotate(Count("pk")).order_by("state")
     failed = row.dumps.filter(state__in=FAILED).select_related("attempt").order_by("-pk")[:20]
     attempts = row.attempts.order_by("number")
     return {
-        **run(row),
+        **serialize_run(row),
         "config": row.config,
         "attempts": [
             {
@@ -73,11 +73,11 @@ def run_whole(row: Run) -> dict[str, Any]:
             for one in attempts
         ],
         "dumps": dict(counted),
-        "failed": [dump(one) for one in failed],
+        "failed": [serialize_dump(one) for one in failed],
     }
 
 
-def dump(row: Dump) -> dict[str, Any]:
+def serialize_dump(row: Dump) -> dict[str, Any]:
     return {
         "id": row.pk,
         "source": row.source,
@@ -101,7 +101,7 @@ def dump(row: Dump) -> dict[str, Any]:
 STEP_DUMP = ("id", "source", "state", "message", "rows", "left_out", "problems")
 
 
-def steps(rows: Iterable[Step]) -> list[dict[str, Any]]:
+def serialize_steps(rows: Iterable[Step]) -> list[dict[str, Any]]:
     """Steps with their dumps, and what came of a replay there, which are asked for once for all of them."""
     found = list(rows)
     dumps: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
@@ -109,16 +109,17 @@ def steps(rows: Iterable[Step]) -> list[dict[str, Any]]:
         numbers = {one.step for one in found}
         of = Dump.objects.filter(run=found[0].run_id, step__gte=min(numbers), step__lte=max(numbers))
         for row in of.select_related("attempt").order_by("pk"):
-            whole = dump(row)
+            whole = serialize_dump(row)
             key = (row.attempt_id, row.split, row.step_kind, row.step)
             dumps[key].append({name: whole[name] for name in STEP_DUMP})
-    replayed = replays(found)
+    replayed = load_replay_events(found)
     return [
-        step(one, dumps[(one.attempt_id, one.split, one.step_kind, one.step)], replayed.get(one.pk)) for one in found
+        serialize_step(one, dumps[(one.attempt_id, one.split, one.step_kind, one.step)], replayed.get(one.pk))
+        for one in found
     ]
 
 
-def replays(rows: list[Step]) -> dict[int, Replay]:
+def load_replay_events(rows: list[Step]) -> dict[int, Replay]:
     """The replay events of training steps of one run, by the steps' ids."""
     places = {(row.attempt_id, row.step_kind, row.step): row.pk for row in rows if row.split == "train"}
     if not places:
@@ -129,7 +130,7 @@ def replays(rows: list[Step]) -> dict[int, Replay]:
     return {pk: found[place] for place, pk in places.items() if place in found}
 
 
-def step(row: Step, dumps: list[dict[str, Any]], replayed: Replay | None = None) -> dict[str, Any]:
+def serialize_step(row: Step, dumps: list[dict[str, Any]], replayed: Replay | None = None) -> dict[str, Any]:
     return {
         "step": row.step,
         "step_kind": row.step_kind,
@@ -151,21 +152,21 @@ def step(row: Step, dumps: list[dict[str, Any]], replayed: Replay | None = None)
         "histogram": row.histogram,
         "by_source": row.by_source,
         "flags": row.flags,
-        "replay": replay(replayed) if replayed else None,
+        "replay": serialize_replay(replayed) if replayed else None,
         "dumps": dumps,
         "version": row.version,
         "updated_at": row.updated_at,
     }
 
 
-def replay(row: Replay) -> dict[str, Any]:
+def serialize_replay(row: Replay) -> dict[str, Any]:
     return {
         "attempt": row.attempt.key,
         "step_kind": row.step_kind,
         "step": row.step,
         "outcome": row.outcome,
         "pin": row.pin_id,
-        "source": source(row.pin) if row.pin else None,
+        "source": serialize_pin_source(row.pin) if row.pin else None,
         "rows": row.rows,
         "seconds": row.seconds,
         "saved": row.saved,
@@ -174,11 +175,11 @@ def replay(row: Replay) -> dict[str, Any]:
     }
 
 
-def source(row: Pin) -> dict[str, Any]:
+def serialize_pin_source(row: Pin) -> dict[str, Any]:
     return {"run": row.run.uid, "name": row.run.name, "step": row.step, "step_kind": row.step_kind}
 
 
-def flag(row: Flag) -> dict[str, Any]:
+def serialize_flag(row: Flag) -> dict[str, Any]:
     return {
         "id": row.pk,
         "sample": row.sample,
@@ -195,7 +196,7 @@ def flag(row: Flag) -> dict[str, Any]:
     }
 
 
-def token(row: Token) -> dict[str, Any]:
+def serialize_token(row: Token) -> dict[str, Any]:
     return {
         "id": row.pk,
         "name": row.name,

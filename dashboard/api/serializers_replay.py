@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dashboard.api.serializers import address, source
+from dashboard.api.serializers import build_public_url, serialize_pin_source
 from rolloutdeck.protocol.compatibility import Difference
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import artifacts, status
 from rollouts.pins.status import PinStatus
-from rollouts.replay.compatibility import Judged
-from rollouts.replay.exclusion import Rows
-from rollouts.replay.outcomes import Cell, Strip
+from rollouts.replay.compatibility import EntryCompatibility
+from rollouts.replay.exclusion import ExcludedRows
+from rollouts.replay.outcomes import ReplayTimeline, ReplayTimelineStep
 
 
-def artifact(row: Artifact) -> dict[str, Any]:
+def serialize_artifact(row: Artifact) -> dict[str, Any]:
     """One of `artifacts.with_blobs`."""
     return {
         "id": row.key,
@@ -29,34 +29,34 @@ def artifact(row: Artifact) -> dict[str, Any]:
         "state": row.state,
         "message": row.message,
         "bytes": row.bytes,
-        "received": artifacts.received(row),
+        "received": artifacts.count_received_bytes(row),
         "files": row.files,
         "facts": row.facts,
         "origin": row.origin,
         "send_now": row.send_now,
-        "url": files_url(row),
+        "url": build_files_url(row),
         "created_at": row.created_at,
         "ready_at": row.ready_at,
     }
 
 
-def files_url(row: Artifact) -> str:
+def build_files_url(row: Artifact) -> str:
     """Below the server's address; the sha256 of a file follows."""
     return f"/api/v1/runs/{row.run.uid}/artifacts/{row.key}/files/"
 
 
-def pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]:
+def serialize_pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]:
     """A pin with how far its bytes are."""
     told = standing or status.load_pin_status(row)
     return {
         "id": row.pk,
         "project": row.project.slug,
-        **source(row),
+        **serialize_pin_source(row),
         "attempt": row.attempt.key,
         "split": row.split,
         "note": row.note,
         "user": row.user.get_username(),
-        "url": address(f"/runs/{row.run.uid}/steps/{row.step}/"),
+        "url": build_public_url(f"/runs/{row.run.uid}/steps/{row.step}/"),
         "state": told.state,
         "bytes": told.bytes,
         "received": told.received,
@@ -72,7 +72,7 @@ def pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]:
     }
 
 
-def plan(name: str, revision: Revision | None) -> dict[str, Any]:
+def serialize_plan_revision(name: str, revision: Revision | None) -> dict[str, Any]:
     """A revision without its entries; number 0 while there is none."""
     return {
         "plan": name,
@@ -85,7 +85,7 @@ def plan(name: str, revision: Revision | None) -> dict[str, Any]:
     }
 
 
-def judged(rows: Sequence[Judged]) -> list[dict[str, Any]]:
+def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str, Any]]:
     """The entries of a plan for the run that asks: what to load, from where, and in what it differs.
 
     `flagged` of a source counts its samples that are flagged bad; `unplaced` those of them that are in none of its
@@ -97,46 +97,50 @@ def judged(rows: Sequence[Judged]) -> list[dict[str, Any]]:
             "pin": row.entry.pin_id,
             "role": row.artifacts[0].role if row.artifacts else "",
             "source": {
-                **source(row.entry.pin),
+                **serialize_pin_source(row.entry.pin),
                 "flagged": row.excluded.flagged,
                 "unplaced": row.excluded.unplaced,
             },
-            "artifacts": [to_load(one, row.excluded.artifacts.get(one.pk)) for one in row.artifacts],
-            "differences": differences(row.differences),
+            "artifacts": [serialize_artifact_to_load(one, row.excluded.artifacts.get(one.pk)) for one in row.artifacts],
+            "differences": serialize_differences(row.differences),
         }
         for row in rows
     ]
 
 
-def to_load(row: Artifact, excluded: Rows | None) -> dict[str, Any]:
+def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> dict[str, Any]:
     names = ("role", "step_kind", "step", "state", "message", "facts", "files")
     told = {
         "flagged": {path: list(records) for path, records in excluded.records.items()} if excluded else {},
         "whole": bool(excluded and excluded.whole),
     }
-    return {"id": row.key, **{name: getattr(row, name) for name in names}, **told, "url": files_url(row)}
+    return {"id": row.key, **{name: getattr(row, name) for name in names}, **told, "url": build_files_url(row)}
 
 
-def differences(rows: Iterable[Difference]) -> list[dict[str, Any]]:
+def serialize_differences(rows: Iterable[Difference]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def cell(row: Cell) -> dict[str, Any]:
+def serialize_timeline_step(row: ReplayTimelineStep) -> dict[str, Any]:
     told = {name: getattr(row, name) for name in ("step", "step_kind", "state", "rows", "seconds", "saved", "reason")}
-    return {**told, "pin": row.pin.pk if row.pin else None, "source": source(row.pin) if row.pin else None}
+    return {
+        **told,
+        "pin": row.pin.pk if row.pin else None,
+        "source": serialize_pin_source(row.pin) if row.pin else None,
+    }
 
 
-def strip(row: Strip) -> dict[str, Any]:
+def serialize_replay_timeline(row: ReplayTimeline) -> dict[str, Any]:
     totals = {"rows": row.rows, "seconds": row.seconds, "saved": row.saved, "estimated": row.estimated}
-    return {"cells": [cell(one) for one in row.cells], "counts": row.counts, "totals": totals}
+    return {"cells": [serialize_timeline_step(one) for one in row.cells], "counts": row.counts, "totals": totals}
 
 
-def registered(row: Artifact) -> dict[str, Any]:
+def serialize_registered_artifact(row: Artifact) -> dict[str, Any]:
     """What a node that told of an artifact needs to know."""
-    return {"id": row.key, "state": row.state, "step": row.step, "missing": artifacts.missing(row)}
+    return {"id": row.key, "state": row.state, "step": row.step, "missing": artifacts.list_missing_hashes(row)}
 
 
-def of_run(run: Run) -> Mapping[str, Any]:
+def serialize_binding(run: Run) -> Mapping[str, Any]:
     """The revision that a run is bound to; None of a run that is not bound yet."""
     bound = getattr(run, "binding", None)
     if bound is None:

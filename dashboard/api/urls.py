@@ -59,7 +59,7 @@ urlpatterns = [
     path("v1/projects/<str:slug>/replay-plan/", plans.ProjectPlan.as_view()),
     path("v1/tokens/", tokens.Tokens.as_view()),
     path("v1/tokens/<int:pk>/", tokens.OneToken.as_view()),
-    path("schema/", docs.Schema.as_view(), name="api-schema"),
-    path("docs/", docs.docs, name="api-docs"),
-    re_path("", exceptions.Nowhere.as_view()),
+    path("schema/", docs.SchemaView.as_view(), name="api-schema"),
+    path("docs/", docs.api_docs_page, name="api-docs"),
+    re_path("", exceptions.UnknownAddressView.as_view()),
 ]

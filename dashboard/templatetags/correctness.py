@@ -7,16 +7,16 @@ from typing import Any
 from django import template
 
 from rollouts.query import correctness_rule
-from rollouts.samples.final_answer import answer_of
+from rollouts.samples.final_answer import extract_final_answer
 
 ENDING = 4000  # characters of a response in which its answer is looked for
 
 register = template.Library()
 
-register.filter("rule", correctness_rule.rule_of)
+register.filter("rule", correctness_rule.get_rule_text)
 
 
 @register.filter
 def got(body: Any) -> str:
     """The answer that a response ends in; empty where none is found."""
-    return answer_of(body.response[-ENDING:], {**body.rewards, **body.extras})
+    return extract_final_answer(body.response[-ENDING:], {**body.rewards, **body.extras})

@@ -10,7 +10,7 @@ from dashboard.pages.findings import presenter, svg_chart
 from rollouts.models import Sample
 
 register = template.Library()
-register.filter("short", svg_chart.short)
+register.filter("short", svg_chart.format_short_number)
 
 
 @register.filter
@@ -19,12 +19,12 @@ def chat_head(sample: Sample) -> str:
     step = sample.step
     held = {"tokens": sample.tokens, "chars": sample.chars, "truncated": sample.truncated, "index": sample.index}
     expected = _("expected {value}").format(value=sample.expected) if sample.expected else ""
-    facts = presenter.facts({**held, "data_source": sample.data_source})
+    facts = presenter.describe_sample({**held, "data_source": sample.data_source})
     head = [
         step.run.name,
         _("{split} step {step}").format(split=step.split, step=step.step),
-        presenter.scored(sample.score),
+        presenter.describe_score(sample.score),
         expected,
         *facts,
     ]
-    return formatting.bare(" · ".join(one for one in head if one))
+    return formatting.replace_control_characters(" · ".join(one for one in head if one))

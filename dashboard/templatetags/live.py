@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 register = template.Library()
 
-LEAST = {"score": 0.0005, "truncated": 0.0005}
+MIN_CHANGES = {"score": 0.0005, "truncated": 0.0005}
 
 
 @register.simple_tag
@@ -17,7 +17,7 @@ def change(value: float | None, of: str) -> SafeString | str:
     """`▲ 0.03` of a score, `▼ 1.2 pt` of a share; nothing where there was no step before."""
     if value is None:
         return ""
-    if abs(value) < LEAST[of]:
+    if abs(value) < MIN_CHANGES[of]:
         return format_html('<span class="change muted" title="{}">=</span>', _("as at the step before"))
     better = value > 0 if of == "score" else value < 0
     shown = f"{abs(value):.3g}" if of == "score" else _("{points} pt").format(points=f"{100 * abs(value):.1f}")

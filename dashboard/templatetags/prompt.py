@@ -8,13 +8,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from rollouts.prompts.history import Line
+from rollouts.prompts.history import PromptRunHistory
 
 register = template.Library()
 
 
 @register.simple_tag
-def solved(line: Line) -> str:
+def solved(line: PromptRunHistory) -> str:
     """`31 of 40 steps`."""
     if not line.judged:
         return ""
@@ -22,7 +22,7 @@ def solved(line: Line) -> str:
 
 
 @register.simple_tag
-def facts(line: Line) -> SafeString:
+def facts(line: PromptRunHistory) -> SafeString:
     """Whether and when the prompt was solved: by one answer at least."""
     steps = len(line.steps)
     asked = ngettext("asked at {count} step", "asked at {count} steps", steps).format(count=f"{steps:,}")
@@ -44,7 +44,7 @@ def at_step(said: str, step: int) -> SafeString:
     return format_html("<span>{}</span>", format_html(said, step=format_html("<b>{}</b>", step)))
 
 
-def since(line: Line) -> str:
+def since(line: PromptRunHistory) -> str:
     """From which step on every step was solved, of a prompt that the last one solves."""
     lost = next((one.step for one in reversed(line.judged) if not one.solved), None)
     if lost is None:

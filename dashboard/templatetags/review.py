@@ -7,14 +7,14 @@ from typing import Any
 from django import template
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common.url_state import Ask
-from rollouts.review.queues import Batch
+from dashboard.pages.common.url_state import StepUrlState
+from rollouts.review.queues import ReviewBatch
 
 register = template.Library()
 
 
 @register.simple_tag
-def progress(batch: Batch) -> str:
+def progress(batch: ReviewBatch) -> str:
     """`3 of 40 · 7 %`"""
     told = _("{done} of {count} · {share} %")
     return told.format(done=batch.done, count=len(batch.samples), share=batch.share)
@@ -32,4 +32,4 @@ def queue_link(context: template.Context) -> str:
     """The queue's query, for the page of all steps."""
     found = context["found"]
     q = found.batch.query if found.batch else found.look.q
-    return Ask(split=found.look.split, q=q, sort=found.asked.queue.ordering.replace("order", "")).link()
+    return StepUrlState(split=found.look.split, q=q, sort=found.asked.queue.ordering.replace("order", "")).link()

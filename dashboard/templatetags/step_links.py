@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.url_state import StepUrlState
 from rollouts.query import term_editing
 
 register = template.Library()
@@ -27,7 +27,7 @@ def ask_brushed(context: template.Context, *keys: str, term: str = "") -> str:
 
 
 @register.filter
-def held(one: Any, ask: Ask) -> str:
+def held(one: Any, ask: StepUrlState) -> str:
     """For `aria-current`: whether the query holds a bar's term."""
     return "true" if ask.has(one.term) else "false"
 
@@ -62,7 +62,7 @@ def export_link(context: template.Context, kind: str) -> str:
 def review_link(context: template.Context) -> str:
     """The result of the query as a review queue."""
     ask, row = context["ask"], context["row"]
-    q = term_editing.of(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
+    q = term_editing.split_terms(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
     asked = {"run": context["run"].uid, "split": ask.split, "q": q}
     return f"{reverse('review')}?{urlencode({key: value for key, value in asked.items() if value}, safe=':<>=')}"
 

@@ -23,4 +23,4 @@ def token_figures(context: template.Context, row: Step) -> dict[str, Any]:
 @cached(MAX_TOKEN_COMMANDS)
 def lacking(step: Step, born: datetime, version: int) -> str:
     """The run's version names the content, so this is asked once of an unchanged run."""
-    return artifact_dumps.lacking(step)
+    return artifact_dumps.find_missing_tokenizer_command(step)

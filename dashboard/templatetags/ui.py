@@ -11,39 +11,39 @@ from django.utils.translation import gettext as _
 
 from dashboard import assets
 from dashboard.pages.common import formatting, keyboard, row_html, status_strip
-from dashboard.pages.common.group_links import Boards
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.group_links import GroupLinks
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.sample import fields_view, prompt_history
 
 register = template.Library()
 
-register.filter("num", formatting.num)
-register.filter("signed", formatting.signed)
-register.filter("plain", formatting.plain)
-register.filter("line", formatting.line)
-register.filter("coded", formatting.coded)
-register.filter("bare", formatting.bare)
-register.filter("percent", formatting.percent)
-register.simple_tag(formatting.ago, name="ago")
-register.simple_tag(formatting.score, name="score")
-register.simple_tag(formatting.reading, name="reading")
-register.simple_tag(row_html.marks, name="marks")
-register.simple_tag(status_strip.drawn, name="cells")
-register.simple_tag(prompt_history.drawn, name="past_bars")
-register.simple_tag(fields_view.tools, name="keyed")
-register.simple_tag(assets.url, name="asset")
-register.simple_tag(assets.module, name="module")
-register.simple_tag(assets.release, name="release")
+register.filter("num", formatting.format_number)
+register.filter("signed", formatting.format_signed_number)
+register.filter("plain", formatting.render_text)
+register.filter("line", formatting.render_text_line)
+register.filter("coded", formatting.render_code_spans)
+register.filter("bare", formatting.replace_control_characters)
+register.filter("percent", formatting.format_percent)
+register.simple_tag(formatting.render_time, name="ago")
+register.simple_tag(formatting.render_score, name="score")
+register.simple_tag(formatting.render_highlighted_text, name="reading")
+register.simple_tag(row_html.render_sample_marks, name="marks")
+register.simple_tag(status_strip.render_status_strip, name="cells")
+register.simple_tag(prompt_history.render_prompt_bars, name="past_bars")
+register.simple_tag(fields_view.render_field_buttons, name="keyed")
+register.simple_tag(assets.build_asset_url, name="asset")
+register.simple_tag(assets.render_module_script, name="module")
+register.simple_tag(assets.get_release_hash, name="release")
 
 
 @register.simple_tag(takes_context=True, name="help")
 def help_dialog(context: template.Context) -> SafeString:
-    return keyboard.help_dialog(context["page_name"], context["language"], context["single_keys"])
+    return keyboard.render_help_dialog(context["page_name"], context["language"], context["single_keys"])
 
 
 @register.simple_tag(takes_context=True)
 def foot(context: template.Context) -> SafeString:
-    return keyboard.foot(context["page_name"], context["language"])
+    return keyboard.render_footer(context["page_name"], context["language"])
 
 
 @register.filter
@@ -53,14 +53,14 @@ def minus(value: float | None, other: float | None) -> float | None:
 
 @register.simple_tag(takes_context=True)
 def rows(context: template.Context) -> SafeString:
-    boards = Boards(context["run"], context["ask"])
+    boards = GroupLinks(context["run"], context["ask"])
     link, every = context["rows_link"], context["word"] == "all"
-    return row_html.rows(context["page"].rows, context["columns"], link, boards, with_step=every)
+    return row_html.render_sample_rows(context["page"].rows, context["columns"], link, boards, with_step=every)
 
 
 @register.simple_tag(takes_context=True)
 def bars(context: template.Context) -> SafeString:
-    return row_html.bars(context["strip"], context["run"].uid, context["current"], context["ask"])
+    return row_html.render_step_bars(context["strip"], context["run"].uid, context["current"], context["ask"])
 
 
 @register.simple_tag(takes_context=True)
@@ -70,7 +70,7 @@ def ask_link(context: template.Context, **changes: str) -> str:
 
 
 @register.filter
-def toggled(one: Any, ask: Ask) -> str:
+def toggled(one: Any, ask: StepUrlState) -> str:
     """The link of a bar or bin: the query with its term, or without."""
     return ask.toggled(one["term"] if isinstance(one, dict) else one.term) or "?"
 
@@ -78,7 +78,7 @@ def toggled(one: Any, ask: Ask) -> str:
 @register.simple_tag(takes_context=True)
 def sort_link(context: template.Context, name: str, shown_as: str) -> str:
     """A column's header: a link that sorts by it or turns its order round, with the arrow of the present order."""
-    ask: Ask = context["ask"]
+    ask: StepUrlState = context["ask"]
     arrow = {name: " ↑", f"-{name}": " ↓"}.get(context["order"], "")
     link = ask.turned(name, context["usual"]) or "?"
     return format_html('<a class="quiet" href="{}" data-ask>{}{}</a>', link, shown_as, arrow)

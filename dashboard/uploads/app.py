@@ -20,23 +20,30 @@ from django.db import close_old_connections
 from rest_framework import exceptions
 
 from dashboard import permissions
-from dashboard.api.exceptions import describe, error
-from dashboard.middleware import OURS
-from dashboard.uploads.body import Arrival, Parts, Writing, check_hash, fresh, hash_of
-from dashboard.uploads.request import (
-    ADDRESS,
-    Body,
-    Receive,
-    Vanished,
-    encoding_of,
-    length_of,
-    matched,
-    query_of,
-    range_of,
+from dashboard.api.exceptions import build_error_body, describe_exception
+from dashboard.middleware import SERVER_HEADER_VALUE
+from dashboard.uploads.body import (
+    LockedPartialUpload,
+    PartialUpload,
+    UploadWriter,
+    check_hash,
+    compute_file_hash,
+    create_file,
 )
-from dashboard.uploads.targets import Answer, DumpTarget, FileTarget, Target
+from dashboard.uploads.request import (
+    UPLOAD_PATH_PATTERN,
+    ClientDisconnectedError,
+    Receive,
+    RequestBody,
+    parse_content_encoding,
+    parse_content_length,
+    parse_content_range,
+    parse_query_string,
+    parse_upload_path,
+)
+from dashboard.uploads.targets import DumpTarget, FileTarget, IngestTarget, UploadResponse
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, StorageUnavailable, TooLarge
+from rollouts.errors import InvalidInputError, StorageUnavailableError, TooLargeError
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.storage import files
 
@@ -56,54 +63,59 @@ PUBLISH = ThreadPoolExecutor(1, "publish")
 class Upload:
     """A request that may send its body. `part` is (start, end, total) in plain bytes; start is -1 for a question."""
 
-    target: Target
+    target: IngestTarget
     gzipped: bool
     part: tuple[int, int, int] | None
 
 
-def concerns(scope: Mapping[str, Any], path: str) -> bool:
+def is_upload_request(scope: Mapping[str, Any], path: str) -> bool:
     """Whether this app answers: `path` is the request's path below the prefix."""
-    return scope["method"] in ("PUT", "HEAD") and ADDRESS.match(path) is not None
+    return scope["method"] in ("PUT", "HEAD") and UPLOAD_PATH_PATTERN.match(path) is not None
 
 
-async def uploads(scope: Mapping[str, Any], receive: Receive, send: Send, path: str) -> None:
+async def handle_upload(scope: Mapping[str, Any], receive: Receive, send: Send, path: str) -> None:
     """The ASGI application; `path` as in `concerns`."""
-    body = Body(scope, receive)
+    body = RequestBody(scope, receive)
     try:
-        answer = await answered(scope, body, path)
-    except Vanished:
+        answer = await receive_upload(scope, body, path)
+    except ClientDisconnectedError:
         return
     except Exception as problem:
-        described = describe(problem)
+        described = describe_exception(problem)
         if described is None:
             log.exception("An upload to %s failed.", path)
-            described = 500, error("error", "The server failed; its log says why. The bytes were not accepted.")
-        answer = Answer(*described)
-    await respond(send, answer, scope["method"])
-    with suppress(Vanished):
+            described = (
+                500,
+                build_error_body("error", "The server failed; its log says why. The bytes were not accepted."),
+            )
+        answer = UploadResponse(*described)
+    await send_response(send, answer, scope["method"])
+    with suppress(ClientDisconnectedError):
         await body.drain()
     await send({"type": "http.response.body", "body": b""})
     if answer.after and scope["method"] == "PUT":
-        PUBLISH.submit(clean, answer.after)
+        PUBLISH.submit(run_with_fresh_connection, answer.after)
 
 
-async def answered(scope: Mapping[str, Any], body: Body, path: str) -> Answer:
-    upload, known = await in_thread(admit, scope, path)
+async def receive_upload(scope: Mapping[str, Any], body: RequestBody, path: str) -> UploadResponse:
+    upload, known = await run_in_thread(check_upload_request, scope, path)
     if known:
         return known
     if scope["method"] == "HEAD":
-        return await in_thread(upload.target.unknown)
+        return await run_in_thread(upload.target.unknown)
     if upload.part:
-        return await take_part(upload, body)
-    return await take_whole(upload, body)
+        return await receive_part(upload, body)
+    return await receive_full_body(upload, body)
 
 
-async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Runs `work` beside the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(POOL, partial(clean, partial(work, *args, **kwargs)))
+    return await asyncio.get_running_loop().run_in_executor(
+        POOL, partial(run_with_fresh_connection, partial(work, *args, **kwargs))
+    )
 
 
-def clean(work: Callable[[], T]) -> T:
+def run_with_fresh_connection(work: Callable[[], T]) -> T:
     """Runs `work` in a thread of its own, whose database connection is neither stale nor left open."""
     close_old_connections()
     try:
@@ -112,97 +124,104 @@ def clean(work: Callable[[], T]) -> T:
         close_old_connections()
 
 
-def admit(scope: Mapping[str, Any], path: str) -> tuple[Upload, Answer | None]:
+def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, UploadResponse | None]:
     """Everything that can be known before the body; an answer where that is enough. Raises what `describe` knows."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    uid, key, sha256 = matched(path)
+    uid, key, sha256 = parse_upload_path(path)
     if not headers.get("authorization"):
         raise exceptions.NotAuthenticated("Send `Authorization: Bearer <token>`.")
-    token = permissions.token_of(headers["authorization"])
+    token = permissions.authenticate_token(headers["authorization"])
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
-    query, writing = query_of(scope), scope["method"] == "PUT"
+    query, writing = parse_query_string(scope), scope["method"] == "PUT"
     header = None if key else DumpHeader.read(query)
-    gzipped, length, part = encoding_of(headers), length_of(headers), range_of(headers)
+    gzipped, length, part = parse_content_encoding(headers), parse_content_length(headers), parse_content_range(headers)
     check_sizes(gzipped, length, part, wire.MAX_FILE_BYTES if key else wire.MAX_DUMP_BYTES)
-    run = permissions.arriving_run(token.user, token, uid, headers)
+    run = permissions.find_or_open_run(token.user, token, uid, headers)
     target = DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
     sends = writing and not (part and part[0] < 0)
     known = None if sends and target.verifies else target.known()
     if sends and known is None:
-        check_room(target.room(part[2] if part else length or 0))
+        check_disk_space(target.room(part[2] if part else length or 0))
     return Upload(target, gzipped, part), known
 
 
 def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | None, most: int) -> None:
     if max(length or 0, part[2] if part else 0) > most:
-        raise TooLarge(f"A file may have {most} bytes here; split it.")
+        raise TooLargeError(f"A file may have {most} bytes here; split it.")
     if part and part[0] >= 0 and length is not None and not gzipped and length != part[1] - part[0] + 1:
-        raise BadInput("Content-Length and Content-Range speak of different sizes.")
+        raise InvalidInputError("Content-Length and Content-Range speak of different sizes.")
 
 
-def check_room(size: int) -> None:
-    free = files.free_bytes()
+def check_disk_space(size: int) -> None:
+    free = files.count_free_bytes()
     if free < RESERVE + size:
         full = OSError(28, "No space left on device")
-        raise StorageUnavailable(f"The server's disk has {free >> 20} MiB left; it takes no more files.") from full
+        raise StorageUnavailableError(f"The server's disk has {free >> 20} MiB left; it takes no more files.") from full
 
 
-async def take_whole(upload: Upload, body: Body) -> Answer:
-    path = files.incoming()
-    with fresh(path) as out:
-        arrival = Arrival(out, gzipped=upload.gzipped, most=upload.target.most)
+async def receive_full_body(upload: Upload, body: RequestBody) -> UploadResponse:
+    path = files.create_incoming_path()
+    with create_file(path) as out:
+        arrival = UploadWriter(out, gzipped=upload.gzipped, most=upload.target.most)
         async for data in body.batches():
-            await in_thread(arrival.write, data)
-        check_hash(await in_thread(arrival.end), upload.target.sha256)
-        return await in_thread(upload.target.accept, path, arrival.size)
+            await run_in_thread(arrival.write, data)
+        check_hash(await run_in_thread(arrival.end), upload.target.sha256)
+        return await run_in_thread(upload.target.accept, path, arrival.size)
 
 
-async def take_part(upload: Upload, body: Body) -> Answer:
+async def receive_part(upload: Upload, body: RequestBody) -> UploadResponse:
     """A question, or a part that does not go on where the last one ended, is answered with how far it is."""
     assert upload.part
     first, last, total = upload.part
     parts = upload.target.parts(total)
     if parts.have() not in (first, total):
-        return so_far(parts)
-    writing = await in_thread(Writing, parts)
+        return build_progress_response(parts)
+    writing = await run_in_thread(LockedPartialUpload, parts)
     try:
         if writing.start == first < total:
-            await append(writing, upload, body, last - first + 1)
+            await append_part(writing, upload, body, last - first + 1)
         writing.keep()
-        await in_thread(upload.target.moved, writing.start, parts.have(), total)
-        return await in_thread(complete, upload.target, parts) if parts.have() == total else so_far(parts)
+        await run_in_thread(upload.target.moved, writing.start, parts.have(), total)
+        return (
+            await run_in_thread(complete_upload, upload.target, parts)
+            if parts.have() == total
+            else build_progress_response(parts)
+        )
     finally:
         writing.close()
 
 
-async def append(writing: Writing, upload: Upload, body: Body, length: int) -> None:
-    arrival = Arrival(writing.file, gzipped=upload.gzipped, most=length, hashed=False)
+async def append_part(writing: LockedPartialUpload, upload: Upload, body: RequestBody, length: int) -> None:
+    arrival = UploadWriter(writing.file, gzipped=upload.gzipped, most=length, hashed=False)
     async for data in body.batches():
-        await in_thread(arrival.write, data)
-    await in_thread(arrival.end)
+        await run_in_thread(arrival.write, data)
+    await run_in_thread(arrival.end)
     if arrival.size != length:
-        raise BadInput(f"The part has {arrival.size} bytes, Content-Range says {length}.")
+        raise InvalidInputError(f"The part has {arrival.size} bytes, Content-Range says {length}.")
 
 
-def complete(target: Target, parts: Parts) -> Answer:
+def complete_upload(target: IngestTarget, parts: PartialUpload) -> UploadResponse:
     """All parts are there: the whole is what counts."""
     try:
-        check_hash(hash_of(parts.path), target.sha256)
+        check_hash(compute_file_hash(parts.path), target.sha256)
         return target.accept(parts.path, parts.total)
-    except BadInput:
+    except InvalidInputError:
         parts.drop()
         raise
 
 
-def so_far(parts: Parts) -> Answer:
+def build_progress_response(parts: PartialUpload) -> UploadResponse:
     have = parts.have()
-    return Answer(202, {"received": have}, offset=have)
+    return UploadResponse(202, {"received": have}, offset=have)
 
 
-async def respond(send: Send, answer: Answer, method: str) -> None:
+async def send_response(send: Send, answer: UploadResponse, method: str) -> None:
     body = orjson.dumps(answer.body)
-    headers = [(b"content-type", b"application/json"), (wire.SERVER_HEADER.lower().encode(), OURS.encode())]
+    headers = [
+        (b"content-type", b"application/json"),
+        (wire.SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
+    ]
     if answer.offset is not None:
         headers.append((b"upload-offset", str(answer.offset).encode()))
     if answer.status in (429, 503, 507):

@@ -14,14 +14,14 @@ from typing import BinaryIO
 from rest_framework.exceptions import Throttled
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, HashMismatch, StorageUnavailable, TooLarge
+from rollouts.errors import HashMismatchError, InvalidInputError, StorageUnavailableError, TooLargeError
 
 PIECE = 1 << 20
 # A short body may expand as it likes: this much costs little, and a collapsed model writes a word ten thousand times.
 SMALL = 64 << 20
 
 
-class Arrival:
+class UploadWriter:
     """Writes what it is given to `out`; at most `most` plain bytes. `read` counts bytes as sent, `size` plain ones.
 
     A part is not `hashed`: the whole will be.
@@ -44,7 +44,7 @@ class Arrival:
             try:
                 self.out.write(piece)
             except OSError as error:
-                raise StorageUnavailable(f"The server cannot write what arrives: {error.strerror}.") from error
+                raise StorageUnavailableError(f"The server cannot write what arrives: {error.strerror}.") from error
 
     def _inflated(self, data: bytes) -> Iterator[bytes]:
         try:
@@ -54,27 +54,27 @@ class Arrival:
                 yield self.inflate.decompress(data, PIECE)
                 data = self.inflate.unconsumed_tail or self.inflate.unused_data
         except zlib.error as error:
-            raise BadInput("The body says Content-Encoding: gzip and is no gzip stream.") from error
+            raise InvalidInputError("The body says Content-Encoding: gzip and is no gzip stream.") from error
 
     def _check(self) -> None:
         if self.size > self.most:
-            raise TooLarge(f"The body has more than the {self.most} bytes that are allowed here.")
+            raise TooLargeError(f"The body has more than the {self.most} bytes that are allowed here.")
         if self.gzipped and self.size > max(SMALL, wire.MAX_EXPANSION * self.read):
-            raise TooLarge(f"The body expands more than {wire.MAX_EXPANSION} times; send it without gzip.")
+            raise TooLargeError(f"The body expands more than {wire.MAX_EXPANSION} times; send it without gzip.")
 
     def end(self) -> str:
         """The sha256 of the plain bytes if they are hashed; they are now on disk as far as the operating system is
         concerned."""
         if self.gzipped and self.read and not self.inflate.eof:
-            raise BadInput("The gzip stream ends in the middle.")
+            raise InvalidInputError("The gzip stream ends in the middle.")
         try:
             self.out.flush()
         except OSError as error:
-            raise StorageUnavailable(f"The server cannot write what arrives: {error.strerror}.") from error
+            raise StorageUnavailableError(f"The server cannot write what arrives: {error.strerror}.") from error
         return self.hash.hexdigest()
 
 
-class Parts:
+class PartialUpload:
     """A body of `total` bytes that travels in parts. One request at a time may write to it."""
 
     def __init__(self, path: Path, total: int) -> None:
@@ -91,10 +91,10 @@ class Parts:
         self.path.unlink(missing_ok=True)
 
 
-class Writing:
+class LockedPartialUpload:
     """The open file of `Parts`, locked against a second sender; cut back to where it was unless `keep` is called."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PartialUpload) -> None:
         self.parts = parts
         self.file = os.fdopen(os.open(parts.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         self.kept = False
@@ -120,7 +120,7 @@ class Writing:
 
 
 @contextmanager
-def fresh(path: Path) -> Iterator[BinaryIO]:
+def create_file(path: Path) -> Iterator[BinaryIO]:
     """A new file at `path`, removed if the block does not end well."""
     try:
         with path.open("wb") as out:
@@ -133,11 +133,11 @@ def fresh(path: Path) -> Iterator[BinaryIO]:
 def check_hash(found: str, wanted: str) -> None:
     """Raises HashMismatch."""
     if found != wanted:
-        raise HashMismatch(
+        raise HashMismatchError(
             f"The body's sha256 is {found[:12]}…, the address says {wanted[:12]}…; send the bytes again."
         )
 
 
-def hash_of(path: Path) -> str:
+def compute_file_hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,21 +10,21 @@ from urllib.parse import parse_qsl
 from rest_framework import exceptions
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 
 Receive = Callable[[], Awaitable[Any]]
 
-ADDRESS = re.compile(r"/api/v1/runs/([^/]+)/(?:dumps|artifacts/([^/]+)/files)/([^/]+)/?\Z")
-RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})\Z")
+UPLOAD_PATH_PATTERN = re.compile(r"/api/v1/runs/([^/]+)/(?:dumps|artifacts/([^/]+)/files)/([^/]+)/?\Z")
+CONTENT_RANGE_PATTERN = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})\Z")
 BATCH = 1 << 20
 DRAINED = 2 * wire.PART_BYTES
 
 
-class Vanished(Exception):
+class ClientDisconnectedError(Exception):
     """The client went away in the middle of its body."""
 
 
-class Body:
+class RequestBody:
     """The request's body, read once."""
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive) -> None:
@@ -39,7 +39,7 @@ class Body:
             return b""
         message = await self.receive()
         if message["type"] == "http.disconnect":
-            raise Vanished
+            raise ClientDisconnectedError
         self.more, self.waits = bool(message.get("more_body")), False
         return bytes(message.get("body", b""))
 
@@ -63,50 +63,52 @@ class Body:
             left -= len(await self.next())
 
 
-def matched(path: str) -> tuple[str, str, str]:
+def parse_upload_path(path: str) -> tuple[str, str, str]:
     """The run's uid, the artifact's key (empty for a dump), the sha256 of the bytes. Raises BadInput."""
-    found = ADDRESS.match(path)
+    found = UPLOAD_PATH_PATTERN.match(path)
     uid, key, sha256 = found.groups(default="") if found else ("", "", "")
     if not wire.SHA256.match(sha256):
-        raise BadInput("The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256")
+        raise InvalidInputError(
+            "The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256"
+        )
     if key and not wire.SHA256.match(key):
-        raise BadInput("An artifact is named by a sha256: 64 lower-case hex digits.", "key")
+        raise InvalidInputError("An artifact is named by a sha256: 64 lower-case hex digits.", "key")
     if not wire.UID.match(uid):
-        raise BadInput("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
+        raise InvalidInputError("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
     return uid, key, sha256
 
 
-def query_of(scope: Mapping[str, Any]) -> dict[str, str]:
+def parse_query_string(scope: Mapping[str, Any]) -> dict[str, str]:
     try:
         raw = scope["query_string"].decode("ascii")
         return dict(parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=40))
     except ValueError as problem:
-        raise BadInput("The query is not percent-encoded UTF-8 with at most 40 parameters.") from problem
+        raise InvalidInputError("The query is not percent-encoded UTF-8 with at most 40 parameters.") from problem
 
 
-def encoding_of(headers: Mapping[str, str]) -> bool:
+def parse_content_encoding(headers: Mapping[str, str]) -> bool:
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", ""):
         raise exceptions.UnsupportedMediaType(encoding, "Send the body plain or with Content-Encoding: gzip.")
     return encoding == "gzip"
 
 
-def length_of(headers: Mapping[str, str]) -> int | None:
+def parse_content_length(headers: Mapping[str, str]) -> int | None:
     raw = headers.get("content-length")
     if raw is not None and not (raw.isascii() and raw.isdigit() and len(raw) < 19):
-        raise BadInput("Content-Length is no number.")
+        raise InvalidInputError("Content-Length is no number.")
     return None if raw is None else int(raw)
 
 
-def range_of(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
+def parse_content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
     """(first, last, total) of a Content-Range, (-1, -1, total) of the question `bytes */total`."""
     raw = headers.get("content-range")
     if raw is None:
         return None
-    found = RANGE.match(raw.strip())
+    found = CONTENT_RANGE_PATTERN.match(raw.strip())
     if not found:
-        raise BadInput("Content-Range must be `bytes first-last/total` or `bytes */total`.")
+        raise InvalidInputError("Content-Range must be `bytes first-last/total` or `bytes */total`.")
     first, last, total = (-1 if group is None else int(group) for group in found.groups())
     if first >= 0 and not first <= last < total:
-        raise BadInput("Content-Range must have first <= last < total.")
+        raise InvalidInputError("Content-Range must have first <= last < total.")
     return first, last, total

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol
 
 from django.http import Http404
 
-from dashboard.uploads.body import Parts
+from dashboard.uploads.body import PartialUpload
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.ingest import dumps
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Artifact, Blob, Dump, Run
@@ -22,7 +22,7 @@ from workers import dispatch
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UploadResponse:
     """`offset`: how many bytes are here; `after`: what is to be published once it has been sent."""
 
     status: int
@@ -31,7 +31,7 @@ class Answer:
     after: Callable[[], None] | None = None
 
 
-class Target(Protocol):
+class IngestTarget(Protocol):
     """`most` plain bytes are taken; `verifies`: a body is read and verified although its bytes are here already."""
 
     @property
@@ -41,28 +41,30 @@ class Target(Protocol):
     @property
     def verifies(self) -> bool: ...
 
-    def known(self) -> Answer | None:
+    def known(self) -> UploadResponse | None:
         """The receipt, where the bytes are here already."""
 
-    def unknown(self) -> Answer:
+    def unknown(self) -> UploadResponse:
         """How far it is, where they are not all here."""
 
     def room(self, size: int) -> int:
         """Bytes of disk that `size` bytes take while they arrive."""
 
-    def parts(self, total: int) -> Parts:
+    def parts(self, total: int) -> PartialUpload:
         """Where they are gathered if they travel in parts. Raises BadInput."""
 
     def moved(self, before: int, have: int, total: int) -> None:
         """Another part is here."""
 
-    def accept(self, plain: Path, size: int) -> Answer:
+    def accept(self, plain: Path, size: int) -> UploadResponse:
         """Keeps the bytes; `plain` is gone afterwards. The caller has checked the hash. Raises StorageUnavailable."""
 
 
-def receipt(sha256: str, size: int, created: bool, after: Callable[[], None] | None = None) -> Answer:
+def build_receipt_response(
+    sha256: str, size: int, created: bool, after: Callable[[], None] | None = None
+) -> UploadResponse:
     given: wire.Receipt = {"sha256": sha256, "bytes": size}
-    return Answer(201 if created else 200, dict(given), size, after)
+    return UploadResponse(201 if created else 200, dict(given), size, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,31 +81,33 @@ class DumpTarget:
 
     @classmethod
     def find(cls, run: Run, header: DumpHeader, sha256: str, *, writing: bool) -> DumpTarget:
-        known = dumps.known_dump(run, header, sha256)
-        return cls(run, header, sha256, dumps.sent_again(known) if known and writing else known)
+        known = dumps.find_dump(run, header, sha256)
+        return cls(run, header, sha256, dumps.requeue_resent_dump(known) if known and writing else known)
 
-    def known(self) -> Answer | None:
+    def known(self) -> UploadResponse | None:
         return self.told(self.dump, False) if self.dump else None
 
-    def unknown(self) -> Answer:
-        return Answer(404, {}, 0)
+    def unknown(self) -> UploadResponse:
+        return UploadResponse(404, {}, 0)
 
     def room(self, size: int) -> int:
         return 2 * size  # what arrives, and beside it what is kept
 
-    def parts(self, total: int) -> Parts:
-        return Parts(files.parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
+    def parts(self, total: int) -> PartialUpload:
+        return PartialUpload(files.ensure_parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
 
     def moved(self, before: int, have: int, total: int) -> None:
         """Nobody looks at half a dump."""
 
-    def accept(self, plain: Path, size: int) -> Answer:
+    def accept(self, plain: Path, size: int) -> UploadResponse:
         return self.told(*dumps.accept_dump(self.run, self.header, self.sha256, plain, size))
 
     @staticmethod
-    def told(dump: Dump, created: bool) -> Answer:
+    def told(dump: Dump, created: bool) -> UploadResponse:
         waits = dump.state == Dump.State.RECEIVED
-        return receipt(dump.sha256, dump.bytes, created, partial(dispatch.send_dump, dump.pk) if waits else None)
+        return build_receipt_response(
+            dump.sha256, dump.bytes, created, partial(dispatch.send_dump, dump.pk) if waits else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ class FileTarget:
     def find(cls, run: Run, key: str, sha256: str) -> FileTarget:
         """Raises Http404 for what no manifest of the run names."""
         artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
-        size = artifacts.size_of(artifact, sha256) if artifact else None
+        size = artifacts.find_file_size(artifact, sha256) if artifact else None
         if artifact is None or size is None:
             raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}…; register it first.")
         return cls(artifact, sha256, size)
@@ -129,35 +133,35 @@ class FileTarget:
     def most(self) -> int:
         return self.size
 
-    def known(self) -> Answer | None:
-        return self.told(artifacts.refresh(self.artifact), False) if self.is_here() else None
+    def known(self) -> UploadResponse | None:
+        return self.told(artifacts.refresh_artifact(self.artifact), False) if self.is_here() else None
 
     def is_here(self) -> bool:
         project = self.artifact.run.project_id
         return Blob.objects.filter(project=project, sha256=self.sha256, bytes=self.size).exists()
 
-    def unknown(self) -> Answer:
-        return Answer(404, {}, blobs.arrived(self.artifact.run.project_id, self.sha256, self.size))
+    def unknown(self) -> UploadResponse:
+        return UploadResponse(404, {}, blobs.count_part_bytes(self.artifact.run.project_id, self.sha256, self.size))
 
     def room(self, size: int) -> int:
         return size
 
-    def parts(self, total: int) -> Parts:
+    def parts(self, total: int) -> PartialUpload:
         if total != self.size:
-            raise BadInput(f"The manifest says that this file has {self.size} bytes, Content-Range {total}.")
-        return Parts(blobs.part_path(self.artifact.run.project_id, self.sha256, total), total)
+            raise InvalidInputError(f"The manifest says that this file has {self.size} bytes, Content-Range {total}.")
+        return PartialUpload(blobs.get_blob_part_path(self.artifact.run.project_id, self.sha256, total), total)
 
     def moved(self, before: int, have: int, total: int) -> None:
         if self.MOVES * before // total != self.MOVES * have // total:
-            artifacts.underway(self.artifact)
+            artifacts.mark_upload_started(self.artifact)
 
-    def accept(self, plain: Path, size: int) -> Answer:
+    def accept(self, plain: Path, size: int) -> UploadResponse:
         if size != self.size:
             plain.unlink(missing_ok=True)
-            raise BadInput(f"The manifest says that this file has {self.size} bytes; {size} came.")
+            raise InvalidInputError(f"The manifest says that this file has {self.size} bytes; {size} came.")
         created = not self.is_here()
-        return self.told(artifacts.arrived(self.artifact, self.sha256, plain, size), created)
+        return self.told(artifacts.store_artifact_file(self.artifact, self.sha256, plain, size), created)
 
-    def told(self, artifact: Artifact, created: bool) -> Answer:
+    def told(self, artifact: Artifact, created: bool) -> UploadResponse:
         after = partial(dispatch.send_artifact, artifact.pk) if artifact.due else None
-        return receipt(self.sha256, self.size, created, after)
+        return build_receipt_response(self.sha256, self.size, created, after)

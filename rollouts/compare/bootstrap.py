@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-Values = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 
 SEED = 20_011
 DRAWS = 2000
@@ -18,7 +18,7 @@ AT_ONCE = 2_000_000
 TAIL = 2.5  # per cent at each end of a 95 % interval
 
 
-def intervals(values: Values, seed: int = SEED) -> list[tuple[float, float] | None]:
+def compute_intervals(values: FloatArray, seed: int = SEED) -> list[tuple[float, float] | None]:
     """95 % intervals of the means of the columns, shape (prompts, columns), NaN where unknown.
 
     Each draw takes whole prompts, for all columns the same ones. None for a column with fewer than two known values.
@@ -28,19 +28,19 @@ def intervals(values: Values, seed: int = SEED) -> list[tuple[float, float] | No
     if not prompts or not columns:
         return [None] * columns
     filled = np.where(known, values, 0)
-    means = np.concatenate([one @ filled / counted(one @ known) for one in draws(prompts, seed)])
+    means = np.concatenate([one @ filled / counted(one @ known) for one in resample_prompt_weights(prompts, seed)])
     with np.errstate(invalid="ignore"):
         low, high = np.nanpercentile(np.where(known.any(axis=0), means, 0), [TAIL, 100 - TAIL], axis=0)
     enough = known.sum(axis=0) > 1
     return [(float(low[at]), float(high[at])) if enough[at] else None for at in range(columns)]
 
 
-def counted(weights: Values) -> Values:
+def counted(weights: FloatArray) -> FloatArray:
     """How many known prompts each draw holds; NaN where it holds none, so that it says nothing."""
     return np.where(weights > 0, weights, np.nan)
 
 
-def draws(prompts: int, seed: int) -> Iterator[Values]:
+def resample_prompt_weights(prompts: int, seed: int) -> Iterator[FloatArray]:
     """How often each prompt is drawn, shape (draws, prompts) in pieces that fit in memory."""
     picks = np.random.default_rng(seed)
     left = max(FEWEST, min(DRAWS, MOST_PICKS // prompts))
@@ -48,11 +48,11 @@ def draws(prompts: int, seed: int) -> Iterator[Values]:
     return (piece(picks, min(size, left - at), prompts) for at in range(0, left, size))
 
 
-def piece(picks: np.random.Generator, rows: int, prompts: int) -> Values:
+def piece(picks: np.random.Generator, rows: int, prompts: int) -> FloatArray:
     drawn = picks.integers(prompts, size=(rows, prompts)) + prompts * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * prompts).reshape(rows, prompts).astype(np.float64)
 
 
-def pass_at(k: int, right: int, count: int) -> float:
+def compute_pass_at_k(k: int, right: int, count: int) -> float:
     """The chance that one of `k` of these `count` answers, drawn without putting back, is right."""
     return 1.0 - comb(count - right, k) / comb(count, k)

@@ -11,26 +11,26 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from rollouts.compare import bootstrap, pairing
-from rollouts.compare.pairing import Prompt
-from rollouts.compare.targets import LETTERS, Cell, cells, settings
-from rollouts.errors import NotThere, TooLarge
+from rollouts.compare.pairing import ComparedPrompt
+from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget, find_config_differences, load_comparison_targets
+from rollouts.errors import NotFoundError, TooLargeError
 from rollouts.lib.cache import MAX_COMPARISONS, cached
 from rollouts.models import Step
 
-__all__ = ["Comparison", "cells", "compare", "settings"]
+__all__ = ["Comparison", "load_comparison_targets", "compare_steps", "find_config_differences"]
 
 MOST_SAMPLES = 50_000  # in all cells together
 MOST_SOURCES = 30
-NONE_RIGHT = "none"
+NONE_CORRECT = "none"
 EVERY = ""  # the row over all data sources
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ComparedPair:
     """One prompt in every cell. `right`: the letters of the cells that solved it, `none`, or empty where some cell has
     no verdict. `change`: the widest difference between the mean score of A and another cell's."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[ComparedPrompt, ...]
     right: str
     change: float
 
@@ -40,10 +40,10 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """A pair as lists show it, or a prompt that some cell lacks (None there)."""
 
-    prompts: tuple[Prompt | None, ...]
+    prompts: tuple[ComparedPrompt | None, ...]
     right: str = ""
     change: float | None = None
 
@@ -54,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ComparedMean:
     """The mean over prompts, its difference to A's over the same prompts, and the 95 % interval of that."""
 
     value: float | None
@@ -68,22 +68,22 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceComparison:
     """What was measured for one data source (`EVERY` for all); `figures` by name, one per cell. `k` is the number of
     judged answers that every prompt of it has in every cell."""
 
     name: str
     prompts: int
     k: int
-    figures: dict[str, list[Figure]]
+    figures: dict[str, list[ComparedMean]]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    pairs: list[Pair]
+    pairs: list[ComparedPair]
     outcomes: dict[str, int]
-    sources: list[Source]
-    left: list[list[Prompt]]
+    sources: list[SourceComparison]
+    left: list[list[ComparedPrompt]]
     by_task: int
     unit: str
     inferred: bool
@@ -92,29 +92,33 @@ class Comparison:
     def unjudged(self) -> int:
         return sum(not pair.right for pair in self.pairs)
 
-    def rows(self, only: str = "") -> list[Row]:
+    def rows(self, only: str = "") -> list[ComparisonRow]:
         """Those with the widest change first. `only`: a key of `outcomes`, `unjudged`, or `unpaired`; empty for all
         pairs."""
         if only == "unpaired":
             return self.unpaired()
         wanted = "" if only == "unjudged" else only
-        return [Row(pair.prompts, pair.right, pair.change) for pair in self.pairs if not only or pair.right == wanted]
+        return [
+            ComparisonRow(pair.prompts, pair.right, pair.change)
+            for pair in self.pairs
+            if not only or pair.right == wanted
+        ]
 
-    def unpaired(self) -> list[Row]:
+    def unpaired(self) -> list[ComparisonRow]:
         """Prompts that some cell lacks, those of A first."""
-        found: dict[str, list[Prompt | None]] = defaultdict(lambda: [None] * len(self.left))
+        found: dict[str, list[ComparedPrompt | None]] = defaultdict(lambda: [None] * len(self.left))
         for at, prompts in enumerate(self.left):
             for prompt in prompts:
                 found[prompt.key][at] = prompt
-        return [Row(tuple(prompts)) for prompts in found.values()]
+        return [ComparisonRow(tuple(prompts)) for prompts in found.values()]
 
 
-def compare(found: Sequence[Cell]) -> Comparison:
+def compare_steps(found: Sequence[ComparisonTarget]) -> Comparison:
     """Computed once per state of the steps. Raises TooLarge, NotThere, StorageUnavailable."""
     total = sum(cell.step.samples for cell in found)
     if total > MOST_SAMPLES:
         said = _("These steps hold {count} samples; at most {most} can be compared at once.")
-        raise TooLarge(said.format(count=f"{total:,}", most=f"{MOST_SAMPLES:,}"), "of")
+        raise TooLargeError(said.format(count=f"{total:,}", most=f"{MOST_SAMPLES:,}"), "of")
     return compared(tuple((cell.step.pk, cell.step.created_at, cell.step.version, cell.run.version) for cell in found))
 
 
@@ -123,8 +127,8 @@ def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     """The versions name the content. Raises NotThere for a step that went after it had been named."""
     rows = {step.pk: step for step in Step.objects.filter(pk__in=[pk for pk, *_ in steps])}
     if len(rows) < len({pk for pk, *_ in steps}):
-        raise NotThere(_("One of these steps was deleted a moment ago; load the page again."), "of")
-    found = pairing.pair([rows[pk] for pk, *_ in steps])
+        raise NotFoundError(_("One of these steps was deleted a moment ago; load the page again."), "of")
+    found = pairing.pair_prompts([rows[pk] for pk, *_ in steps])
     pairs = sorted(map(paired, found.pairs), key=lambda pair: (-abs(pair.change), pair.prompts[0].key))
     prompts = [prompt for pair in found.pairs for prompt in pair]
     told = bool(prompts) and all(None not in prompt.tokens for prompt in prompts)
@@ -139,15 +143,15 @@ def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     )
 
 
-def paired(prompts: tuple[Prompt, ...]) -> Pair:
+def paired(prompts: tuple[ComparedPrompt, ...]) -> ComparedPair:
     verdicts = [prompt.solved for prompt in prompts]
-    right = "".join(letter for letter, solved in zip(LETTERS, verdicts, strict=False) if solved)
+    right = "".join(letter for letter, solved in zip(TARGET_LETTERS, verdicts, strict=False) if solved)
     first, *others = (prompt.score for prompt in prompts)
     changes = [score - first for score in others if score is not None and first is not None]
-    return Pair(prompts, "" if None in verdicts else right or NONE_RIGHT, max(changes, key=abs, default=0.0))
+    return ComparedPair(prompts, "" if None in verdicts else right or NONE_CORRECT, max(changes, key=abs, default=0.0))
 
 
-def by_source(pairs: Sequence[Pair], unit: str) -> list[Source]:
+def by_source(pairs: Sequence[ComparedPair], unit: str) -> list[SourceComparison]:
     """All of them, then each data source, the largest first, where there is more than one."""
     names = Counter(pair.source for pair in pairs)
     chosen = [name for name, _ in names.most_common(MOST_SOURCES)] if len(names) > 1 else []
@@ -155,17 +159,19 @@ def by_source(pairs: Sequence[Pair], unit: str) -> list[Source]:
     return [source(EVERY, pairs, unit), *(source(name, part, unit) for name, part in zip(chosen, parts, strict=True))]
 
 
-def source(name: str, pairs: Sequence[Pair], unit: str) -> Source:
+def source(name: str, pairs: Sequence[ComparedPair], unit: str) -> SourceComparison:
     k = min((prompt.judged for pair in pairs for prompt in pair.prompts if prompt.judged), default=0)
-    measures: dict[str, Callable[[Prompt], float | None]] = {
+    measures: dict[str, Callable[[ComparedPrompt], float | None]] = {
         "score": lambda prompt: prompt.score,
         "pass@1": lambda prompt: prompt.right / prompt.judged if prompt.judged else None,
-        "pass@k": lambda prompt: bootstrap.pass_at(k, prompt.right, prompt.judged) if prompt.judged and k > 1 else None,
+        "pass@k": lambda prompt: (
+            bootstrap.compute_pass_at_k(k, prompt.right, prompt.judged) if prompt.judged and k > 1 else None
+        ),
         "maj@n": lambda prompt: prompt.majority if k > 1 else None,
         "length": lambda prompt: mean(prompt.tokens if unit == "tokens" else prompt.chars),
         "truncated": lambda prompt: mean(prompt.cut),
     }
-    return Source(name, len(pairs), k, figures(pairs, measures))
+    return SourceComparison(name, len(pairs), k, figures(pairs, measures))
 
 
 def mean(values: Sequence[float | None]) -> float | None:
@@ -173,15 +179,17 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def figures(pairs: Sequence[Pair], measures: Mapping[str, Callable[[Prompt], float | None]]) -> dict[str, list[Figure]]:
+def figures(
+    pairs: Sequence[ComparedPair], measures: Mapping[str, Callable[[ComparedPrompt], float | None]]
+) -> dict[str, list[ComparedMean]]:
     """By measure, one per cell, of the prompts that it knows in every cell; all measures are drawn together."""
     tables = {name: table(pairs, measure) for name, measure in measures.items()}
     changes = [values[:, 1:] - values[:, :1] for values in tables.values()]
-    spans = iter(bootstrap.intervals(np.hstack(changes)))
+    spans = iter(bootstrap.compute_intervals(np.hstack(changes)))
     return {name: [*figured(values, spans)] for name, values in tables.items()}
 
 
-def table(pairs: Sequence[Pair], measure: Callable[[Prompt], float | None]) -> bootstrap.Values:
+def table(pairs: Sequence[ComparedPair], measure: Callable[[ComparedPrompt], float | None]) -> bootstrap.FloatArray:
     """Shape (pairs, cells), a row NaN where the measure lacks a cell."""
     values = np.array([[measure(prompt) for prompt in pair.prompts] for pair in pairs], np.float64)
     if not pairs:
@@ -190,10 +198,10 @@ def table(pairs: Sequence[Pair], measure: Callable[[Prompt], float | None]) -> b
     return values
 
 
-def figured(values: bootstrap.Values, spans: Iterator[tuple[float, float] | None]) -> Iterator[Figure]:
+def figured(values: bootstrap.FloatArray, spans: Iterator[tuple[float, float] | None]) -> Iterator[ComparedMean]:
     known = values[np.isfinite(values).all(axis=1)]
     means: list[float | None] = known.mean(axis=0).tolist() if len(known) else [None] * values.shape[1]
     first, *others = means
-    yield Figure(first)
+    yield ComparedMean(first)
     for mean, span in zip(others, spans, strict=False):
-        yield Figure(mean) if mean is None or first is None else Figure(mean, mean - first, span)
+        yield ComparedMean(mean) if mean is None or first is None else ComparedMean(mean, mean - first, span)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollouts.models import Sample, Step
-from rollouts.prompts.history import solved
+from rollouts.prompts.history import is_solved
 from rollouts.samples import bodies
-from rollouts.samples.final_answer import answer_of
-from rollouts.samples.text_properties import FACETS
+from rollouts.samples.final_answer import extract_final_answer
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 # What follows a marker to the end of its line is its answer, and the end of a response that rows keep has but one line.
 MARKED = re.compile(r"(####\s*\S+)\s")
@@ -39,7 +39,7 @@ Task = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Prompt:
+class ComparedPrompt:
     """The answers to one prompt in one cell; the lists go together, in the order of the group."""
 
     key: str
@@ -55,16 +55,16 @@ class Prompt:
     inferred: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
-        looks_cut = bool(row["facets"] & FACETS["trunc?"])
+        looks_cut = bool(row["facets"] & TEXT_PROPERTY_BITS["trunc?"])
         self.source = self.source or row["data_source"]
         self.ids.append(row["pk"])
         self.scores.append(row["score"])
         self.rights.append(row["correct"])
-        self.chars.append(None if row["facets"] & FACETS["no-text"] else row["chars"])
+        self.chars.append(None if row["facets"] & TEXT_PROPERTY_BITS["no-text"] else row["chars"])
         self.tokens.append(row["tokens"])
         self.cut.append(looks_cut if row["truncated"] is None else row["truncated"])
         self.inferred |= row["truncated"] is None
-        self.answers.append(answer(row["tail"]))
+        self.answers.append(extract_tail_answer(row["tail"]))
         self.truths |= {row["expected"]} - {""}
 
     @property
@@ -77,7 +77,7 @@ class Prompt:
 
     @property
     def solved(self) -> bool | None:
-        return solved(self.right, self.judged)
+        return is_solved(self.right, self.judged)
 
     @property
     def score(self) -> float | None:
@@ -107,26 +107,26 @@ class Prompt:
 class Pairing:
     """`pairs` hold one prompt per cell; `left` are those of each cell that some other cell lacks."""
 
-    pairs: list[tuple[Prompt, ...]]
+    pairs: list[tuple[ComparedPrompt, ...]]
     by_task: int
-    left: list[list[Prompt]]
+    left: list[list[ComparedPrompt]]
 
 
-def answer(tail: str) -> str:
+def extract_tail_answer(tail: str) -> str:
     """The answer in the end of a response, see `answers.py`; empty where there is none."""
-    return answer_of(MARKED.sub(r"\1\n", tail), {})
+    return extract_final_answer(MARKED.sub(r"\1\n", tail), {})
 
 
-def prompts(step: Step) -> dict[str, Prompt]:
+def prompts(step: Step) -> dict[str, ComparedPrompt]:
     """By prompt key, each trajectory once by its last sample."""
-    found: dict[str, Prompt] = {}
+    found: dict[str, ComparedPrompt] = {}
     rows = Sample.objects.filter(step=step, visible=True, final=True).order_by("prompt_key", "group", "index", "pk")
     for row in rows.values(*COLUMNS).iterator(chunk_size=5000):
-        found.setdefault(row["prompt_key"], Prompt(row["prompt_key"])).add(row)
+        found.setdefault(row["prompt_key"], ComparedPrompt(row["prompt_key"])).add(row)
     return found
 
 
-def pair(steps: Sequence[Step]) -> Pairing:
+def pair_prompts(steps: Sequence[Step]) -> Pairing:
     """The prompts that all of these steps have."""
     cells = [prompts(step) for step in steps]
     shared = dict.fromkeys(key for key in cells[0] if all(key in cell for cell in cells[1:]))
@@ -142,11 +142,11 @@ def pair(steps: Sequence[Step]) -> Pairing:
     return Pairing(pairs, len(again), left)
 
 
-def tasks(left: Iterable[Prompt]) -> dict[Task, Prompt]:
+def tasks(left: Iterable[ComparedPrompt]) -> dict[Task, ComparedPrompt]:
     """Those whose dataset index was logged, without indexes that name several prompts."""
     wanted = {prompt.ids[0]: prompt for prompt, _ in zip(left, range(MOST_READ), strict=False)}
-    read = bodies.read(list(Sample.objects.filter(pk__in=wanted)))
-    named: dict[Task, list[Prompt]] = defaultdict(list)
+    read = bodies.load_bodies(list(Sample.objects.filter(pk__in=wanted)))
+    named: dict[Task, list[ComparedPrompt]] = defaultdict(list)
     for pk, body in read.items():
         if (index := dataset_index(body.extras)) is not None:
             named[wanted[pk].source, index].append(wanted[pk])

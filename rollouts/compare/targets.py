@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, NotThere
-from rollouts.lib.validation import number
+from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.lib.validation import parse_integer
 from rollouts.models import Run, Step
 
 if TYPE_CHECKING:
     from rollouts.models import RunQuerySet
 
-LETTERS = "ABCDEF"
+TARGET_LETTERS = "ABCDEF"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ComparisonTarget:
     """`asked` is the step as it was named, so that `latest` stays latest."""
 
     letter: str
@@ -38,31 +38,34 @@ class Cell:
         return f"{self.run.uid}@{self.asked}"
 
 
-def cells(runs: RunQuerySet, of: str, split: str = "") -> list[Cell]:
+def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list[ComparisonTarget]:
     """The cells that `of` names, among these runs. `split` empty means eval where all have these steps of it, else
     train.
 
     Raises BadInput, NotThere.
     """
     words = [word for word in (part.strip() for part in of.split(",")) if word]
-    if len(words) > len(LETTERS):
+    if len(words) > len(TARGET_LETTERS):
         said = _("At most {most} steps can be compared at once; these are {count}.")
-        raise BadInput(said.format(most=len(LETTERS), count=len(words)), "of")
+        raise InvalidInputError(said.format(most=len(TARGET_LETTERS), count=len(words)), "of")
     named = [(run_of(runs, word.rpartition("@")[0] or word), asked_in(word)) for word in words]
     if split:
         return placed(named, split)
     first, second = ("eval", "train") if evaluated([run for run, _ in named]) else ("train", "eval")
     try:
         return placed(named, first)
-    except NotThere as missing:
+    except NotFoundError as missing:
         try:
             return placed(named, second)
-        except NotThere:
+        except NotFoundError:
             raise missing from None
 
 
-def placed(named: Sequence[tuple[Run, str]], split: str) -> list[Cell]:
-    return [Cell(LETTERS[at], run, step_of(run, split, step), step) for at, (run, step) in enumerate(named)]
+def placed(named: Sequence[tuple[Run, str]], split: str) -> list[ComparisonTarget]:
+    return [
+        ComparisonTarget(TARGET_LETTERS[at], run, step_of(run, split, step), step)
+        for at, (run, step) in enumerate(named)
+    ]
 
 
 def asked_in(word: str) -> str:
@@ -77,10 +80,10 @@ def run_of(runs: RunQuerySet, name: str) -> Run:
         return found
     same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])
     if not same:
-        raise NotThere(_("There is no run {name} that you may see.").format(name=repr(name[:80])), "of")
+        raise NotFoundError(_("There is no run {name} that you may see.").format(name=repr(name[:80])), "of")
     if len(same) > 1:
         said = _("Several runs are called {name}; name one by its id, like {uid}.")
-        raise BadInput(said.format(name=repr(name[:80]), uid=same[0].uid), "of")
+        raise InvalidInputError(said.format(name=repr(name[:80]), uid=same[0].uid), "of")
     return same[0]
 
 
@@ -101,20 +104,20 @@ def step_of(run: Run, split: str, asked: str) -> Step:
     step = found.order_by("-step", "-attempt__number").first()
     if step is None:
         said = _("{run} has no {split} samples.") if asked == "latest" else _("{run} has no {split} step {step}.")
-        raise NotThere(said.format(run=run.name, split=split, step=asked), "of")
+        raise NotFoundError(said.format(run=run.name, split=split, step=asked), "of")
     return step
 
 
 def numbered(asked: str) -> int:
     """Raises BadInput."""
     try:
-        return number(asked, "of") or 0
-    except BadInput:
+        return parse_integer(asked, "of") or 0
+    except InvalidInputError:
         said = _("{step} is no step: name it by its number, or say latest.")
-        raise BadInput(said.format(step=repr(asked[:40])), "of") from None
+        raise InvalidInputError(said.format(step=repr(asked[:40])), "of") from None
 
 
-def settings(found: Sequence[Cell]) -> list[tuple[str, list[str]]]:
+def find_config_differences(found: Sequence[ComparisonTarget]) -> list[tuple[str, list[str]]]:
     """[(key of the config, its value in each cell as JSON)], those that differ; empty where a run lacks the key."""
     flat = [dict(leaves(cell.run.config)) for cell in found]
     keys = sorted(set().union(*flat)) if flat else []

@@ -11,15 +11,15 @@ from typing import Any, Final
 from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import flags
 from rollouts.metrics import series
 from rollouts.models import Run, Sample
 from rollouts.query import search
 from rollouts.samples import export
-from rollouts.samples.bodies import Body
+from rollouts.samples.bodies import SampleBody
 
-MOST_HELD: Final = 200_000  # characters of a prompt or a response
+MAX_SNAPSHOT_CHARS: Final = 200_000  # characters of a prompt or a response
 MOST_QUOTED: Final = 20_000
 MOST_ROWS: Final = 12
 MOST_CURVES: Final = 64
@@ -44,18 +44,20 @@ class Quote:
     text: str
 
 
-def quote_at(body: Body, field: str, start: int, end: int) -> Quote:
+def build_quote(body: SampleBody, field: str, start: int, end: int) -> Quote:
     """The quote of a range. Raises BadInput."""
     if field not in FIELDS:
-        raise BadInput(_("`field` of a quote must be one of {known}.").format(known=", ".join(FIELDS)), "quotes")
+        raise InvalidInputError(
+            _("`field` of a quote must be one of {known}.").format(known=", ".join(FIELDS)), "quotes"
+        )
     whole = getattr(body, field)
     if not 0 <= start < end <= len(whole):
         said = _("The {field} has {count} characters; {start}–{end} is no range in it.")
-        raise BadInput(said.format(field=field, count=f"{len(whole):,}", start=start, end=end), "quotes")
+        raise InvalidInputError(said.format(field=field, count=f"{len(whole):,}", start=start, end=end), "quotes")
     return checked(Quote(field, start, end, whole[start:end]))
 
 
-def quote_of(body: Body, said: str, near: int = 0) -> Quote:
+def find_quote(body: SampleBody, said: str, near: int = 0) -> Quote:
     """The quote of a text that somebody selected on a page, at the place nearest to `near`. White space and control
     characters may differ, as they do in a browser. Raises BadInput for a text that the sample does not have."""
     for field in FIELDS:
@@ -65,13 +67,13 @@ def quote_of(body: Body, said: str, near: int = 0) -> Quote:
             start, end = min(places, key=lambda place: abs(place[0] - near))
             return checked(Quote(field, start, end, whole[start:end]))
     said = _("The selected text is not in this sample as it was recorded; select it in the raw view.")
-    raise BadInput(said, "quotes")
+    raise InvalidInputError(said, "quotes")
 
 
 def checked(quote: Quote) -> Quote:
     if len(quote.text) > MOST_QUOTED:
         said = _("A quote may have {most} characters, this one has {count}.")
-        raise BadInput(said.format(most=f"{MOST_QUOTED:,}", count=f"{len(quote.text):,}"), "quotes")
+        raise InvalidInputError(said.format(most=f"{MOST_QUOTED:,}", count=f"{len(quote.text):,}"), "quotes")
     return quote
 
 
@@ -93,30 +95,30 @@ def of_run(run: Run) -> dict[str, str]:
     return {"uid": run.uid, "name": run.name}
 
 
-def of_sample(sample: Sample, body: Body, quotes: Iterable[Quote]) -> dict[str, Any]:
+def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -> dict[str, Any]:
     """A sample with its texts, cut after `MOST_HELD` characters, what was recorded of it, and its standing flags."""
-    slim = export.slim(sample)
+    slim = export.serialize_index_row(sample)
     step = sample.step
-    texts = {name: getattr(body, name)[:MOST_HELD] for name in FIELDS}
+    texts = {name: getattr(body, name)[:MAX_SNAPSHOT_CHARS] for name in FIELDS}
     return {
         "sample": sample.pk,
         "run": of_run(step.run),
         **{name: slim[name] for name in ("attempt", "split", "step_kind", "step")},
         **{name: slim[name] for name in SLIM},
         **{name: getattr(body, name) for name in BODY},
-        "ground_truth": None if body.ground_truth is None else body.ground_truth[:MOST_HELD],
+        "ground_truth": None if body.ground_truth is None else body.ground_truth[:MAX_SNAPSHOT_CHARS],
         **texts,
         "lengths": {name: len(getattr(body, name)) for name in FIELDS},
         "textless": body.textless,
         "flags": [
             {"label": flag.label, "reason": flag.reason, "text": flag.text, "user": flag.user.get_username()}
-            for flag in flags.flags_of([sample.pk]).get(sample.pk, [])
+            for flag in flags.load_flags([sample.pk]).get(sample.pk, [])
         ],
         "quotes": [asdict(quote) for quote in quotes],
     }
 
 
-def of_query(
+def snapshot_query(
     run: Run,
     *,
     split: str,
@@ -129,32 +131,32 @@ def of_query(
 ) -> dict[str, Any]:
     """A query's counts, figures and first rows, as they are for `reader`, the id of who asks. Raises BadInput."""
     where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
-    answer = search.find(run, **where, q=q, ordering=ordering, reader=reader)
+    answer = search.find_samples(run, **where, q=q, ordering=ordering, reader=reader)
     scores = (
         answer.samples.order_by().filter(final=True).aggregate(mean=Avg("score"), low=Min("score"), high=Max("score"))
     )
-    rows = export.with_places(answer.samples)[:MOST_ROWS]
+    rows = export.prefetch_step_relations(answer.samples)[:MOST_ROWS]
     return {
         "run": of_run(run),
         **where,
         "q": q,
         "ordering": ordering,
         "total": answer.total,
-        "of": search.find(run, **where).total,
+        "of": search.find_samples(run, **where).total,
         "notes": list(answer.notes),
         "scores": scores,
         "counts": {term: count for term, count in answer.facets().items() if count},
-        "rows": [export.slim(row) for row in rows],
+        "rows": [export.serialize_index_row(row) for row in rows],
     }
 
 
-def of_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current") -> dict[str, Any]:
+def snapshot_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current") -> dict[str, Any]:
     """Metrics of runs as points, thinned as the overview's. Raises NotThere where none has any."""
     wanted = list(dict.fromkeys(names))
     if not wanted or len(wanted) * len(runs) > MOST_CURVES:
         said = _("A chart holds between 1 and {most} curves, not {count}.")
-        raise BadInput(said.format(most=MOST_CURVES, count=len(wanted) * len(runs)), "names")
-    read = series.read(list(runs), wanted, max_points=POINTS, attempt=attempt)
+        raise InvalidInputError(said.format(most=MOST_CURVES, count=len(wanted) * len(runs)), "names")
+    read = series.load_curves(list(runs), wanted, max_points=POINTS, attempt=attempt)
     curves = [
         {"run": {**of_run(run), "colour": run.colour}, "name": name, **curve}
         for run in runs
@@ -162,5 +164,7 @@ def of_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current
         for curve in read[run.uid][name]
     ]
     if not curves:
-        raise NotThere(_("{run} has no metric called {name}.").format(run=runs[0].name, name=wanted[0][:80]), "names")
+        raise NotFoundError(
+            _("{run} has no metric called {name}.").format(run=runs[0].name, name=wanted[0][:80]), "names"
+        )
     return {"names": wanted, "runs": [of_run(run) for run in runs], "curves": curves}

@@ -16,10 +16,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.findings import exhibits
 from rollouts.findings.exhibits import Quote
-from rollouts.lib.validation import prose, text
+from rollouts.lib.validation import parse_multiline_text, parse_text
 from rollouts.live import notifications
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.projects import audit
@@ -29,27 +29,29 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MOST_TITLE: Final = 200
-MOST_NOTE: Final = 50_000
-MOST_EXHIBITS: Final = 200
-MOST_QUOTES: Final = 100  # of one sample
+MAX_NOTE_CHARS: Final = 50_000
+MAX_EVIDENCE_ITEMS: Final = 200
+MAX_QUOTES: Final = 100  # of one sample
 TOPIC: Final = "findings"
 GONE: Final = N_("This exhibit is gone; somebody took it out.")
 
 
-def begin(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
+def create_finding(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
     """A new finding without exhibits. Raises BadInput."""
     row = Finding.objects.create(project=project, user=by, title=titled(title), note=noted(note, "note"))
-    notifications.rung(TOPIC)
+    notifications.notify_topics(TOPIC)
     return row
 
 
 @transaction.atomic
-def change(finding: Finding, *, title: Any = None, note: Any = None, version: int | None = None) -> Finding:
+def update_finding(finding: Finding, *, title: Any = None, note: Any = None, version: int | None = None) -> Finding:
     """Another title or note; None leaves it. Raises BadInput, and Outdated when somebody else has changed either since
     `version`."""
     row = held(finding)
     if version is not None and version != row.version:
-        raise Outdated(_("Somebody else has changed this finding since you opened it; nothing was saved."), "version")
+        raise OutdatedError(
+            _("Somebody else has changed this finding since you opened it; nothing was saved."), "version"
+        )
     wanted = (
         row.title if title is None else titled(title),
         row.note if note is None else noted(note, "note"),
@@ -62,40 +64,42 @@ def change(finding: Finding, *, title: Any = None, note: Any = None, version: in
 
 
 @transaction.atomic
-def remove(finding: Finding, by: User) -> Finding:
+def remove_finding(finding: Finding, by: User) -> Finding:
     """Takes a finding out of the lists; it can be restored."""
     row = held(finding, removed=True)
     if row.removed_at is None:
         row.removed_at = timezone.now()
         touched(row)
-        audit.note(by, "finding.remove", row.title, project=row.project, finding=row.pk)
+        audit.record_audit_entry(by, "finding.remove", row.title, project=row.project, finding=row.pk)
     return row
 
 
 @transaction.atomic
-def restore(finding: Finding, by: User) -> Finding:
+def restore_finding(finding: Finding, by: User) -> Finding:
     row = held(finding, removed=True)
     if row.removed_at is not None:
         row.removed_at = None
         touched(row)
-        audit.note(by, "finding.restore", row.title, project=row.project, finding=row.pk)
+        audit.record_audit_entry(by, "finding.restore", row.title, project=row.project, finding=row.pk)
     return row
 
 
-def show_sample(
+def add_sample_evidence(
     finding: Finding, sample: Sample, by: User, *, quotes: Sequence[Quote] = (), words: Any = ""
 ) -> Exhibit:
     """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
-    return keep_sample(finding, sample, exhibits.of_sample(sample, bodies.whole(sample), quotes), by, quotes, words)
+    return store_sample_evidence(
+        finding, sample, exhibits.snapshot_sample(sample, bodies.load_body(sample), quotes), by, quotes, words
+    )
 
 
 @transaction.atomic
-def keep_sample(
+def store_sample_evidence(
     finding: Finding, sample: Sample, new: dict[str, Any], by: User, quotes: Sequence[Quote], words: Any
 ) -> Exhibit:
     """`show_sample` with what `exhibits.of_sample` made before the lock was taken."""
-    if len(quotes) > MOST_QUOTES:
-        raise BadInput(_("A sample may have {most} quotes in a finding.").format(most=MOST_QUOTES), "quotes")
+    if len(quotes) > MAX_QUOTES:
+        raise InvalidInputError(_("A sample may have {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes")
     row = held(finding)
     shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
     if shown is None:
@@ -106,8 +110,8 @@ def keep_sample(
 def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any) -> Exhibit:
     kept = shown.shown
     further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
-    if len(kept["quotes"]) + len(further) > MOST_QUOTES:
-        raise BadInput(_("A sample may have {most} quotes in a finding.").format(most=MOST_QUOTES), "quotes")
+    if len(kept["quotes"]) + len(further) > MAX_QUOTES:
+        raise InvalidInputError(_("A sample may have {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes")
     said = further_words(shown, words)
     if further or said != shown.words:
         kept["quotes"] += further
@@ -125,7 +129,7 @@ def further_words(shown: Exhibit, words: Any) -> str:
     return noted("\n\n".join(part for part in (shown.words, said) if part), "words")
 
 
-def show_query(
+def add_query_evidence(
     finding: Finding,
     run: Run,
     by: User,
@@ -140,20 +144,22 @@ def show_query(
 ) -> Exhibit:
     """Shows what a query finds now: how many, their figures, the first of them. Raises BadInput."""
     where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
-    new = exhibits.of_query(run, **where, q=q, ordering=ordering, reader=by.pk)
-    return keep(finding, Exhibit.Kind.QUERY, run, new, by, words)
+    new = exhibits.snapshot_query(run, **where, q=q, ordering=ordering, reader=by.pk)
+    return store_evidence(finding, Exhibit.Kind.QUERY, run, new, by, words)
 
 
-def show_charts(
+def add_chart_evidence(
     finding: Finding, runs: Sequence[Run], names: Sequence[str], by: User, *, attempt: str = "current", words: Any = ""
 ) -> Exhibit:
     """Shows metrics of one run or several in one chart, as the points that there are now. Raises BadInput, NotThere."""
-    new = exhibits.of_charts(runs, names, attempt)
-    return keep(finding, Exhibit.Kind.CHART, runs[0], new, by, words)
+    new = exhibits.snapshot_charts(runs, names, attempt)
+    return store_evidence(finding, Exhibit.Kind.CHART, runs[0], new, by, words)
 
 
 @transaction.atomic
-def keep(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any) -> Exhibit:
+def store_evidence(
+    finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any
+) -> Exhibit:
     """`show_query` or `show_charts` with what `exhibits` made before the lock was taken.
 
     Exactly this is held once, so that a form may be sent twice; other words join those it has.
@@ -171,7 +177,7 @@ def keep(finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by
 
 
 @transaction.atomic
-def say(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
+def set_evidence_note(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
     """Other words beside the exhibit, by somebody who began with the words `began`; None does not ask.
 
     Raises BadInput, NotThere when it was taken out, and Outdated when other words stand there than `began`.
@@ -179,12 +185,14 @@ def say(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
     finding = held(exhibit.finding)
     row: Exhibit | None = finding.exhibits.filter(pk=exhibit.pk).first()
     if row is None:
-        raise NotThere(_(GONE))
+        raise NotFoundError(_(GONE))
     wanted = noted(words, "words")
     if wanted == row.words:
         return row
     if began is not None and noted(began, "began") != row.words:
-        raise Outdated(_("Somebody else has changed these words since you opened them; nothing was saved."), "began")
+        raise OutdatedError(
+            _("Somebody else has changed these words since you opened them; nothing was saved."), "began"
+        )
     row.words = wanted
     row.save(update_fields=["words"])
     touched(finding)
@@ -192,13 +200,13 @@ def say(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
 
 
 @transaction.atomic
-def move(exhibit: Exhibit, places: int) -> None:
+def move_evidence(exhibit: Exhibit, places: int) -> None:
     """Moves an exhibit down by so many places, up where that is negative."""
     row = held(exhibit.finding)
     order = list(row.exhibits.all())
     at = next((at for at, one in enumerate(order) if one.pk == exhibit.pk), None)
     if at is None:
-        raise NotThere(_(GONE))
+        raise NotFoundError(_(GONE))
     order.insert(min(max(at + places, 0), len(order) - 1), order.pop(at))
     for place, one in enumerate(order):
         one.place = place
@@ -207,11 +215,13 @@ def move(exhibit: Exhibit, places: int) -> None:
 
 
 @transaction.atomic
-def take_out(exhibit: Exhibit, by: User) -> None:
+def remove_evidence(exhibit: Exhibit, by: User) -> None:
     row = held(exhibit.finding)
     if Exhibit.objects.filter(pk=exhibit.pk).delete()[0]:
         touched(row)
-        audit.note(by, "finding.take_out", f"{exhibit.kind} of {row.title}", project=row.project, finding=row.pk)
+        audit.record_audit_entry(
+            by, "finding.take_out", f"{exhibit.kind} of {row.title}", project=row.project, finding=row.pk
+        )
 
 
 def held(finding: Finding, *, removed: bool = False) -> Finding:
@@ -219,7 +229,7 @@ def held(finding: Finding, *, removed: bool = False) -> Finding:
     rows = Finding.objects.select_for_update(of=("self",), no_key=True).select_related("project")
     row: Finding = rows.get(pk=finding.pk)
     if row.removed_at is not None and not removed:
-        raise NotThere(_("This finding has been removed; restore it first."))
+        raise NotFoundError(_("This finding has been removed; restore it first."))
     return row
 
 
@@ -227,8 +237,10 @@ def added(
     finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any, sample: str = ""
 ) -> Exhibit:
     figures = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
-    if figures["count"] >= MOST_EXHIBITS:
-        raise BadInput(_("A finding holds at most {most} exhibits; begin another.").format(most=MOST_EXHIBITS))
+    if figures["count"] >= MAX_EVIDENCE_ITEMS:
+        raise InvalidInputError(
+            _("A finding holds at most {most} exhibits; begin another.").format(most=MAX_EVIDENCE_ITEMS)
+        )
     row = Exhibit.objects.create(
         finding=finding,
         kind=kind,
@@ -246,17 +258,17 @@ def added(
 def touched(finding: Finding) -> None:
     """Saves the row, and tells the open pages."""
     finding.save()
-    notifications.rung(TOPIC)
+    notifications.notify_topics(TOPIC)
 
 
 def titled(title: Any) -> str:
-    found = " ".join(text(title, "title", most=MOST_TITLE).split())
+    found = " ".join(parse_text(title, "title", most=MOST_TITLE).split())
     if not found:
-        raise BadInput(_("A finding needs a title."), "title")
+        raise InvalidInputError(_("A finding needs a title."), "title")
     return found
 
 
 def noted(note: Any, field: str) -> str:
     """A text of several lines. Raises BadInput."""
-    told = "" if note is None else prose(note, field, most=MOST_NOTE)
+    told = "" if note is None else parse_multiline_text(note, field, most=MAX_NOTE_CHARS)
     return told.replace("\r\n", "\n").replace("\r", "\n").strip()

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import flags
 from rollouts.live import notifications
 from rollouts.models import Flag, Marking, Run, Sample, Step
@@ -26,17 +26,19 @@ from rollouts.projects import audit
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from rollouts.query.search import Found
+    from rollouts.query.search import QueryResult
 
 MOST_AT_ONCE = 2000
-REMEMBERED = timedelta(days=1)  # how long an act can be undone
+UNDO_WINDOW = timedelta(days=1)  # how long an act can be undone
 
-State = list[Any]  # [label, text, withdrawn]
-Was = tuple[Flag, State | None, str | None]  # as the act left it; its state before, and when that was written
+FlagState = list[Any]  # [label, text, withdrawn]
+FlagChange = tuple[
+    Flag, FlagState | None, str | None
+]  # as the act left it; its state before, and when that was written
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class UndoResult:
     """What was undone: in words, of how many flags, how many of them had changed since and stay, and the sample where
     the act was about one."""
 
@@ -46,21 +48,21 @@ class Undone:
     sample: str
 
 
-def found(answer: Found, seen: int | None = None) -> list[str]:
+def collect_sample_ids(answer: QueryResult, seen: int | None = None) -> list[str]:
     """The ids of all that a query finds, to be marked. Raises BadInput when that is more than one act may hold, or not
     as many as the person saw."""
     total = answer.total
     if total > MOST_AT_ONCE:
         said = _("The query finds {count} samples; at most {most} are flagged at once. Narrow it.")
-        raise BadInput(said.format(count=f"{total:,}", most=f"{MOST_AT_ONCE:,}"))
+        raise InvalidInputError(said.format(count=f"{total:,}", most=f"{MOST_AT_ONCE:,}"))
     if seen is not None and total != seen:
         said = _("The query finds {count} samples now, not {before} as before. Look again, then flag them.")
-        raise BadInput(said.format(count=f"{total:,}", before=f"{seen:,}"))
+        raise InvalidInputError(said.format(count=f"{total:,}", before=f"{seen:,}"))
     return list(answer.samples.order_by("pk").values_list("pk", flat=True))
 
 
 @transaction.atomic
-def mark(
+def flag_samples(
     run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
 ) -> Marking:
     """Flags these samples of the run for one reason, a key of the project's reasons or empty. Again by the same person
@@ -70,10 +72,10 @@ def mark(
     not have.
     """
     wanted = list(dict.fromkeys(sample_ids))
-    flags.check(run.project, label, reason, text)
+    flags.check_flag(run.project, label, reason, text)
     if not wanted or len(wanted) > MOST_AT_ONCE:
         problem = _("Choose between 1 and {most} samples, not {count}.")
-        raise BadInput(problem.format(most=f"{MOST_AT_ONCE:,}", count=f"{len(wanted):,}"), "samples")
+        raise InvalidInputError(problem.format(most=f"{MOST_AT_ONCE:,}", count=f"{len(wanted):,}"), "samples")
     steps = locked(run, wanted)
     standing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=wanted, user=by, reason=reason)}
     new = [
@@ -81,9 +83,9 @@ def mark(
         for pk in wanted
         if pk not in standing
     ]
-    after: State = [label, text, False]
+    after: FlagState = [label, text, False]
     changed = [flag for flag in standing.values() if state(flag) != after]
-    before: list[Was] = [(flag, state(flag), written(flag)) for flag in changed]
+    before: list[FlagChange] = [(flag, state(flag), written(flag)) for flag in changed]
     for flag in changed:
         put(flag, after, timezone.now())
     made = Flag.objects.bulk_create(new)
@@ -95,25 +97,25 @@ def mark(
 
 
 @transaction.atomic
-def take_back(flag: Flag, by: User) -> Marking:
+def withdraw_flag(flag: Flag, by: User) -> Marking:
     """`flags.withdraw`, so that it can be undone."""
     hold({flag.step_id})
     flag.refresh_from_db()
     before, since = state(flag), written(flag)
-    flag = flags.withdraw(flag, by)
+    flag = flags.apply_withdrawal(flag, by)
     said = _("withdrawal of {flag}").format(flag=named(flag.run, flag.label, flag.reason))
     return kept(flag.run, by, said, [(flag, before, since)] if state(flag) != before else [], state(flag))
 
 
 @transaction.atomic
-def undo(run: Run, by: User) -> Undone:
+def undo_flag_action(run: Run, by: User) -> UndoResult:
     """Puts back what the person's newest act in this run changed. Raises NotThere when there is nothing to undo."""
     newest = Marking.objects.select_for_update(no_key=True).filter(
-        run=run, user=by, undone_at=None, created_at__gt=timezone.now() - REMEMBERED
+        run=run, user=by, undone_at=None, created_at__gt=timezone.now() - UNDO_WINDOW
     )
     act = newest.order_by("-created_at", "-pk").first()
     if act is None:
-        raise NotThere(_("There is nothing of yours to undo in this run; acts of the last day can be undone."))
+        raise NotFoundError(_("There is nothing of yours to undo in this run; acts of the last day can be undone."))
     past, left = {pk: rest for pk, *rest in act.before["was"]}, act.before["left"]
     rows = Flag.objects.filter(pk__in=past).order_by("pk")
     hold(set(rows.values_list("step", flat=True)))
@@ -126,9 +128,11 @@ def undo(run: Run, by: User) -> Undone:
     act.undone_at = now
     act.save(update_fields=["undone_at"])
     touched = sorted({flag.sample for flag in rows})
-    audit.note(by, "flag.undo", act.said, project=run.project, run=run.uid, samples=touched[:20], flags=len(still))
+    audit.record_audit_entry(
+        by, "flag.undo", act.said, project=run.project, run=run.uid, samples=touched[:20], flags=len(still)
+    )
     told(run, {flag.step_id for flag in still})
-    return Undone(act.said, len(still), len(past) - len(still), touched[0] if len(touched) == 1 else "")
+    return UndoResult(act.said, len(still), len(past) - len(still), touched[0] if len(touched) == 1 else "")
 
 
 def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
@@ -137,7 +141,7 @@ def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
     steps = dict(Sample.objects.filter(pk__in=asked, step__run=run).values_list("pk", "step"))
     if missing := [pk for pk in sample_ids if pk not in steps]:
         said = _("There is no sample {sample} in {run}.")
-        raise NotThere(said.format(sample=missing[0][:60], run=run.name), "samples")
+        raise NotFoundError(said.format(sample=missing[0][:60], run=run.name), "samples")
     hold(set(steps.values()))
     return steps
 
@@ -147,7 +151,7 @@ def hold(step_ids: set[int]) -> None:
     list(Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids).order_by("pk").values_list("pk"))
 
 
-def state(flag: Flag) -> State:
+def state(flag: Flag) -> FlagState:
     return [flag.label, flag.text, flag.withdrawn_at is not None]
 
 
@@ -156,7 +160,7 @@ def written(flag: Flag) -> str:
     return flag.updated_at.astimezone(UTC).isoformat()
 
 
-def put(flag: Flag, wanted: State, at: datetime) -> None:
+def put(flag: Flag, wanted: FlagState, at: datetime) -> None:
     flag.label, flag.text = wanted[0], wanted[1]
     flag.withdrawn_at = at if wanted[2] else None
     flag.updated_at = at
@@ -168,14 +172,14 @@ def told(run: Run, step_ids: set[int]) -> None:
     for step in steps:
         Flag.objects.recount(step)
     if len(steps) == 1:
-        notifications.changed(run, split=steps[0].split, step=steps[0].step)
+        notifications.notify_run_changed(run, split=steps[0].split, step=steps[0].step)
     elif steps:
-        notifications.changed(run)
+        notifications.notify_run_changed(run)
 
 
-def kept(run: Run, by: User, said: str, was: list[Was], left: State) -> Marking:
+def kept(run: Run, by: User, said: str, was: list[FlagChange], left: FlagState) -> Marking:
     """Writes the act down, unless it changed nothing; acts that can no longer be undone are forgotten."""
-    Marking.objects.filter(user=by, created_at__lt=timezone.now() - REMEMBERED).delete()
+    Marking.objects.filter(user=by, created_at__lt=timezone.now() - UNDO_WINDOW).delete()
     rows = [[flag.pk, written(flag), before, since] for flag, before, since in was]
     act = Marking(run=run, user=by, said=said[:200], before={"was": rows, "left": left})
     if was:

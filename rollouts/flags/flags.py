@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
-from rollouts.lib.validation import prose
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_multiline_text
 from rollouts.live import notifications
 from rollouts.models import Flag, Membership, Project, Step
 from rollouts.projects import audit
@@ -28,14 +28,14 @@ ANNOTATORS = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.
 KEEPERS = (Membership.Role.MAINTAINER, Membership.Role.OWNER)
 
 
-def can_withdraw(user: User | AnonymousUser, flag: Flag) -> bool:
+def can_withdraw_flag(user: User | AnonymousUser, flag: Flag) -> bool:
     """One's own flag, or anybody's for maintainers and owners."""
     role = flag.run.project.role_of(user)
     return role in KEEPERS or (role in ANNOTATORS and flag.user_id == user.pk)
 
 
 @transaction.atomic
-def withdraw(flag: Flag, by: User) -> Flag:
+def apply_withdrawal(flag: Flag, by: User) -> Flag:
     """Takes a flag back: it stays readable as withdrawn, and the audit log says who did it.
 
     The caller has checked `can_withdraw`.
@@ -48,24 +48,24 @@ def withdraw(flag: Flag, by: User) -> Flag:
     flag.save(update_fields=["withdrawn_at", "updated_at"])
     Flag.objects.recount(step)
     told = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
-    audit.note(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
-    notifications.changed(step.run, split=step.split, step=step.step)
+    audit.record_audit_entry(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
+    notifications.notify_run_changed(step.run, split=step.split, step=step.step)
     return flag
 
 
-def check(project: Project, label: str, reason: str, text: str) -> None:
+def check_flag(project: Project, label: str, reason: str, text: str) -> None:
     """Raises BadInput for what a flag cannot hold."""
     if label not in wire.LABELS:
         said = _("`label` must be one of {known}, not {label}.")
-        raise BadInput(said.format(known=", ".join(wire.LABELS), label=repr(str(label)[:40])), "label")
+        raise InvalidInputError(said.format(known=", ".join(wire.LABELS), label=repr(str(label)[:40])), "label")
     keys = [str(entry["key"]) for entry in project.reasons]
     if reason and reason not in keys:
         said = _("`reason` must be one of {known}, or empty; not {reason}.")
-        raise BadInput(said.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
-    prose(text, "text", most=MOST_TEXT)
+        raise InvalidInputError(said.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
+    parse_multiline_text(text, "text", most=MOST_TEXT)
 
 
-def flags_of(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Flag]]:
+def load_flags(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Flag]]:
     """Who flagged what: the flags of each sample, oldest first, with their users; standing ones only unless asked."""
     chosen = Flag.objects.filter(sample__in=list(sample_ids)).select_related("user").order_by("created_at", "pk")
     found: dict[str, list[Flag]] = defaultdict(list)

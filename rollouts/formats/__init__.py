@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import (
     cure,
     cure_results,
@@ -23,44 +23,57 @@ from rollouts.formats import (
     verl_jsonl,
     verl_metrics,
 )
-from rollouts.formats.base import HEAD_BYTES, Format, Told
+from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
 from rollouts.formats.table import format as table
 
-__all__ = ["ADDING", "FORMATS", "HEAD_BYTES", "NAMES", "POINTS", "TEXTLESS", "Format", "Told", "of_file", "pick"]
+__all__ = [
+    "ADDITIVE_FORMATS",
+    "FORMATS",
+    "HEAD_BYTES",
+    "FORMAT_NAMES",
+    "METRIC_FORMATS",
+    "TOKEN_ONLY_FORMATS",
+    "Format",
+    "DumpContext",
+    "find_artifact_format",
+    "select_format",
+]
 
 FORMATS: tuple[Format, ...] = (
     verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, openai_batch, roll_jsonl,
     verl_jsonl, native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_batch.FORMATS,
     *table.FORMATS,
 )  # fmt: skip
-NAMES = frozenset(form.name for form in FORMATS)
+FORMAT_NAMES = frozenset(form.name for form in FORMATS)
 # Their trainer overwrites a file with other rows of the same step: its versions add up.
-ADDING = frozenset((trl_completions.name, roll_jsonl.name))
+ADDITIVE_FORMATS = frozenset((trl_completions.name, roll_jsonl.name))
 # They hold metrics and no samples.
-POINTS = frozenset((verl_metrics.name, cure_results.name))
+METRIC_FORMATS = frozenset((verl_metrics.name, cure_results.name))
 # They hold tokens and no text, and join the samples that others tell of.
-TEXTLESS = frozenset((slime_train.name, roll_mock.name, *table.TEXTLESS, *(form.name for form in verl_batch.FORMATS)))
+TOKEN_ONLY_FORMATS = frozenset(
+    (slime_train.name, roll_mock.name, *table.TOKEN_ONLY_TABLE_FORMATS, *(form.name for form in verl_batch.FORMATS))
+)
 
 
-def of_file(filename: str) -> str:
+def find_artifact_format(filename: str) -> str:
     """The format of a file of an artifact that holds rows, by its name; empty for every other file."""
     return next((form.name for form in verl_batch.FORMATS if form.filename == filename), "")
 
 
-def pick(filename: str, head: bytes, told_format: str = "") -> Format:
+def select_format(filename: str, head: bytes, told_format: str = "") -> Format:
     """The format that was told, else the first that recognises the head. Raises UnreadableDump when there is none."""
     names = ", ".join(form.name for form in FORMATS)
     if told_format:
         for form in FORMATS:
             if form.name == told_format:
                 return form
-        raise UnreadableDump(f"`{told_format}` is not a format this server reads; it reads {names}.")
+        raise UnreadableDumpError(f"`{told_format}` is not a format this server reads; it reads {names}.")
     if not head.strip():
-        raise UnreadableDump("The file is empty: its writer was stopped before the first line.")
+        raise UnreadableDumpError("The file is empty: its writer was stopped before the first line.")
     for form in FORMATS:
         if form.sniff(filename, head):
             return form
-    raise UnreadableDump(
+    raise UnreadableDumpError(
         f"{filename or 'The dump'} is in no format this server reads ({names}): its first line is neither a generation "
         "(`input` and `output`, or `prompt` and `response`) nor metrics (`step` and `data`)."
     )

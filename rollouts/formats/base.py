@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rollouts.samples.record import LeftOut, Point, Problem, Record
+from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 
 HEAD_BYTES = 64 << 10  # what `sniff` sees
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DumpContext:
     """What came with the bytes. `step` is None when nobody said it; then the records' own `extras["step"]` counts.
     `columns`: of a table, as `formats.columns.told` takes it.
 
@@ -41,4 +41,6 @@ class Format(Protocol):
     @property
     def name(self) -> str: ...
     def sniff(self, filename: str, head: bytes) -> bool: ...
-    def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Point | Problem | LeftOut]: ...
+    def read(
+        self, stream: BinaryIO, told: DumpContext
+    ) -> Iterator[Record | MetricPoint | LineProblem | SkippedRow]: ...

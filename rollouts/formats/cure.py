@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import json_document
 from rollouts.formats.readers.jsonl import BROKEN_UTF8
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import as_json, integer, kind, number
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import describe_json_type, to_float, to_integer, to_json
 
 END = "<|im_end|>"
 OUTPUTS = re.compile(r"outputs-(?:rl|eval)-.+-(?P<data>[^-/]+)\.json\Z")
@@ -50,32 +50,32 @@ class CureFormat:
             return bool(OUTPUT_HEAD.match(head) or (OUTPUTS.match(name) and head.lstrip().startswith(b"[")))
         return bool(DATA.match(name) and DATA_HEAD.match(head))
 
-    def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+    def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
         """Records in the order of the array. Raises UnreadableDump."""
-        found, whole = json_document.value(stream)
+        found, whole = json_document.read_json_document(stream)
         if not isinstance(found, list):
-            raise UnreadableDump(f"It holds {kind(found)} where a list is expected.")
+            raise UnreadableDumpError(f"It holds {describe_json_type(found)} where a list is expected.")
         if not whole:
-            yield Problem(1, BROKEN_UTF8, kept=True)
-        bad: list[Problem] = []
+            yield LineProblem(1, BROKEN_UTF8, kept=True)
+        bad: list[LineProblem] = []
         for place, one in enumerate(found, 1):
             try:
                 yield from samples(one, told) if self.name == "cure-outputs" else [trained(one, told)]
             except ValueError as error:
-                bad.append(Problem(place, f"entry {place} of the list {error}"))
+                bad.append(LineProblem(place, f"entry {place} of the list {error}"))
         if found and len(bad) == len(found):
-            raise UnreadableDump(f"None of it can be read: {bad[0].reason}.")
+            raise UnreadableDumpError(f"None of it can be read: {bad[0].reason}.")
         yield from bad
 
 
 FORMATS = (CureFormat("cure-outputs"), CureFormat("cure-data"))
 
 
-def trained(one: Any, told: Told) -> Record:
+def trained(one: Any, told: DumpContext) -> Record:
     """What a trainer was given. Raises ValueError."""
     if not isinstance(one, dict) or not isinstance(one.get("prompt"), str) or not isinstance(one.get("response"), str):
         raise ValueError("has no `prompt` and `response`")
-    ended, advantage = one["response"].endswith(END), number(one.get("reward"))
+    ended, advantage = one["response"].endswith(END), to_float(one.get("reward"))
     made = Record(one["prompt"], one["response"].removesuffix(END), truncated=not ended)
     made.advantages = None if advantage is None else [advantage]
     named = DATA.match(told.filename.rpartition("/")[2])
@@ -85,10 +85,10 @@ def trained(one: Any, told: Told) -> Record:
     return made
 
 
-def samples(task: Any, told: Told) -> Iterator[Record]:
+def samples(task: Any, told: DumpContext) -> Iterator[Record]:
     """The programs of a task, then its tests. Raises ValueError."""
     if not isinstance(task, dict):
-        raise ValueError(f"is {kind(task)} where a task is expected")
+        raise ValueError(f"is {describe_json_type(task)} where a task is expected")
     named = OUTPUTS.match(told.filename.rpartition("/")[2])
     matrix = Matrix.of(task)
     made = [*coders(task, matrix), *testers(task, matrix)]
@@ -123,7 +123,7 @@ class Matrix:
         """None before the programs were run, or where there was nothing to run. Raises ValueError."""
         table, printed = task.get("all_case_bool_table"), task.get("all_case_exe_results")
         inputs, outputs = texts(task, "all_case_input"), texts(task, "all_case_output")
-        given = integer(task.get("num_ground_truth_test")) or 0
+        given = to_integer(task.get("num_ground_truth_test")) or 0
         if table is None and isinstance(task.get("test_bool_table"), list):
             table, printed = joined(task, "bool_table"), joined(task, "exe_results")
             inputs = texts(task, "test_input") + texts(task, "case_input")
@@ -136,7 +136,7 @@ class Matrix:
         tests = [{"input": one, "output": other} for one, other in zip(inputs, outputs, strict=False)]
         cases = [{key: text[:MOST_TOLD] for key, text in test.items()} for test in tests]
         given = max(0, min(given, len(table[0])))
-        truth = as_json(tests[:given]) if given else None
+        truth = to_json(tests[:given]) if given else None
         return cls(table, printed if isinstance(printed, list) else [], given, cases, truth)
 
     @property
@@ -170,8 +170,8 @@ def texts(task: Task, key: str) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ValueError(f"has a `{key}` that is {kind(value)} where a list is expected")
-    return [one if isinstance(one, str) else as_json(one) for one in value]
+        raise ValueError(f"has a `{key}` that is {describe_json_type(value)} where a list is expected")
+    return [one if isinstance(one, str) else to_json(one) for one in value]
 
 
 def lengths(task: Task, key: str) -> Sequence[Any]:

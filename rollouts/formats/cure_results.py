@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
-from rollouts.samples.record import Point, Problem
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
+from rollouts.samples.record import LineProblem, MetricPoint
 
 name = "cure-results"
 
@@ -34,31 +34,31 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(FILE.match(filename.rpartition("/")[2])) and any(begin in head for begin in BEGINS.values())
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Point | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[MetricPoint | LineProblem]:
     """A point for each step; of evaluations the last one's. Raises UnreadableDump when there is no figure at all."""
     named = FILE.match(told.filename.rpartition("/")[2])
     split = named["split"] if named else "rl"
     blocks: list[Values] = []
     yield from _blocks(_lines(stream), split, blocks)
     if not any(blocks):
-        raise UnreadableDump("It holds none of the figures that CURE writes.")
+        raise UnreadableDumpError("It holds none of the figures that CURE writes.")
     first = told.step or 0
     steps = [(first, blocks[-1])] if split == "eval" else list(enumerate(blocks, first))
-    yield from (Point(step, values, told.step_kind) for step, values in steps if values)
+    yield from (MetricPoint(step, values, told.step_kind) for step, values in steps if values)
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
     return iter(lambda: stream.readline(LONGEST_LINE), b"")
 
 
-def _blocks(lines: Iterable[bytes], split: str, made: list[Values]) -> Iterator[Problem]:
+def _blocks(lines: Iterable[bytes], split: str, made: list[Values]) -> Iterator[LineProblem]:
     """Fills `made` with the figures of each step; yields the lines that hold none. Raises UnreadableDump."""
     setting = ""
     for number, line in enumerate(lines, 1):
         text = line.decode("utf-8", "replace").strip()
         if line.startswith(BEGINS[split]) or not made:
             if len(made) == MOST_STEPS:
-                raise UnreadableDump(f"It holds more than {MOST_STEPS:,} steps.")
+                raise UnreadableDumpError(f"It holds more than {MOST_STEPS:,} steps.")
             made.append({})
         if found := SETTING.match(text):
             setting = f"BoN ({found['tuple']})/"
@@ -66,7 +66,7 @@ def _blocks(lines: Iterable[bytes], split: str, made: list[Values]) -> Iterator[
             prefix = ("eval/" if split == "eval" else "") + (setting if text.startswith("acc:") else "")
             made[-1] |= {prefix + key: value for key, value in figures.items()}
         elif text:
-            yield Problem(number, "holds no figure that CURE writes")
+            yield LineProblem(number, "holds no figure that CURE writes")
 
 
 def _figures(text: str) -> Iterator[tuple[str, float]]:

@@ -21,14 +21,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat, json_document
-from rollouts.formats.readers.jsonl import content_text
-from rollouts.formats.readers.seekable import at_hand
-from rollouts.formats.readers.zip_members import Members
-from rollouts.samples.record import LeftOut, Problem, Record
-from rollouts.samples.values import integer, kind, number, told_text
+from rollouts.formats.readers.jsonl import render_content
+from rollouts.formats.readers.seekable import provide_local_file
+from rollouts.formats.readers.zip_members import ZipReader
+from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples.values import describe_json_type, to_float, to_integer, to_text
 
 name = "inspect"
 
@@ -42,7 +42,7 @@ AGAIN = ("events", "events_data", "attachments")
 DEEPEST = 40
 NO_SAMPLES = "It is a log without samples: the evaluation was not told to log them, or never ran."
 CUT = "the zip breaks off here: what came behind is not in the file"
-FAILED = LeftOut("a sample that ended in an error before the model answered")
+FAILED = SkippedRow("a sample that ended in an error before the model answered")
 
 Thing = dict[str, Any]
 
@@ -51,38 +51,41 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) or (head.startswith(ZIP) and filename.endswith(".eval"))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Records in the order of the samples. Raises UnreadableDump when it is no log, or no sample of it can be read."""
     good, first = 0, ""
     for number_, (task, sample) in enumerate(found(stream, told), 1):
         made = sample if isinstance(sample, str) else told_of(sample)
         if isinstance(made, str):
             first = first or made
-            yield Problem(number_, made)
+            yield LineProblem(number_, made)
             continue
         good += 1
         if isinstance(made, Record):
-            made.data_source = told_text(task)
+            made.data_source = to_text(task)
             made.extras |= {} if told.step is not None else {"step": 0}
         yield made
     if not good:
-        raise UnreadableDump(f"No sample of it can be read; the first: {first}." if first else NO_SAMPLES)
+        raise UnreadableDumpError(f"No sample of it can be read; the first: {first}." if first else NO_SAMPLES)
 
 
-def found(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
+def found(stream: BinaryIO, told: DumpContext) -> Iterator[tuple[Any, Any]]:
     """The task and each sample of a log, a text for one that can't be had: why. Raises UnreadableDump."""
     if told.filename.endswith(".eval"):
         yield from zipped(stream, told)
         return
-    log = json_document.value(stream)[0]
+    log = json_document.read_json_document(stream)[0]
     samples = log.get("samples") if isinstance(log, dict) else None
     for sample in samples if isinstance(samples, list) else ():
-        yield part(log, "eval").get("task"), sample if isinstance(sample, dict) else f"is {kind(sample)}, not an object"
+        yield (
+            part(log, "eval").get("task"),
+            sample if isinstance(sample, dict) else f"is {describe_json_type(sample)}, not an object",
+        )
 
 
-def zipped(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
-    with at_hand(stream, told) as path:
-        archive = Members(path)
+def zipped(stream: BinaryIO, told: DumpContext) -> Iterator[tuple[Any, Any]]:
+    with provide_local_file(stream, told) as path:
+        archive = ZipReader(path)
         header = next((one for one in ("header.json", "_journal/start.json") if one in archive.found), "")
         about = member(archive, header) if header else None
         task = part(about, "eval").get("task")
@@ -92,20 +95,20 @@ def zipped(stream: BinaryIO, told: Told) -> Iterator[tuple[Any, Any]]:
             yield task, CUT
 
 
-def member(archive: Members, name: str) -> Thing | str:
+def member(archive: ZipReader, name: str) -> Thing | str:
     """The object that a member holds, else why it can't be had. Raises UnreadableDump."""
     try:
         body = archive.read(name)
     except ValueError as error:
         return f"{name[:80]} {error}"
     try:
-        value = json_document.parsed(body)[0]
-    except UnreadableDump:
+        value = json_document.parse_json_document(body)[0]
+    except UnreadableDumpError:
         return f"{name[:80]} is not JSON"
-    return value if isinstance(value, dict) else f"{name[:80]} is {kind(value)}, not an object"
+    return value if isinstance(value, dict) else f"{name[:80]} is {describe_json_type(value)}, not an object"
 
 
-def told_of(sample: Thing) -> Record | LeftOut | str:
+def told_of(sample: Thing) -> Record | SkippedRow | str:
     """A sample, else why there is none."""
     try:
         made = record(restored(sample, part(sample, "attachments")))
@@ -138,25 +141,25 @@ def record(sample: Thing) -> Record:
     output, talk = part(sample, "output"), sample.get("messages")
     choices = output.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    if talk and chat.is_talk(talk):
-        at = chat.parted(talk)
-        made = Record(chat.asked(talk[:at]), chat.answered(talk[at:]), talk)
+    if talk and chat.is_conversation(talk):
+        at = chat.find_response_start(talk)
+        made = Record(chat.render_prompt(talk[:at]), chat.render_response(talk[at:]), talk)
     else:
         said = output.get("completion")
         if not isinstance(said, str):
             raise ValueError("has neither `messages` nor an output")
-        made = Record(*chat.exchanged(sample.get("input"), said))
+        made = Record(*chat.parse_prompt_response(sample.get("input"), said))
     made.rewards = dict(graded(part(sample, "scores")))
     made.score = next((value for value in made.rewards.values() if value is not None), None)
-    made.group, made.ground_truth = told_text(sample.get("id")), told_text(sample.get("target"))
-    epoch = integer(sample.get("epoch"))
+    made.group, made.ground_truth = to_text(sample.get("id")), to_text(sample.get("target"))
+    epoch = to_integer(sample.get("epoch"))
     made.index = epoch - 1 if epoch else None
-    made.finish_reason = told_text(choice.get("stop_reason"))
+    made.finish_reason = to_text(choice.get("stop_reason"))
     made.truncated = made.finish_reason == "max_tokens" if made.finish_reason else None
     made.extras |= {key: sample[key] for key in KEPT if sample.get(key)}
     made.extras |= {"scores": sample["scores"]} if sample.get("scores") else {}
     made.extras |= {"error": part(sample, "error").get("message", sample["error"])} if sample.get("error") else {}
-    made.extras |= {"model": content_text(output["model"])} if output.get("model") else {}
+    made.extras |= {"model": render_content(output["model"])} if output.get("model") else {}
     return made
 
 
@@ -171,4 +174,4 @@ def graded(scores: Thing) -> Iterator[tuple[str, float | None]]:
 
 
 def grade(value: Any) -> float | None:
-    return GRADES[value] if isinstance(value, str) and value in GRADES else number(value)
+    return GRADES[value] if isinstance(value, str) and value in GRADES else to_float(value)

@@ -19,16 +19,16 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
-from rollouts.formats.native import ids
-from rollouts.formats.readers.jsonl import prompt_of
-from rollouts.formats.readers.parquet import opened, rows
-from rollouts.formats.readers.seekable import at_hand
-from rollouts.formats.readers.values import plain
-from rollouts.formats.table.mapping import unpacked
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import integer, number, told_text
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
+from rollouts.formats.native import to_token_ids
+from rollouts.formats.readers.jsonl import parse_prompt
+from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
+from rollouts.formats.readers.seekable import provide_local_file
+from rollouts.formats.readers.values import to_jsonable
+from rollouts.formats.table.mapping import parse_json_text
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import to_float, to_integer, to_text
 
 name = "lighteval"
 
@@ -42,18 +42,18 @@ def sniff(filename: str, head: bytes) -> bool:
     return head.startswith(b"PAR1") and bool(FILE.match(filename))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the documents. Raises UnreadableDump when it is no file of details."""
-    with at_hand(stream, told) as path, opened(path) as file:
+    with provide_local_file(stream, told) as path, open_parquet(path) as file:
         if not set(file.schema_arrow.names) >= COLUMNS:
-            raise UnreadableDump(
+            raise UnreadableDumpError(
                 "It holds no details of lighteval: it has no columns `doc`, `metric`, `model_response`."
             )
-        for number_, row in enumerate(rows(file), 1):
+        for number_, row in enumerate(read_parquet_rows(file), 1):
             try:
-                made = samples({key: plain(value) for key, value in row.items()}, str(number_))
+                made = samples({key: to_jsonable(value) for key, value in row.items()}, str(number_))
             except ValueError as error:
-                yield Problem(number_, str(error))
+                yield LineProblem(number_, str(error))
                 continue
             for record in made:
                 record.extras |= {} if told.step is not None else {"step": 0}
@@ -64,18 +64,22 @@ def samples(row: Thing, place: str) -> list[Record]:
     """A record for each response to a document. Raises ValueError."""
     doc, said, metric = (thing(row.get(key)) for key in ("doc", "model_response", "metric"))
     prompt = said.get("input") or doc.get("query") or ""
-    asked, known = prompt_of(unpacked(prompt) if isinstance(prompt, str) and prompt.startswith('[{"') else prompt)
+    asked, known = parse_prompt(
+        parse_json_text(prompt) if isinstance(prompt, str) and prompt.startswith('[{"') else prompt
+    )
     texts = said.get("text") or chosen(doc, said)
     if not isinstance(texts, list) or not texts:
         raise ValueError("holds no response that was generated or chosen")
     tokens = said.get("output_tokens")
-    rewards = {key: real for key, value in metric.items() if (real := number(value)) is not None}
+    rewards = {key: real for key, value in metric.items() if (real := to_float(value)) is not None}
     made = []
     for index, text in enumerate(texts):
         record = Record(asked, text if isinstance(text, str) else "", known, next(iter(rewards.values()), None))
         record.rewards, record.group, record.index = dict(rewards), str(doc.get("id") or place), index
-        record.ground_truth, record.data_source = truth(doc), told_text(doc.get("task_name"))
-        record.response_ids = ids(tokens[index]) if isinstance(tokens, list) and len(tokens) == len(texts) else None
+        record.ground_truth, record.data_source = truth(doc), to_text(doc.get("task_name"))
+        record.response_ids = (
+            to_token_ids(tokens[index]) if isinstance(tokens, list) and len(tokens) == len(texts) else None
+        )
         record.extras |= {"specific": doc["specific"]} if doc.get("specific") else {}
         made.append(record)
     return made
@@ -87,7 +91,7 @@ def thing(value: Any) -> Thing:
 
 def chosen(doc: Thing, said: Thing) -> list[Any]:
     """The choice that is likeliest, where the model was only asked how likely each is."""
-    choices, likely = doc.get("choices"), [number(one) for one in said.get("logprobs") or []]
+    choices, likely = doc.get("choices"), [to_float(one) for one in said.get("logprobs") or []]
     if not isinstance(choices, list) or len(choices) != len(likely) or None in likely:
         return []
     return [choices[max(range(len(likely)), key=lambda place: likely[place] or 0.0)]]
@@ -96,8 +100,8 @@ def chosen(doc: Thing, said: Thing) -> list[Any]:
 def truth(doc: Thing) -> str | None:
     """The right choices."""
     choices, gold = doc.get("choices"), doc.get("gold_index")
-    places = [integer(one) for one in (gold if isinstance(gold, list) else [gold])]
+    places = [to_integer(one) for one in (gold if isinstance(gold, list) else [gold])]
     if not isinstance(choices, list):
         return None
     right = [choices[place] for place in places if place is not None and 0 <= place < len(choices)]
-    return told_text(right[0] if len(right) == 1 else right or None)
+    return to_text(right[0] if len(right) == 1 else right or None)

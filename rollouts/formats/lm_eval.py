@@ -18,11 +18,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import prompt_of, rows
-from rollouts.formats.table.mapping import unpacked
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import number, told_text
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import parse_prompt, read_jsonl_rows
+from rollouts.formats.table.mapping import parse_json_text
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import to_float, to_text
 
 name = "lm-eval"
 
@@ -38,12 +38,12 @@ def sniff(filename: str, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and all(key in head for key in KEYS)
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the documents. Raises UnreadableDump when no line holds an object."""
     held, size = dict[tuple[str, str], list[Record]](), 0
     task = TASK.search(told.filename)
-    for found in rows(stream):
-        if isinstance(found, Problem):
+    for found in read_jsonl_rows(stream):
+        if isinstance(found, LineProblem):
             yield found
             continue
         line, row = found
@@ -54,7 +54,7 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
         try:
             made = samples(row)
         except ValueError as error:
-            yield Problem(line, str(error))
+            yield LineProblem(line, str(error))
             continue
         measure(made, row)
         for record in made:
@@ -73,11 +73,11 @@ def samples(row: Row) -> list[Record]:
     requests = [listed(one) for one in listed(row.get("arguments"))]
     if not requests or not requests[0]:
         raise ValueError("has no `arguments`")
-    asked, known = prompt_of(unpacked(requests[0][0]) if is_chat(requests[0][0]) else requests[0][0])
+    asked, known = parse_prompt(parse_json_text(requests[0][0]) if is_chat(requests[0][0]) else requests[0][0])
     texts = said(listed(row.get("resps")), requests)
     made = [Record(asked, text, known, index=place) for place, text in enumerate(texts)]
     for record in made:
-        record.group, record.ground_truth = told_text(row.get("doc_id")), told_text(row.get("target"))
+        record.group, record.ground_truth = to_text(row.get("doc_id")), to_text(row.get("target"))
         record.extras |= {key: row[key] for key in KEPT if row.get(key) is not None}
     return made
 
@@ -106,14 +106,14 @@ def likelihood(response: Any) -> float | None:
     """The log-likelihood of a choice: it stands first, in lists of one."""
     while isinstance(response, list) and response:
         response = response[0]
-    return number(response)
+    return to_float(response)
 
 
 def measure(made: list[Record], row: Row) -> None:
     """The metrics of a line, for each response of its document."""
     among = row.get("filter")
     ending = f",{among}" if isinstance(among, str) and among != "none" else ""
-    found = {str(key): number(row.get(key)) for key in listed(row.get("metrics")) if isinstance(key, str)}
+    found = {str(key): to_float(row.get(key)) for key in listed(row.get("metrics")) if isinstance(key, str)}
     known = {key: value for key, value in found.items() if value is not None}
     for record in made:
         record.rewards |= {f"{key}{ending}": value for key, value in known.items()}

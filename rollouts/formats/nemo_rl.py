@@ -21,13 +21,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats.base import Told
-from rollouts.formats.native import ids, mask, reals
+from rollouts.formats.base import DumpContext
+from rollouts.formats.native import to_floats, to_mask, to_token_ids
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import rows
-from rollouts.formats.readers.values import plain
-from rollouts.samples.record import LeftOut, Problem, Record
-from rollouts.samples.values import as_json, integer, number
+from rollouts.formats.readers.jsonl import read_jsonl_rows
+from rollouts.formats.readers.values import to_jsonable
+from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples.values import to_float, to_integer, to_json
 
 name = "nemo-rl"
 
@@ -45,25 +45,25 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and (bool(FILE.search(filename)) or b'"input_lengths": [' in head)
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
-    for found in rows(stream):
-        if isinstance(found, Problem):
+    for found in read_jsonl_rows(stream):
+        if isinstance(found, LineProblem):
             yield found
             continue
         try:
             yield record(found[1])
         except ValueError as error:
-            yield Problem(found[0], str(error))
+            yield LineProblem(found[0], str(error))
 
 
 def record(row: Row) -> Record:
     """Raises ValueError."""
     row = {key: inner(value) if key != "idx" else value for key, value in row.items()}
     made = spoken(row.get("content"))
-    made.score = number(row.get("rewards"))
+    made.score = to_float(row.get("rewards"))
     keep_tokens(made, row)
-    made.extras |= {key: plain(value) for key, value in row.items() if key not in TOLD and value is not None}
+    made.extras |= {key: to_jsonable(value) for key, value in row.items() if key not in TOLD and value is not None}
     return made
 
 
@@ -77,28 +77,28 @@ def spoken(content: Any) -> Record:
     content = [content] if isinstance(content, str) else content
     if not isinstance(content, list) or not content:
         raise ValueError("has no `content`")
-    if chat.is_talk(content):
-        at = chat.parted(content)
-        return Record(chat.asked(content[:at]), chat.answered(content[at:]), content)
-    texts = [text if isinstance(text, str) else as_json(text) for text in content]
+    if chat.is_conversation(content):
+        at = chat.find_response_start(content)
+        return Record(chat.render_prompt(content[:at]), chat.render_response(content[at:]), content)
+    texts = [text if isinstance(text, str) else to_json(text) for text in content]
     at = 1 + len(texts) % 2 if len(texts) > 1 else 0
     return Record("\n".join(texts[:at]), "\n".join(texts[at:]))
 
 
 def keep_tokens(made: Record, row: Row) -> None:
     """Ids from the first that is trained on are the response's; padding ends with `input_lengths`."""
-    tokens, trained = ids(row.get("token_ids")), mask(row.get("token_loss_mask"))
+    tokens, trained = to_token_ids(row.get("token_ids")), to_mask(row.get("token_loss_mask"))
     if tokens is None or trained is None or len(tokens) != len(trained):
         return
-    end = integer(row.get("input_lengths"))
+    end = to_integer(row.get("input_lengths"))
     end = len(tokens) if end is None or not 0 <= end <= len(tokens) else end
     start = next((at for at, one in enumerate(trained[:end]) if one), end)
     made.prompt_ids, made.response_ids = tokens[:start], tokens[start:end]
     made.response_mask = trained[start:end]
     for field, key in (("advantages", "advantages"), ("logprobs", "generation_logprobs")):
-        values = reals(row.get(key))
+        values = to_floats(row.get(key))
         if values is not None and len(values) == len(tokens):
             setattr(made, field, values[start:end])
-    before = reals(row.get("prev_logprobs"))
+    before = to_floats(row.get("prev_logprobs"))
     if before is not None:
         made.extras["prev_logprobs"] = before[start:end]

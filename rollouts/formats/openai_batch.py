@@ -18,11 +18,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats.base import Told
+from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import content_text, rows
-from rollouts.samples.record import LeftOut, Problem, Record
-from rollouts.samples.values import integer, told_text
+from rollouts.formats.readers.jsonl import read_jsonl_rows, render_content
+from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples.values import to_integer, to_text
 
 name = "openai-batch"
 
@@ -37,31 +37,31 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and bool(ANSWERED.search(head.partition(b"\n")[0]))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
-    for found in rows(stream):
-        if isinstance(found, Problem):
+    for found in read_jsonl_rows(stream):
+        if isinstance(found, LineProblem):
             yield found
             continue
         line, row = found
         if why := failed(row):
-            yield LeftOut(why)
+            yield SkippedRow(why)
             continue
         body = part(part(row, "response"), "body")
         made = list(samples(body))
         if not made:
-            yield Problem(line, "has neither `choices` nor an `output` that says something")
+            yield LineProblem(line, "has neither `choices` nor an `output` that says something")
         for record in made[:1]:  # they are of the request; told with each choice they would count, and weigh, n times
             record.extras |= {key: body[key] for key in ("model", "usage") if body.get(key)}
         for record in made:
-            record.group = told_text(row.get("custom_id"))
+            record.group = to_text(row.get("custom_id"))
             record.extras |= {} if told.step is not None else {"step": 0}
             yield record
 
 
 def failed(row: Thing) -> str:
     """What came of a request instead of an answer; empty where it was answered."""
-    status = integer(part(row, "response").get("status_code"))
+    status = to_integer(part(row, "response").get("status_code"))
     if status is not None and status >= 400:
         return f"a request that was answered with status {status}"
     if row.get("error") and not part(part(row, "response"), "body"):
@@ -74,7 +74,7 @@ def samples(body: Thing) -> Iterator[Record]:
     choices, output = body.get("choices"), body.get("output")
     for place, choice in enumerate(choices if isinstance(choices, list) else ()):
         if isinstance(choice, dict):
-            at = integer(choice.get("index"))
+            at = to_integer(choice.get("index"))
             yield ended(Record("", said(choice), index=place if at is None else at), choice.get("finish_reason"))
     if isinstance(output, list) and not choices:
         text = "\n".join(filter(None, map(item, output)))
@@ -83,23 +83,23 @@ def samples(body: Thing) -> Iterator[Record]:
 
 def said(choice: Thing) -> str:
     message = choice.get("message")
-    return chat.said(message) if isinstance(message, dict) else content_text(choice.get("text"))
+    return chat.render_message(message) if isinstance(message, dict) else render_content(choice.get("text"))
 
 
 def item(value: Any) -> str:
     """What one item of an `output` says: reasoning, a message, a call."""
     if not isinstance(value, dict):
-        return content_text(value)
+        return render_content(value)
     if value.get("type") == "reasoning":
-        thought = content_text(value.get("summary") or value.get("content"))
+        thought = render_content(value.get("summary") or value.get("content"))
         return f"<think>\n{thought}\n</think>" if thought else ""
     if value.get("type") == "function_call":
-        return chat.called(value)
-    return content_text(value["content"]) if value.get("content") is not None else f"<{value.get('type', 'item')}>"
+        return chat.render_tool_call(value)
+    return render_content(value["content"]) if value.get("content") is not None else f"<{value.get('type', 'item')}>"
 
 
 def ended(made: Record, reason: Any) -> Record:
-    made.finish_reason = told_text(reason)
+    made.finish_reason = to_text(reason)
     made.truncated = made.finish_reason in CUT if made.finish_reason else None
     return made
 

@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
-from rollouts.formats.native import ids, reals
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
+from rollouts.formats.native import to_floats, to_token_ids
 from rollouts.formats.readers import chat, json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8, content_text
-from rollouts.samples.record import LeftOut, Problem, Record
-from rollouts.samples.values import integer, kind, number, told_text
+from rollouts.formats.readers.jsonl import BROKEN_UTF8, render_content
+from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples.values import describe_json_type, to_float, to_integer, to_text
 
 name = "rllm-episode"
 
@@ -40,21 +40,21 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) or bool(EVALUATED_FILE.search(filename) and EVALUATED.match(head))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Records in the order of the trajectories. Raises UnreadableDump."""
-    episode, whole = json_document.value(stream)
+    episode, whole = json_document.read_json_document(stream)
     if not isinstance(episode, dict):
-        raise UnreadableDump(f"It holds {kind(episode)} where an episode is expected.")
+        raise UnreadableDumpError(f"It holds {describe_json_type(episode)} where an episode is expected.")
     if not whole:
-        yield Problem(1, BROKEN_UTF8, kept=True)
+        yield LineProblem(1, BROKEN_UTF8, kept=True)
     trajectories = listed(episode.get("trajectories"))
     if not trajectories:
-        yield LeftOut("an episode without a trajectory")
+        yield SkippedRow("an episode without a trajectory")
     for place, trajectory in enumerate(trajectories):
         found = list(samples(episode, trajectory, place))
         yield from found
         if not found:
-            yield LeftOut("a trajectory without a step")
+            yield SkippedRow("a trajectory without a step")
 
 
 def listed(value: Any) -> list[Thing]:
@@ -68,12 +68,12 @@ def samples(episode: Thing, trajectory: Thing, place: int) -> Iterator[Record]:
         made = spoken(steps[-1])
         made.trajectory = f"{id_of(episode)}/{place}"
         made.turn = turn if len(found) > 1 else None
-        made.score = number(trajectory.get("reward"))
+        made.score = to_float(trajectory.get("reward"))
         if made.score is None:
-            made.score = number(steps[-1].get("reward"))
+            made.score = to_float(steps[-1].get("reward"))
         made.extras["agent"] = trajectory.get("name")
         made.extras["steps"] = [{key: step.get(key) for key in OF_STEP} for step in steps]
-        made.rewards = {name: number(value) for name, value in part(trajectory, "signals").items()}
+        made.rewards = {name: to_float(value) for name, value in part(trajectory, "signals").items()}
         if len(steps) == 1:
             keep_tokens(made, steps[0])
         timing = trajectory.get("timing")
@@ -97,18 +97,18 @@ def conversations(steps: list[Thing]) -> list[list[Thing]]:
 
 def spoken(step: Thing) -> Record:
     messages = step.get("chat_completions")
-    if messages and chat.is_talk(messages):
-        at = chat.parted(messages)
-        said = chat.answered(messages[at:]) or content_text(step.get("model_response"))
-        return Record(chat.asked(messages[:at]), said, messages)
+    if messages and chat.is_conversation(messages):
+        at = chat.find_response_start(messages)
+        said = chat.render_response(messages[at:]) or render_content(step.get("model_response"))
+        return Record(chat.render_prompt(messages[:at]), said, messages)
     asked = next((step[key] for key in ("observation", "input") if step.get(key) is not None), None)
-    return Record(content_text(asked), content_text(step.get("model_response") or step.get("output")))
+    return Record(render_content(asked), render_content(step.get("model_response") or step.get("output")))
 
 
 def keep_tokens(made: Record, step: Thing) -> None:
     """Those of an evaluation's only step; a log-prob for each of the response's."""
-    made.prompt_ids, made.response_ids = (ids(step.get(key)) or None for key in ("prompt_ids", "response_ids"))
-    logprobs = reals(step.get("logprobs"))
+    made.prompt_ids, made.response_ids = (to_token_ids(step.get(key)) or None for key in ("prompt_ids", "response_ids"))
+    logprobs = to_floats(step.get("logprobs"))
     if logprobs and made.response_ids and len(logprobs) == len(made.response_ids):
         made.logprobs = logprobs
 
@@ -124,9 +124,9 @@ def part(value: Thing, key: str) -> Thing:
 
 def keep_episode(made: Record, episode: Thing) -> None:
     task, reason = episode.get("task"), episode.get("termination_reason")
-    made.group = told_text(episode.get("task_hash"))
+    made.group = to_text(episode.get("task_hash"))
     rollout = str(id_of(episode)).rpartition(":")[2]
-    made.index = integer(int(rollout)) if rollout.isascii() and rollout.isdigit() and len(rollout) < 10 else None
+    made.index = to_integer(int(rollout)) if rollout.isascii() and rollout.isdigit() and len(rollout) < 10 else None
     if isinstance(episode.get("is_correct"), bool):
         made.rewards["acc"] = float(episode["is_correct"])
     made.metrics = episode["metrics"] if isinstance(episode.get("metrics"), dict) else None
@@ -134,9 +134,9 @@ def keep_episode(made: Record, episode: Thing) -> None:
         made.finish_reason, made.truncated = reason, bool(CUT.match(reason))
     if isinstance(task, dict):
         row = {**part(task, "metadata"), **task}
-        made.group = made.group or told_text(task.get("id"))
-        made.ground_truth = next((told_text(row[key]) for key in TRUTHS if row.get(key) is not None), None)
-        made.data_source = told_text(row.get("data_source"))
+        made.group = made.group or to_text(task.get("id"))
+        made.ground_truth = next((to_text(row[key]) for key in TRUTHS if row.get(key) is not None), None)
+        made.data_source = to_text(row.get("data_source"))
     made.extras |= {key: episode[key] for key in OF_EPISODE if episode.get(key) is not None}
     made.extras |= {"artifacts": episode["artifacts"]} if episode.get("artifacts") else {}
-    made.extras["step"] = integer(episode.get("training_step")) or 0
+    made.extras["step"] = to_integer(episode.get("training_step")) or 0

@@ -24,20 +24,26 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import chat_text, parse_slowly, prompt_of, response_of, rows
-from rollouts.formats.readers.values import answer_of, plain
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import integer, number, told_text
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import (
+    parse_json_leniently,
+    parse_prompt,
+    parse_response_text,
+    read_jsonl_rows,
+    render_messages,
+)
+from rollouts.formats.readers.values import parse_continuation, to_jsonable
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import to_float, to_integer, to_text
 
 name = "roll-jsonl"
 
 FILE = re.compile(r"(?:.*/)?rollout_dump_data\.step_\d+\.jsonl\Z", re.DOTALL)
 COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
 ANSWERS = re.compile(rb'"(?:responses|trajectory_data)"\s*:\s*\[')
-RLVR = frozenset(("prompt", "messages", "responses", "scores", "id", "ground_truth", "source", "global_step"))
+RLVR_COLUMNS = frozenset(("prompt", "messages", "responses", "scores", "id", "ground_truth", "source", "global_step"))
 AGENTIC = frozenset(("messages", "tools", "global_step"))
 
 Row = dict[str, Any]
@@ -47,79 +53,79 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(COLUMNS.match(head)) and (bool(FILE.match(filename)) or bool(ANSWERS.search(head)))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the rows. Raises UnreadableDump when no line holds columns with answers."""
-    places, found = Places(), False
-    for line in rows(stream):
-        if isinstance(line, Problem):
+    places, found = GroupAssigner(), False
+    for line in read_jsonl_rows(stream):
+        if isinstance(line, LineProblem):
             yield line
             continue
         columns = {key: value for key, value in line[1].items() if isinstance(value, list)}
         if not {"responses", "trajectory_data"} & set(columns):
-            yield Problem(line[0], "has no column `responses` or `trajectory_data`")
+            yield LineProblem(line[0], "has no column `responses` or `trajectory_data`")
             continue
         found = True
         yield from records(columns, told, places)
     if not found:
-        raise UnreadableDump("No line of it holds a column `responses` or `trajectory_data`.")
+        raise UnreadableDumpError("No line of it holds a column `responses` or `trajectory_data`.")
 
 
-def records(columns: dict[str, list[Any]], told: Told, places: Places) -> Iterator[Record | Problem]:
+def records(columns: dict[str, list[Any]], told: DumpContext, places: GroupAssigner) -> Iterator[Record | LineProblem]:
     count = len(columns.get("responses", columns.get("trajectory_data", ())))
     for key in [key for key, values in columns.items() if len(values) != count]:
         told_of = len(columns.pop(key))
-        yield Problem(1, f"its column `{key}` has {told_of:,} values, not {count:,}; it is left out", kept=True)
+        yield LineProblem(1, f"its column `{key}` has {told_of:,} values, not {count:,}; it is left out", kept=True)
     for at in range(count):
         row = {key: values[at] for key, values in columns.items()}
         try:
             made = agentic(row) if "trajectory_data" in row else rlvr(row, places)
         except ValueError as error:
-            yield Problem(at + 1, f"row {at + 1}: {error}")
+            yield LineProblem(at + 1, f"row {at + 1}: {error}")
             continue
-        if (step := integer(row.get("global_step"))) != told.step:
+        if (step := to_integer(row.get("global_step"))) != told.step:
             made.extras["step"] = step
         yield made
 
 
-def rlvr(row: Row, places: Places) -> Record:
+def rlvr(row: Row, places: GroupAssigner) -> Record:
     """Raises ValueError when prompt or response is no text."""
-    spoken = unpacked(row.get("messages"))
-    prompt, messages = prompt_of(spoken if row.get("prompt") is None else row["prompt"])
-    made = Record(prompt, response_of(row["responses"]), messages or native.messages(spoken))
-    made.score = number(row.get("scores"))
+    spoken = decode_json_text(row.get("messages"))
+    prompt, messages = parse_prompt(spoken if row.get("prompt") is None else row["prompt"])
+    made = Record(prompt, parse_response_text(row["responses"]), messages or native.to_messages(spoken))
+    made.score = to_float(row.get("scores"))
     made.group, made.index, made.trajectory = places.place(row.get("domain"), row.get("id"))
-    made.ground_truth = told_text(row.get("ground_truth"))
-    made.data_source = native.label(row.get("source"))
-    made.extras |= kept(row, RLVR)
+    made.ground_truth = to_text(row.get("ground_truth"))
+    made.data_source = native.to_label(row.get("source"))
+    made.extras |= collect_extra_columns(row, RLVR_COLUMNS)
     return made
 
 
 def agentic(row: Row) -> Record:
     """Raises ValueError when the messages are none."""
-    spoken = unpacked(row.get("messages"))
-    if not isinstance(spoken, list) or chat_text(spoken) is None:
+    spoken = decode_json_text(row.get("messages"))
+    if not isinstance(spoken, list) or render_messages(spoken) is None:
         raise ValueError("its `messages` are no list of messages")
     first = next((at for at, turn in enumerate(spoken) if turn["role"] == "assistant"), len(spoken))
-    prompt, asked = prompt_of(spoken[:first])
-    made = Record(prompt, answer_of(spoken[first:]), asked)
-    made.tools = native.sequence(unpacked(row.get("tools"))) or None
-    made.extras |= kept(row, AGENTIC)
+    prompt, asked = parse_prompt(spoken[:first])
+    made = Record(prompt, parse_continuation(spoken[first:]), asked)
+    made.tools = native.to_list(decode_json_text(row.get("tools"))) or None
+    made.extras |= collect_extra_columns(row, AGENTIC)
     data = made.extras.get("trajectory_data")
     keep_trajectory(made, data if isinstance(data, dict) else {})
-    made.data_source = made.data_source or native.label(row.get("exp_name"))
+    made.data_source = made.data_source or native.to_label(row.get("exp_name"))
     return made
 
 
 def keep_trajectory(made: Record, data: Row) -> None:
     """What `trajectory_data` says in words of ours; all of it stays in the extras."""
     env, reward, failure = part(data, "env_info"), part(data, "reward_info"), part(data, "failure_info")
-    made.trajectory = native.label(data.get("trajectory_id"))
-    made.group = native.label(env.get("group_id"))
-    made.data_source = native.label(env.get("tag"))
-    made.score = number(reward.get("episode_reward"))
-    made.finish_reason = native.label(failure.get("stop_reason", data.get("finish_reason")))
-    made.truncated = native.truth(part(data, "length_info").get("truncated"))
-    if mode := native.label(env.get("mode")):
+    made.trajectory = native.to_label(data.get("trajectory_id"))
+    made.group = native.to_label(env.get("group_id"))
+    made.data_source = native.to_label(env.get("tag"))
+    made.score = to_float(reward.get("episode_reward"))
+    made.finish_reason = native.to_label(failure.get("stop_reason", data.get("finish_reason")))
+    made.truncated = native.to_boolean(part(data, "length_info").get("truncated"))
+    if mode := native.to_label(env.get("mode")):
         made.extras["mode"] = mode
 
 
@@ -128,23 +134,23 @@ def part(data: Row, key: str) -> Row:
     return found if isinstance(found, dict) else {}
 
 
-def kept(row: Row, told: frozenset[str]) -> dict[str, Any]:
+def collect_extra_columns(row: Row, told: frozenset[str]) -> dict[str, Any]:
     """The other columns that hold something; JSON that was written as text is unpacked."""
-    found = {key: plain(unpacked(value)) for key, value in row.items() if key not in told}
+    found = {key: to_jsonable(decode_json_text(value)) for key, value in row.items() if key not in told}
     return {key: value for key, value in found.items() if value not in (None, "", [], {})}
 
 
-def unpacked(value: Any) -> Any:
+def decode_json_text(value: Any) -> Any:
     """Objects and lists that were written as JSON texts."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return value
     try:
-        return parse_slowly(value.encode("utf-8", "surrogatepass"))[0]
+        return parse_json_leniently(value.encode("utf-8", "surrogatepass"))[0]
     except ValueError:
         return value
 
 
-class Places:
+class GroupAssigner:
     """Group, place in it and trajectory of each row. Every domain counts its prompts by itself: where two have the same
     id, the later one's group says whose it is."""
 
@@ -154,7 +160,7 @@ class Places:
 
     def place(self, domain: Any, prompt: Any) -> tuple[str | None, int | None, str | None]:
         """Without an id the group stays open: equal prompts make one."""
-        number, area = native.label(prompt), native.label(domain)
+        number, area = native.to_label(prompt), native.to_label(domain)
         if number is None:
             return None, None, None
         group = number if self.domains.setdefault(number, area) == area else f"{number}.{area}"

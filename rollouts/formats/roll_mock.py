@@ -22,15 +22,15 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches.batch import Batch, open_rollout
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import prompt_of
-from rollouts.formats.readers.seekable import pickled
-from rollouts.formats.readers.values import ids, mask, plain, reals
-from rollouts.formats.roll_jsonl import RLVR, Places, kept, unpacked
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import parse_prompt
+from rollouts.formats.readers.seekable import provide_pickle_file
+from rollouts.formats.readers.values import binarize_mask, check_token_ids, replace_nonfinite, to_jsonable
+from rollouts.formats.roll_jsonl import RLVR_COLUMNS, GroupAssigner, collect_extra_columns, decode_json_text
 from rollouts.samples.record import Record
-from rollouts.samples.values import integer, number, told_text
+from rollouts.samples.values import to_float, to_integer, to_text
 
 name = "roll-mock"
 
@@ -43,22 +43,22 @@ def sniff(filename: str, head: bytes) -> bool:
     return head.startswith(b"\x80") and CLASS in head[:4096]
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record]:
     """Records in the order of the rows. Raises UnreadableDump when it is no such file."""
-    with pickled(stream, told) as path, open_rollout(path) as batch:
-        yield from Rows(batch, told).read()
+    with provide_pickle_file(stream, told) as path, open_rollout(path) as batch:
+        yield from RollBatchReader(batch, told).read()
 
 
-class Rows:
+class RollBatchReader:
     """The rows of an open batch, as records."""
 
-    def __init__(self, batch: Batch, told: Told) -> None:
+    def __init__(self, batch: Batch, told: DumpContext) -> None:
         if not batch.rows or "input_ids" not in batch.fields:
-            raise UnreadableDump("The batch holds no rows with tokens.")
+            raise UnreadableDumpError("The batch holds no rows with tokens.")
         self.batch, self.told = batch, told
         self.columns = {name: batch.column(name) for name in batch.columns}
-        self.step = integer(batch.meta.get("global_step"))
-        self.places = Places()
+        self.step = to_integer(batch.meta.get("global_step"))
+        self.places = GroupAssigner()
 
     def read(self) -> Iterator[Record]:
         for start in range(0, self.batch.rows, WINDOW):
@@ -71,14 +71,16 @@ class Rows:
 
     def record(self, row: int) -> Record:
         values = {name: column[row] for name, column in self.columns.items()}
-        spoken = unpacked(plain(values.get("messages")))
-        prompt, messages = asked(plain(values.get("prompt")) or spoken)
-        made = Record(prompt, "", messages or native.messages(spoken), textless=True)
+        spoken = decode_json_text(to_jsonable(values.get("messages")))
+        prompt, messages = asked(to_jsonable(values.get("prompt")) or spoken)
+        made = Record(prompt, "", messages or native.to_messages(spoken), textless=True)
         self.keep_tokens(made, row)
         self.keep_place(made, values)
-        made.ground_truth = told_text(plain(values.get("ground_truth")))
-        made.data_source = native.label(plain(values.get("source", values.get("tags"))))
-        made.extras |= kept({key: plain(value) for key, value in values.items()}, RLVR | OF_AGENTS)
+        made.ground_truth = to_text(to_jsonable(values.get("ground_truth")))
+        made.data_source = native.to_label(to_jsonable(values.get("source", values.get("tags"))))
+        made.extras |= collect_extra_columns(
+            {key: to_jsonable(value) for key, value in values.items()}, RLVR_COLUMNS | OF_AGENTS
+        )
         if self.step != self.told.step:
             made.extras["step"] = self.step
         return made
@@ -90,29 +92,29 @@ class Rows:
         )
         assert tokens is not None
         if attended is None or written is None or not len(tokens) == len(attended) == len(written):
-            raise UnreadableDump("The batch's masks are not as long as its tokens.")
+            raise UnreadableDumpError("The batch's masks are not as long as its tokens.")
         begin = next((at for at, one in enumerate(attended) if one), 0)
         end = begin + sum(map(bool, attended))
         first = next((at for at, one in enumerate(written) if one), end)
-        made.prompt_ids, made.response_ids = ids(tokens[begin:first]), ids(tokens[first:end])
-        made.response_mask = mask(written[first:end])
+        made.prompt_ids, made.response_ids = check_token_ids(tokens[begin:first]), check_token_ids(tokens[first:end])
+        made.response_mask = binarize_mask(written[first:end])
         logprobs = self.batch.numbers("infer_logprobs", row)
         if logprobs is not None and len(logprobs) == len(tokens) - 1 and first:
-            made.logprobs = reals(logprobs[first - 1 : end - 1])
+            made.logprobs = replace_nonfinite(logprobs[first - 1 : end - 1])
         if scores := self.batch.numbers("scores", row):
-            made.score = number(scores[0] if len(scores) == 1 else sum(scores))
+            made.score = to_float(scores[0] if len(scores) == 1 else sum(scores))
 
     def keep_place(self, made: Record, values: dict[str, Any]) -> None:
         made.group, made.index, made.trajectory = self.places.place(
-            plain(values.get("domain")), plain(values.get("id", values.get("group_ids")))
+            to_jsonable(values.get("domain")), to_jsonable(values.get("id", values.get("group_ids")))
         )
-        if (trajectory := native.label(plain(values.get("traj_id")))) is not None:
-            made.trajectory, made.turn = trajectory, integer(plain(values.get("step")))
+        if (trajectory := native.to_label(to_jsonable(values.get("traj_id")))) is not None:
+            made.trajectory, made.turn = trajectory, to_integer(to_jsonable(values.get("step")))
 
 
 def asked(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
     """No prompt for what is neither text nor messages: a batch of agents has none but its tokens."""
     try:
-        return prompt_of(value)
+        return parse_prompt(value)
     except ValueError:
         return "", None

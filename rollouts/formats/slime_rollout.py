@@ -28,14 +28,14 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.trainers.slime import START, begins
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import prompt_of, response_of
-from rollouts.formats.readers.seekable import pickled
-from rollouts.formats.readers.values import brief, plain
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import integer, is_number, number, told_text
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text
+from rollouts.formats.readers.seekable import provide_pickle_file
+from rollouts.formats.readers.values import summarize_value, to_jsonable
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import is_number, to_float, to_integer, to_text
 
 name = "slime-rollout"
 
@@ -48,42 +48,42 @@ TOLD = frozenset(
      "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions")
 )  # fmt: skip
 
-Row = dict[Any, Any]
+SlimeSampleDict = dict[Any, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
     return begins(head, trained=False) and b"samples" in head[:START]
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the samples. Raises UnreadableDump when it is no such file."""
-    with pickled(stream, told) as path, open_saved(path) as saved:
+    with provide_pickle_file(stream, told) as path, open_saved(path) as saved:
         yield from records(saved, told)
 
 
-def samples_of(saved: Row, what: str) -> list[Any]:
+def get_saved_samples(saved: SlimeSampleDict, what: str) -> list[Any]:
     """Raises UnreadableDump when there are none."""
     samples = saved.get("samples")
     if not isinstance(samples, list) or not samples:
-        raise UnreadableDump(f"The file holds no {what}: a list `samples` is expected.")
+        raise UnreadableDumpError(f"The file holds no {what}: a list `samples` is expected.")
     return samples
 
 
-def records(saved: Row, told: Told) -> Iterator[Record | Problem]:
-    samples, step = samples_of(saved, "rollout"), integer(plain(saved.get("rollout_id")))
-    groups, threads = Groups(), None if is_eval(told) else Threads(map(names_of, samples))
+def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | LineProblem]:
+    samples, step = get_saved_samples(saved, "rollout"), to_integer(to_jsonable(saved.get("rollout_id")))
+    groups, threads = SlimeGroupAssigner(), None if is_eval(told) else TrajectoryAssigner(map(names_of, samples))
     rows = Rows()
     for place, sample in enumerate(samples):
         row = rows.plain(sample)
         if not isinstance(row, dict):
-            yield Problem(place + 1, "is no sample")
+            yield LineProblem(place + 1, "is no sample")
             continue
         try:
             made = record(row)
         except ValueError as error:
-            yield Problem(place + 1, str(error))
+            yield LineProblem(place + 1, str(error))
             continue
-        made.group, made.index = groups.place(integer(row.get("group_index")), made.prompt)
+        made.group, made.index = groups.place(to_integer(row.get("group_index")), made.prompt)
         if threads:
             made.trajectory, made.turn = threads.place(place)
         if step != told.step:
@@ -91,44 +91,44 @@ def records(saved: Row, told: Told) -> Iterator[Record | Problem]:
         yield made
 
 
-def is_eval(told: Told) -> bool:
+def is_eval(told: DumpContext) -> bool:
     return told.split == "eval" or bool(EVAL.search(told.filename))
 
 
 def names_of(sample: Any) -> tuple[int | None, int | None]:
     """What `Threads` asks for: rollout_id and index."""
     row = sample if isinstance(sample, dict) else {}
-    return integer(row.get("rollout_id")), integer(row.get("index"))
+    return to_integer(row.get("rollout_id")), to_integer(row.get("index"))
 
 
-def record(row: Row) -> Record:
+def record(row: SlimeSampleDict) -> Record:
     """Raises ValueError when prompt or response is neither text nor messages."""
-    prompt, messages = prompt_of(plain(row.get("prompt")))
-    made = Record(prompt, response_of(plain(row.get("response"))), messages)
+    prompt, messages = parse_prompt(to_jsonable(row.get("prompt")))
+    made = Record(prompt, parse_response_text(to_jsonable(row.get("response"))), messages)
     keep_tokens(made, row)
-    keep_reward(made, plain(row.get("reward")))
-    made.ground_truth = told_text(plain(row.get("label")))
-    made.finish_reason = native.label(row.get("status"))
+    keep_reward(made, to_jsonable(row.get("reward")))
+    made.ground_truth = to_text(to_jsonable(row.get("label")))
+    made.finish_reason = native.to_label(row.get("status"))
     made.truncated = None if made.finish_reason is None else made.finish_reason == "truncated"
-    if seconds := number(row.get("non_generation_time")):
+    if seconds := to_float(row.get("non_generation_time")):
         made.timing = {"non_generation": seconds}
-    keep_versions(made, row.get("weight_versions"))
+    set_policy_version(made, row.get("weight_versions"))
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
-        made.data_source = next((native.label(metadata[key]) for key in SOURCES if metadata.get(key)), None)
+        made.data_source = next((native.to_label(metadata[key]) for key in SOURCES if metadata.get(key)), None)
     made.extras |= kept(row)
     return made
 
 
-def keep_tokens(made: Record, row: Row) -> None:
+def keep_tokens(made: Record, row: SlimeSampleDict) -> None:
     """Only what is as long as the response says: an array of another length would be read against the wrong tokens."""
-    tokens, length = native.ids(row.get("tokens")), integer(row.get("response_length"))
+    tokens, length = native.to_token_ids(row.get("tokens")), to_integer(row.get("response_length"))
     if tokens is None or length is None or not 0 <= length <= len(tokens):
         return
     made.prompt_ids, made.response_ids = tokens[: len(tokens) - length], tokens[len(tokens) - length :]
     for ours, theirs, read_values in (
-        ("response_mask", "loss_mask", native.mask),
-        ("logprobs", "rollout_log_probs", native.reals),
+        ("response_mask", "loss_mask", native.to_mask),
+        ("logprobs", "rollout_log_probs", native.to_floats),
     ):
         found = read_values(row.get(theirs))
         if found is not None and len(found) == length:
@@ -137,32 +137,34 @@ def keep_tokens(made: Record, row: Row) -> None:
 
 def keep_reward(made: Record, reward: Any) -> None:
     if not isinstance(reward, dict):
-        made.score = number(reward)
+        made.score = to_float(reward)
         return
-    parts = {key: number(value) for key, value in reward.items() if is_number(value)}
+    parts = {key: to_float(value) for key, value in reward.items() if is_number(value)}
     main = next((key for key in SCORES if key in parts), next(iter(parts)) if len(parts) == 1 else None)
     made.score = parts.pop(main, None) if main else None
     made.rewards = parts
     made.extras |= {key: value for key, value in reward.items() if not is_number(value) and value is not None}
 
 
-def keep_versions(made: Record, versions: Any) -> None:
+def set_policy_version(made: Record, versions: Any) -> None:
     """The weights that the generation began with; all of them where they changed under way."""
     if not isinstance(versions, list) or not versions:
         return
     first = versions[0]
-    made.policy_version = int(first) if isinstance(first, str) and re.fullmatch(r"\d{1,18}", first) else integer(first)
+    made.policy_version = (
+        int(first) if isinstance(first, str) and re.fullmatch(r"\d{1,18}", first) else to_integer(first)
+    )
     if len(set(map(str, versions))) > 1 or made.policy_version is None:
-        made.extras["weight_versions"] = brief(versions)
+        made.extras["weight_versions"] = summarize_value(versions)
 
 
-def kept(row: Row) -> dict[str, Any]:
+def kept(row: SlimeSampleDict) -> dict[str, Any]:
     """The other keys that hold something."""
-    found = {str(key): brief(value) for key, value in row.items() if key not in TOLD}
+    found = {str(key): summarize_value(value) for key, value in row.items() if key not in TOLD}
     return {key: value for key, value in found.items() if value not in (None, False, [], {}, "")}
 
 
-class Groups:
+class SlimeGroupAssigner:
     """Names of groups, and places in them."""
 
     def __init__(self) -> None:
@@ -185,7 +187,7 @@ class Groups:
         return group, self.sizes[group] - 1
 
 
-class Threads:
+class TrajectoryAssigner:
     """Trajectories: samples that share a `rollout_id` are the turns of one, every other sample is its own, by `index`.
 
     Of the train dump of the same rollout it says the same, so that the two join.

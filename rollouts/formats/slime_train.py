@@ -22,14 +22,14 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
 from rolloutdeck.trainers.slime import begins
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
-from rollouts.formats.base import Told
-from rollouts.formats.readers.seekable import pickled
-from rollouts.formats.readers.values import brief, plain
-from rollouts.formats.slime_rollout import Row, Threads, samples_of
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import integer, number
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.seekable import provide_pickle_file
+from rollouts.formats.readers.values import summarize_value, to_jsonable
+from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import to_float, to_integer
 
 name = "slime-train"
 
@@ -49,24 +49,26 @@ def sniff(filename: str, head: bytes) -> bool:
     return begins(head, trained=True)
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the rollout. Raises UnreadableDump when it is no such file."""
-    with pickled(stream, told) as path, open_saved(path) as saved:
+    with provide_pickle_file(stream, told) as path, open_saved(path) as saved:
         yield from records(saved, told)
 
 
-def records(saved: Row, told: Told) -> Iterator[Record | Problem]:
+def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | LineProblem]:
     if saved.get("format_version") != VERSION:
-        raise UnreadableDump(f"A train dump of version {plain(saved.get('format_version'))}; {VERSION} is read.")
-    samples, step = samples_of(saved, "train dump"), integer(plain(saved.get("rollout_id")))
-    threads = Threads(map(names_of, samples))
+        raise UnreadableDumpError(
+            f"A train dump of version {to_jsonable(saved.get('format_version'))}; {VERSION} is read."
+        )
+    samples, step = get_saved_samples(saved, "train dump"), to_integer(to_jsonable(saved.get("rollout_id")))
+    threads = TrajectoryAssigner(map(names_of, samples))
     raw = saved.get("raw_reward")
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
     rows, window = Rows(), list[Record]()
     for place, sample in enumerate(samples):
         row = rows.plain(sample)
         if not isinstance(row, dict):
-            yield Problem(place + 1, "is no sample")
+            yield LineProblem(place + 1, "is no sample")
             continue
         made = record(row, scores)
         made.trajectory, made.turn = threads.place(place)
@@ -81,40 +83,40 @@ def records(saved: Row, told: Told) -> Iterator[Record | Problem]:
 
 def names_of(sample: Any) -> tuple[int | None, int | None]:
     row = sample if isinstance(sample, dict) else {}
-    return integer(row.get("rollout_ids")), integer(row.get("sample_index"))
+    return to_integer(row.get("rollout_ids")), to_integer(row.get("sample_index"))
 
 
-def record(row: Row, scores: Sequence[Any]) -> Record:
+def record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
     made = Record(textless=True)
-    tokens, length = native.ids(row.get("tokens")), integer(row.get("response_lengths"))
+    tokens, length = native.to_token_ids(row.get("tokens")), to_integer(row.get("response_lengths"))
     if tokens is not None and length is not None and 0 <= length <= len(tokens):
         made.prompt_ids, made.response_ids = tokens[: len(tokens) - length], tokens[len(tokens) - length :]
     keep_arrays(made, row, length)
-    place = integer(row.get("rollout_position"))
-    made.score = number(plain(scores[place])) if place is not None and 0 <= place < len(scores) else None
-    made.truncated = native.truth(row.get("truncated"))
-    made.data_source = native.label(row.get("source_names"))
-    if (normalized := number(row.get("rewards"))) is not None:
+    place = to_integer(row.get("rollout_position"))
+    made.score = to_float(to_jsonable(scores[place])) if place is not None and 0 <= place < len(scores) else None
+    made.truncated = native.to_boolean(row.get("truncated"))
+    made.data_source = native.to_label(row.get("source_names"))
+    if (normalized := to_float(row.get("rewards"))) is not None:
         made.extras["normalized_reward"] = normalized
     return made
 
 
-def keep_arrays(made: Record, row: Row, length: int | None) -> None:
+def keep_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
     """Arrays of the response's length; what has no name of its own by its mean, what is no array as it is."""
     for key, value in row.items():
         if key in TOLD or value is None:
             continue
-        read_values = native.mask if key == "loss_masks" else native.reals
+        read_values = native.to_mask if key == "loss_masks" else native.to_floats
         found = read_values(value) if isinstance(value, list) and len(value) == length else None
         if found is not None and key in ARRAYS:
             setattr(made, ARRAYS[key], found)
         elif found is not None and (known := [one for one in found if one is not None]):
             made.extras[f"{key}_mean"] = fmean(known)
         elif not isinstance(value, list):
-            made.extras[str(key)] = brief(value)
+            made.extras[str(key)] = summarize_value(value)
 
 
-def decoded(window: list[Record], told: Told) -> Iterator[Record]:
+def decoded(window: list[Record], told: DumpContext) -> Iterator[Record]:
     """With their text, where the run's tokenizer is known."""
     if told.decode is not None:
         prompts = told.decode([made.prompt_ids or [] for made in window])

@@ -25,14 +25,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.parquet import opened, rows
-from rollouts.formats.readers.seekable import at_hand
-from rollouts.formats.readers.values import plain
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import integer, number, told_text
+from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
+from rollouts.formats.readers.seekable import provide_local_file
+from rollouts.formats.readers.values import to_jsonable
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import to_float, to_integer, to_text
 
 name = "trl-completions"
 
@@ -48,55 +48,55 @@ def sniff(filename: str, head: bytes) -> bool:
     return head.startswith(MAGIC) and bool(FILE.match(filename))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the rows. Raises UnreadableDump when it is no Parquet file of completions."""
-    with at_hand(stream, told) as path, opened(path) as file:
+    with provide_local_file(stream, told) as path, open_parquet(path) as file:
         yield from records(file, told)
 
 
-def records(file: pq.ParquetFile, told: Told) -> Iterator[Record | Problem]:
+def records(file: pq.ParquetFile, told: DumpContext) -> Iterator[Record | LineProblem]:
     schema, count = file.schema_arrow, file.metadata.num_rows
     if not {"prompt", "completion"} <= set(schema.names) or len(set(schema.names)) != len(schema.names):
-        raise UnreadableDump("The Parquet file holds no completions: it has no columns `prompt` and `completion`.")
+        raise UnreadableDumpError("The Parquet file holds no completions: it has no columns `prompt` and `completion`.")
     if not count:
-        raise UnreadableDump("The Parquet file has no rows.")
+        raise UnreadableDumpError("The Parquet file has no rows.")
     parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN]
     scored = bool(parts) and explains(file, parts)
-    for line, row in enumerate(rows(file), 1):
+    for line, row in enumerate(read_parquet_rows(file), 1):
         try:
             yield record(row, told, parts, scored)
         except ValueError as error:
-            yield Problem(line, str(error))
+            yield LineProblem(line, str(error))
 
 
-def record(row: Row, told: Told, parts: Sequence[str], scored: bool) -> Record:
+def record(row: Row, told: DumpContext, parts: Sequence[str], scored: bool) -> Record:
     """Raises ValueError when its prompt or completion is neither text nor messages."""
-    made = Record(*chat.exchanged(spoken(row["prompt"]), spoken(row["completion"])))
-    made.rewards = {part: number(row[part]) for part in parts}
-    made.score = sum_of(made.rewards) if scored else None
-    advantage = number(row.get("advantage"))
+    made = Record(*chat.parse_prompt_response(spoken(row["prompt"]), spoken(row["completion"])))
+    made.rewards = {part: to_float(row[part]) for part in parts}
+    made.score = sum_rewards(made.rewards) if scored else None
+    advantage = to_float(row.get("advantage"))
     made.advantages = None if advantage is None else [advantage]
     if row.get("step") != told.step:
-        made.extras["step"] = integer(row.get("step"))
+        made.extras["step"] = to_integer(row.get("step"))
     for key, value in row.items():
         if key in parts or key in KNOWN or value is None:
             continue
         if key == "ground_truth":
-            made.ground_truth = told_text(plain(value))
+            made.ground_truth = to_text(to_jsonable(value))
         else:
-            made.extras[key] = plain(value)
+            made.extras[key] = to_jsonable(value)
     return made
 
 
 def spoken(value: Any) -> Any:
     """A message list without the keys that Parquet gives a message because another one has them."""
     if not isinstance(value, list):
-        return plain(value)
+        return to_jsonable(value)
     kept = [{key: one for key, one in turn.items() if one is not None} for turn in value if isinstance(turn, dict)]
-    return plain(kept) if len(kept) == len(value) else value
+    return to_jsonable(kept) if len(kept) == len(value) else value
 
 
-def sum_of(rewards: dict[str, float | None]) -> float | None:
+def sum_rewards(rewards: dict[str, float | None]) -> float | None:
     """What TRL sums; None where no function gave a number."""
     known = [value for value in rewards.values() if value is not None]
     return sum(known) if known else None
@@ -106,14 +106,14 @@ def explains(file: pq.ParquetFile, parts: Sequence[str]) -> bool:
     """Whether the sum of the doubles is what the advantages were made of, as far as their order tells."""
     if "advantage" not in file.schema_arrow.names:
         return True
-    told = rows(file, ["prompt", "advantage", *parts])
-    return agree(
-        (repr(row["prompt"]), sum_of({part: number(row[part]) for part in parts}), number(row["advantage"]))
+    told = read_parquet_rows(file, ["prompt", "advantage", *parts])
+    return has_consistent_advantages(
+        (repr(row["prompt"]), sum_rewards({part: to_float(row[part]) for part in parts}), to_float(row["advantage"]))
         for row in told
     )
 
 
-def agree(told: Iterable[tuple[str, float | None, float | None]]) -> bool:
+def has_consistent_advantages(told: Iterable[tuple[str, float | None, float | None]]) -> bool:
     """Whether prompt, score and advantage of each row agree: of two responses to a prompt the one with more has no
     smaller advantage."""
     groups: dict[str, list[tuple[float, float]]] = {}

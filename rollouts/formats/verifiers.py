@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, BinaryIO
 
-from rollouts.formats.base import Told
-from rollouts.formats.native import ids, reals, truth
+from rollouts.formats.base import DumpContext
+from rollouts.formats.native import to_boolean, to_floats, to_token_ids
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import rows
-from rollouts.samples.record import LeftOut, Problem, Record
-from rollouts.samples.values import integer, number, told_text
+from rollouts.formats.readers.jsonl import read_jsonl_rows
+from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples.values import to_float, to_integer, to_text
 
 name = "verifiers"
 
@@ -47,36 +47,36 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and (bool(FILE.search(filename)) or b'"sampled"' in head)
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
     trained, mixed = bool(TRAINED.search(told.filename)), bool(CHUNK.search(told.filename))
-    for found in rows(stream):
-        if isinstance(found, Problem):
+    for found in read_jsonl_rows(stream):
+        if isinstance(found, LineProblem):
             yield found
             continue
         line, row = found
         if "trace_id" in row and "branches" in row:
-            yield LeftOut("what prime-rl tells later of a trace")
+            yield SkippedRow("what prime-rl tells later of a trace")
             continue
         if not isinstance(row.get("traces"), list) and not isinstance(row.get("nodes"), list):
-            yield Problem(line, "is no episode: it has neither `traces` nor `nodes`")
+            yield LineProblem(line, "is no episode: it has neither `traces` nor `nodes`")
             continue
-        if mixed and (split := split_of(row)) and split != told.split:
-            yield LeftOut(f"an episode of {SPLITS[split]}: --split {split} takes those")
+        if mixed and (split := get_episode_split(row)) and split != told.split:
+            yield SkippedRow(f"an episode of {SPLITS[split]}: --split {split} takes those")
             continue
         try:
             made = list(samples(row))
         except ValueError as error:
-            yield Problem(line, str(error))
+            yield LineProblem(line, str(error))
             continue
         for record in made:
             record.extras |= {"trained": True} if trained else {}
         yield from made
         if not made:
-            yield LeftOut("an episode that failed before the model said anything")
+            yield SkippedRow("an episode that failed before the model said anything")
 
 
-def split_of(episode: Thing) -> str:
+def get_episode_split(episode: Thing) -> str:
     """`train` or `eval`, as prime-rl stamps its traces or its run says; empty where neither does."""
     kinds = [part(trace, "info").get("kind") for trace in listed(episode.get("traces")) if isinstance(trace, dict)]
     run = part(episode, "run")
@@ -113,7 +113,7 @@ def branches(episode: Thing, trace: Thing, room: Room) -> Iterator[Record]:
     for place, path in enumerate(paths):
         made = spoken(path)
         keep_tokens(made, path)
-        made.trajectory, made.turn = told_text(trace.get("id")), place if len(paths) > 1 else None
+        made.trajectory, made.turn = to_text(trace.get("id")), place if len(paths) > 1 else None
         keep_trace(made, trace)
         keep_episode(made, episode, trace)
         yield made
@@ -136,7 +136,7 @@ def listed(value: Any) -> list[Any]:
 def ways(nodes: Sequence[Thing], room: Room) -> Iterator[list[Thing]]:
     """The paths from a root to each leaf, in the order of the leaves. A parent stands before its children; what is no
     message is passed over. Raises ValueError for paths that hold more than there is room for."""
-    parents = [integer(node.get("parent")) for node in nodes]
+    parents = [to_integer(node.get("parent")) for node in nodes]
     sizes = [size(node) if is_message(node.get("message")) else 0 for node in nodes]
     inner = set[int | None]()
     for child in reversed(range(len(nodes))):
@@ -154,19 +154,19 @@ def ways(nodes: Sequence[Thing], room: Room) -> Iterator[list[Thing]]:
 def size(node: Thing) -> int:
     """About how many characters a node takes in a record."""
     tokens = node.get("token_ids")
-    return NODE_CHARS + len(chat.said(node["message"])) + (len(tokens) if isinstance(tokens, list) else 0)
+    return NODE_CHARS + len(chat.render_message(node["message"])) + (len(tokens) if isinstance(tokens, list) else 0)
 
 
 def spoken(path: Sequence[Thing]) -> Record:
     """The response begins with the first message that a call of the model made."""
     messages = [node["message"] for node in path]
     at = next(at for at, node in enumerate(path) if node.get("sampled"))
-    return Record(chat.asked(messages[:at]), chat.answered(messages[at:]), messages)
+    return Record(chat.render_prompt(messages[:at]), chat.render_response(messages[at:]), messages)
 
 
 def keep_tokens(made: Record, path: Sequence[Thing]) -> None:
     """Ids, mask and what is told per token, where every message has its tokens."""
-    tokens = [ids(node.get("token_ids") or []) for node in path]
+    tokens = [to_token_ids(node.get("token_ids") or []) for node in path]
     masks = [[bool(one) for one in listed(node.get("mask"))] for node in path]
     if not any(tokens) or [len(one or ()) for one in tokens] != [len(one) for one in masks]:
         return
@@ -183,7 +183,7 @@ def spread(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: int) -
     told: list[float | None] = []
     known = False
     for value, mask in zip(values, masks, strict=True):
-        found = reals(value) if value else None
+        found = to_floats(value) if value else None
         if found is not None and len(found) == sum(mask):
             known, each = True, iter(found)
             told += [next(each) if one else None for one in mask]
@@ -197,17 +197,17 @@ def keep_trace(made: Record, trace: Thing) -> None:
     parts = {str(key): reward(value) for key, value in part(trace, "rewards").items()}
     made.rewards = {key: score for key, (score, _) in parts.items()}
     scored = [score * weight for score, weight in parts.values() if score is not None]
-    made.score = sum(scored) if scored else number(trace.get("reward"))
+    made.score = sum(scored) if scored else to_float(trace.get("reward"))
     made.metrics = trace["metrics"] if isinstance(trace.get("metrics"), dict) else None
     made.timing = trace["timing"] if isinstance(trace.get("timing"), dict) else None
     made.tools = listed(trace.get("tools")) or None
     calls = [call for call in listed(trace.get("calls")) if isinstance(call, dict)]
     reasons = [call["finish_reason"] for call in calls if isinstance(call.get("finish_reason"), str)]
     stop = trace.get("stop_condition")
-    made.finish_reason = reasons[-1] if reasons else told_text(stop)
-    made.truncated = truth(trace.get("is_truncated"))
+    made.finish_reason = reasons[-1] if reasons else to_text(stop)
+    made.truncated = to_boolean(trace.get("is_truncated"))
     info, agent = part(trace, "info"), part(trace, "agent")
-    if made.advantages is None and (advantage := number(info.get("advantage"))) is not None:
+    if made.advantages is None and (advantage := to_float(info.get("advantage"))) is not None:
         made.advantages = [advantage]
     kept = {
         "agent": agent.get("name"),
@@ -225,9 +225,9 @@ def keep_trace(made: Record, trace: Thing) -> None:
 def reward(value: Any) -> tuple[float | None, float]:
     """Score and weight: `{score, weight}`, a plain number before, null where scoring did not run."""
     if isinstance(value, dict):
-        weight = number(value.get("weight"))
-        return number(value.get("score")), 1.0 if weight is None else weight
-    return number(value), 1.0
+        weight = to_float(value.get("weight"))
+        return to_float(value.get("score")), 1.0 if weight is None else weight
+    return to_float(value), 1.0
 
 
 def usage(calls: Sequence[Thing]) -> dict[str, float]:
@@ -244,11 +244,11 @@ def keep_episode(made: Record, episode: Thing, trace: Thing) -> None:
     run = part(episode, "run") or part(trace, "run")
     work = part(run, "work") or run
     policy = part(work, "policy")
-    made.group = told_text(part(episode, "group").get("id") or task.get("hash") or task.get("key"))
-    made.data_source = told_text(env.get("name") or env.get("id") or None)
-    made.ground_truth = next((told_text(data[key]) for key in TRUTHS if data.get(key) is not None), None)
-    made.policy_version = integer(policy.get("end"))
+    made.group = to_text(part(episode, "group").get("id") or task.get("hash") or task.get("key"))
+    made.data_source = to_text(env.get("name") or env.get("id") or None)
+    made.ground_truth = next((to_text(data[key]) for key in TRUTHS if data.get(key) is not None), None)
+    made.policy_version = to_integer(policy.get("end"))
     whose = episode.get("id") if "traces" in episode else None
     kept = {"episode": whose, "task": data, "policy": policy}
     made.extras |= {key: value for key, value in kept.items() if value}
-    made.extras["step"] = integer(work.get("step")) or 0
+    made.extras["step"] = to_integer(work.get("step")) or 0

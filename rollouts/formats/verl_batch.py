@@ -29,13 +29,13 @@ from typing import Any, BinaryIO
 from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
 from rolloutdeck.safe_pickle.batches.token_ids import Tokens
 from rolloutdeck.safe_pickle.errors import Refused
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import prompt_of
-from rollouts.formats.readers.values import ids, mask, plain, reals
-from rollouts.formats.verl_jsonl import place
-from rollouts.samples.record import LeftOut, Record
-from rollouts.samples.values import integer, number, told_text
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import parse_prompt
+from rollouts.formats.readers.values import binarize_mask, check_token_ids, replace_nonfinite, to_jsonable
+from rollouts.formats.verl_jsonl import assign_position
+from rollouts.samples.record import Record, SkippedRow
+from rollouts.samples.values import to_float, to_integer, to_text
 
 WINDOW = 16  # rows that are decoded at once
 NEW = "new_batch.dp"
@@ -49,7 +49,7 @@ TOLD = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class SkipFormat:
+class VerlBatchFormat:
     """Both are read from their file, of which a row at a time is in memory."""
 
     name: str
@@ -59,41 +59,41 @@ class SkipFormat:
         """They come as files of an artifact, whose format is told."""
         return False
 
-    def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | LeftOut]:
+    def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | SkippedRow]:
         """Records in the order of the rows. Raises UnreadableDump."""
         if told.path is None:
-            raise UnreadableDump(f"A {self.filename} is no dump to log: keep its folder with `log_artifact`.")
+            raise UnreadableDumpError(f"A {self.filename} is no dump to log: keep its folder with `log_artifact`.")
         try:
             with open_batch(told.path) as batch:
-                yield from Rows(batch, told).read()
+                yield from VerlBatchReader(batch, told).read()
         except Refused as error:
-            raise UnreadableDump(f"{told.filename} cannot be read: {error}.") from error
+            raise UnreadableDumpError(f"{told.filename} cannot be read: {error}.") from error
 
 
-FORMATS = (SkipFormat("verl-gen-batch", "gen_batch.dp"), SkipFormat("verl-tq-batch", "tq_batch.pt"))
+FORMATS = (VerlBatchFormat("verl-gen-batch", "gen_batch.dp"), VerlBatchFormat("verl-tq-batch", "tq_batch.pt"))
 
 
-class Rows:
+class VerlBatchReader:
     """The rows of an open batch, as records."""
 
-    def __init__(self, batch: Batch, told: Told) -> None:
+    def __init__(self, batch: Batch, told: DumpContext) -> None:
         self.batch = batch
         self.told = told
         self.columns = {name: batch.column(name) for name in batch.columns if wanted(name)}
         self.columns = {**labels(told.beside.get(NEW), batch.rows), **self.columns}
         keys = batch.meta.get("reward_extra_keys")
         self.reward_keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
-        self.n = integer(told.facts.get("samples_per_prompt")) or 0
-        self.longest = integer(told.facts.get("max_response_length")) or padded_to(batch)
+        self.n = to_integer(told.facts.get("samples_per_prompt")) or 0
+        self.longest = to_integer(told.facts.get("max_response_length")) or padded_to(batch)
 
-    def read(self) -> Iterator[Record | LeftOut]:
+    def read(self) -> Iterator[Record | SkippedRow]:
         for start in range(0, self.batch.rows, WINDOW):
             window = range(start, min(start + WINDOW, self.batch.rows))
             tokens = [self.batch.tokens(row) for row in window]
             prompts = self.texts([one.prompt_ids for one in tokens])
             responses = self.texts([one.response_ids for one in tokens])
             for row, one, prompt, response in zip(window, tokens, prompts, responses, strict=False):
-                yield LeftOut("padding") if self.batch.is_padding(row) else self.record(row, one, prompt, response)
+                yield SkippedRow("padding") if self.batch.is_padding(row) else self.record(row, one, prompt, response)
 
     def texts(self, ids: list[list[int]]) -> Iterator[str | None]:
         return iter(self.told.decode(ids)) if self.told.decode else repeat(None)
@@ -110,7 +110,7 @@ class Rows:
 
     def keep_place(self, made: Record, row: int, uid: Any) -> None:
         if key := self.batch.keys[row] if self.batch.keys else "":
-            place(made, key, None)
+            assign_position(made, key, None)
             return
         made.group = uid if isinstance(uid, str) else str(row // self.n) if self.n else None
         made.index = row % self.n if self.n else None
@@ -123,13 +123,13 @@ class Rows:
         keep_rewards(made, {key: values[key] for key in self.reward_keys if key in values})
         keep_rewards(made, extra if isinstance(extra, dict) else {})
         truth = values.get("reward_model")
-        made.ground_truth = told_text(plain(truth.get("ground_truth"))) if isinstance(truth, dict) else None
+        made.ground_truth = to_text(to_jsonable(truth.get("ground_truth"))) if isinstance(truth, dict) else None
         source = values.get("data_source")
         made.data_source = source if isinstance(source, str) else None
-        made.metrics = plain(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
-        turns = integer(values.get("num_turns", values.get("__num_turns__")))
-        numbers = {"num_turns": turns, "dataset_index": integer(values.get("index"))}
-        made.policy_version = integer(values.get("min_global_steps"))
+        made.metrics = to_jsonable(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
+        turns = to_integer(values.get("num_turns", values.get("__num_turns__")))
+        numbers = {"num_turns": turns, "dataset_index": to_integer(values.get("index"))}
+        made.policy_version = to_integer(values.get("min_global_steps"))
         made.extras |= {key: value for key, value in numbers.items() if value is not None}
         made.extras |= said({key: value for key, value in values.items() if key not in self.reward_keys})
         if isinstance(row := values.get("extra_info"), dict):  # the agent loop wrote its own into it as well
@@ -162,30 +162,30 @@ def padded_to(batch: Batch) -> int:
 def conversation(value: Any) -> tuple[list[dict[str, Any]] | None, str]:
     """The messages of a prompt and their text; None and no text for anything else."""
     try:
-        text, messages = prompt_of(plain(value))
+        text, messages = parse_prompt(to_jsonable(value))
     except ValueError:
         return None, ""
     return messages, text
 
 
 def keep_tokens(made: Record, tokens: Tokens) -> None:
-    made.prompt_ids, made.response_ids = ids(tokens.prompt_ids), ids(tokens.response_ids)
-    made.response_mask = mask(tokens.response_mask) if tokens.response_mask is not None else None
-    made.logprobs = reals(tokens.logprobs) if tokens.logprobs is not None else None
+    made.prompt_ids, made.response_ids = check_token_ids(tokens.prompt_ids), check_token_ids(tokens.response_ids)
+    made.response_mask = binarize_mask(tokens.response_mask) if tokens.response_mask is not None else None
+    made.logprobs = replace_nonfinite(tokens.logprobs) if tokens.logprobs is not None else None
     if tokens.rm_scores is not None:
-        made.score = number(sum(tokens.rm_scores))
+        made.score = to_float(sum(tokens.rm_scores))
 
 
 def keep_rewards(made: Record, extra: dict[Any, Any]) -> None:
     """Numbers are parts of the reward; an answer that was parsed out of the text is kept as it is."""
     for key, value in extra.items():
         if isinstance(value, (bool, int, float)):
-            made.rewards[str(key)] = number(value)
+            made.rewards[str(key)] = to_float(value)
         elif value is not None:
-            made.extras[str(key)] = plain(value)
+            made.extras[str(key)] = to_jsonable(value)
 
 
 def said(values: dict[Any, Any]) -> dict[str, Any]:
     """What a person may want of a row's own values: those that the record has not, and not the empty ones."""
-    found = {str(key): plain(value) for key, value in values.items() if key not in TOLD}
+    found = {str(key): to_jsonable(value) for key, value in values.items() if key not in TOLD}
     return {key: value for key, value in found.items() if value not in (None, [], {}, "")}

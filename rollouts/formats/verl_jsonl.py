@@ -23,10 +23,10 @@ from itertools import pairwise
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches.batch import PADDING
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import prompt_of, response_of, rows
-from rollouts.samples.record import LeftOut, Problem, Record
-from rollouts.samples.values import integer, number, number_in, told_text
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text, read_jsonl_rows
+from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples.values import text_to_float, to_float, to_integer, to_text
 
 name = "verl-jsonl"
 
@@ -51,11 +51,11 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) or len(set(FIRST_KEYS.findall(head[:65536]))) >= 3
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
-    keys = Keys()
+    keys = KeyClassifier()
     order = DatasetOrder() if told.split == "eval" else None
-    for window in windows(rows(stream)):
+    for window in windows(read_jsonl_rows(stream)):
         generations = [row for row in window if isinstance(row, dict)]
         keys.look_at(generations)
         if order:
@@ -64,12 +64,12 @@ def read(stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
             yield record(row, told, keys, order) if isinstance(row, dict) else row
 
 
-def windows(found: Iterator[tuple[int, Row] | Problem]) -> Iterator[list[Row | Problem | LeftOut]]:
+def windows(found: Iterator[tuple[int, Row] | LineProblem]) -> Iterator[list[Row | LineProblem | SkippedRow]]:
     """Rows in bounded lists: what a key means is seen from its neighbours. Padding and foreign lines are told apart."""
-    window: list[Row | Problem | LeftOut] = []
+    window: list[Row | LineProblem | SkippedRow] = []
     chars = 0
     for item in found:
-        window.append(item if isinstance(item, Problem) else checked(*item))
+        window.append(item if isinstance(item, LineProblem) else checked(*item))
         if isinstance(window[-1], dict):
             chars += len(window[-1]["output"])
         if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
@@ -79,7 +79,7 @@ def windows(found: Iterator[tuple[int, Row] | Problem]) -> Iterator[list[Row | P
         yield window
 
 
-def checked(line: int, row: Row) -> Row | Problem | LeftOut:
+def checked(line: int, row: Row) -> Row | LineProblem | SkippedRow:
     """The row with its prompt and response as text, or why it is none."""
     prompt, response = row.get("input"), row.get("output")
     if type(prompt) is str and type(response) is str and (prompt or response):
@@ -87,18 +87,18 @@ def checked(line: int, row: Row) -> Row | Problem | LeftOut:
         return row
     uid = row.get("uid")
     if isinstance(uid, str) and not response and PADDING.match(uid):
-        return LeftOut("padding")
+        return SkippedRow("padding")
     if "input" not in row or "output" not in row:
-        return Problem(line, "has no `input` or no `output`")
+        return LineProblem(line, "has no `input` or no `output`")
     try:
-        row["input"], row["messages"] = prompt_of(prompt)
-        row["output"] = response_of(response)
+        row["input"], row["messages"] = parse_prompt(prompt)
+        row["output"] = parse_response_text(response)
     except ValueError as error:
-        return Problem(line, str(error))
+        return LineProblem(line, str(error))
     return row
 
 
-class Keys:
+class KeyClassifier:
     """What the keys beside the known ones hold: parts of the reward, or something that is kept as it is.
 
     A key is a number if it ever is one, or if it only ever is "True" or "False", which is how `json.dumps(default=str)`
@@ -128,34 +128,34 @@ class Keys:
             numeric = self.rewards.get(key)
             if numeric is None:
                 continue
-            if numeric and (value is None or type(value) is not str or number_in(value) is not None):
+            if numeric and (value is None or type(value) is not str or text_to_float(value) is not None):
                 if isinstance(value, (list, dict)):
                     extras[key] = value
                 else:
-                    rewards[key] = number(value)
+                    rewards[key] = to_float(value)
             elif value is not None:
                 extras[key] = value
 
 
-def record(row: Row, told: Told, keys: Keys, order: DatasetOrder | None) -> Record:
-    made = Record(row["input"], row["output"], row.get("messages"), number(row.get("score")))
-    made.ground_truth = told_text(row.get("gts"))
+def record(row: Row, told: DumpContext, keys: KeyClassifier, order: DatasetOrder | None) -> Record:
+    made = Record(row["input"], row["output"], row.get("messages"), to_float(row.get("score")))
+    made.ground_truth = to_text(row.get("gts"))
     if "reward" in row:
-        made.score = number(row["reward"])
+        made.score = to_float(row["reward"])
         if "score" in row:
-            made.rewards["score"] = number(row["score"])
+            made.rewards["score"] = to_float(row["score"])
     keys.sort(row, made)
     if "data_source" in row:
-        made.data_source = told_text(row["data_source"])
+        made.data_source = to_text(row["data_source"])
     if "finish_reason" in row:
-        made.finish_reason = told_text(row["finish_reason"])
-    place(made, row.get("uid"), order)
+        made.finish_reason = to_text(row["finish_reason"])
+    assign_position(made, row.get("uid"), order)
     if row.get("step") != told.step:
-        made.extras["step"] = integer(row.get("step"))
+        made.extras["step"] = to_integer(row.get("step"))
     return made
 
 
-def place(made: Record, uid: Any, order: DatasetOrder | None) -> None:
+def assign_position(made: Record, uid: Any, order: DatasetOrder | None) -> None:
     """Group, trajectory and turn. Without a uid and an order the group stays open: equal prompts make one."""
     if isinstance(uid, str):
         parts = UID.match(uid) if "_" in uid else None

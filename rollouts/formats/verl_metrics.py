@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rollouts.formats.base import Told
-from rollouts.formats.readers.jsonl import rows
-from rollouts.samples.record import Point, Problem
-from rollouts.samples.values import integer, is_number, number
+from rollouts.formats.base import DumpContext
+from rollouts.formats.readers.jsonl import read_jsonl_rows
+from rollouts.samples.record import LineProblem, MetricPoint
+from rollouts.samples.values import is_number, to_float, to_integer
 
 name = "verl-metrics"
 
@@ -24,15 +24,15 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head))
 
 
-def read(stream: BinaryIO, told: Told) -> Iterator[Point | Problem]:
+def read(stream: BinaryIO, told: DumpContext) -> Iterator[MetricPoint | LineProblem]:
     """Points in the order of the lines. Raises UnreadableDump when no line holds an object."""
-    for row in rows(stream):
-        yield row if isinstance(row, Problem) else point(*row, told)
+    for row in read_jsonl_rows(stream):
+        yield row if isinstance(row, LineProblem) else point(*row, told)
 
 
-def point(line: int, row: dict[str, Any], told: Told) -> Point | Problem:
-    step, data = integer(row.get("step")), row.get("data")
+def point(line: int, row: dict[str, Any], told: DumpContext) -> MetricPoint | LineProblem:
+    step, data = to_integer(row.get("step")), row.get("data")
     if step is None or not isinstance(data, dict):
-        return Problem(line, 'no metrics line: `{"step": number, "data": {name: number}}` is expected')
-    values = {key: number(value) for key, value in data.items() if value is None or is_number(value)}
-    return Point(step, values, told.step_kind)
+        return LineProblem(line, 'no metrics line: `{"step": number, "data": {name: number}}` is expected')
+    values = {key: to_float(value) for key, value in data.items() if value is None or is_number(value)}
+    return MetricPoint(step, values, told.step_kind)

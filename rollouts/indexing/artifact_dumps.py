@@ -11,20 +11,20 @@ from pathlib import PurePosixPath
 from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
-from rollouts.errors import StorageUnavailable
-from rollouts.formats import NAMES, TEXTLESS, Told, of_file
+from rollouts.errors import StorageUnavailableError
+from rollouts.formats import FORMAT_NAMES, TOKEN_ONLY_FORMATS, DumpContext, find_artifact_format
 from rollouts.indexing import detokenize
-from rollouts.ingest.dumps import FIRST_DUE, DumpHeader
+from rollouts.ingest.dumps import FIRST_SWEEP_DELAY, DumpHeader
 from rollouts.models import Artifact, Dump, Run, Step
 from rollouts.storage import blobs
 
 TOKENIZER = "tokenizer"
 TOKENS_ONLY = Q(source__startswith=Dump.ARTIFACT_PREFIX) | Q(
-    format__in=TEXTLESS
+    format__in=TOKEN_ONLY_FORMATS
 )  # dumps that a tokenizer gives their text
 
 
-def receive(artifact: Artifact) -> list[Dump]:
+def create_artifact_dumps(artifact: Artifact) -> list[Dump]:
     """The dumps that a worker should now index because this artifact is ready; called twice, they are the same.
 
     In the transaction that makes it ready, so that no sweep has to look for what was left out.
@@ -36,14 +36,16 @@ def receive(artifact: Artifact) -> list[Dump]:
 
 def batches(artifact: Artifact) -> list[tuple[str, str]]:
     """(path, format) of the files that hold rows."""
-    formats = {path: of_file(PurePosixPath(path).name) or alone(artifact) for path in sorted(artifact.files)}
+    formats = {
+        path: find_artifact_format(PurePosixPath(path).name) or alone(artifact) for path in sorted(artifact.files)
+    }
     return [(path, form) for path, form in formats.items() if form]
 
 
 def alone(artifact: Artifact) -> str:
     """The format of the only file, where that is a dump as trainers write them; "" where it came as such already."""
     form, files = str(artifact.facts.get("format")), [file["sha256"] for file in artifact.files.values()]
-    if len(files) != 1 or form not in NAMES:
+    if len(files) != 1 or form not in FORMAT_NAMES:
         return ""
     came = artifact.run.dumps.filter(sha256=files[0]).exclude(source__startswith=Dump.ARTIFACT_PREFIX)
     return "" if came.exists() else form
@@ -68,7 +70,7 @@ def dump_of(artifact: Artifact, path: str, form: str) -> Dump:
             "attempt": artifact.attempt,
             "sha256": sha256,
             "bytes": artifact.files[path]["bytes"],
-            "due_at": timezone.now() + FIRST_DUE,
+            "due_at": timezone.now() + FIRST_SWEEP_DELAY,
         },
     )
     return dump
@@ -82,50 +84,52 @@ def read_again(run: Run) -> list[Dump]:
         state=Dump.State.RECEIVED,
         tries=Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0),
         message="",
-        due_at=timezone.now() + FIRST_DUE,
+        due_at=timezone.now() + FIRST_SWEEP_DELAY,
     )
     return list(made.order_by("step", "pk"))
 
 
-def lacking(step: Step) -> str:
+def find_missing_tokenizer_command(step: Step) -> str:
     """The command that would bring a tokenizer, where a batch of the step can't show its text, or join, without."""
     if not step.facets.get("no-text") and step.facets.get("tokens", 0) >= step.samples:
         return ""
     same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
     made = Dump.objects.filter(TOKENS_ONLY, **same, state=Dump.State.INDEXED)
-    return detokenize.command_for(step.run) if made.exists() else ""
+    return detokenize.build_tokenizer_command(step.run) if made.exists() else ""
 
 
-def is_one(dump: Dump) -> bool:
+def is_artifact_dump(dump: Dump) -> bool:
     return dump.source.startswith(Dump.ARTIFACT_PREFIX)
 
 
-def is_gone(dump: Dump) -> bool:
+def is_artifact_file_missing(dump: Dump) -> bool:
     """Whether its bytes were removed since: artifacts are not kept for ever, what they told of a step is."""
-    return is_one(dump) and not blobs.path(dump.run.project_id, dump.sha256).exists()
+    return is_artifact_dump(dump) and not blobs.get_blob_path(dump.run.project_id, dump.sha256).exists()
 
 
-def told(dump: Dump, what: Told) -> Told:
+def add_artifact_context(dump: Dump, what: DumpContext) -> DumpContext:
     """With what the artifact, or the run's tokenizer, adds to the bytes. Raises StorageUnavailable when the artifact is
     gone."""
-    tokenizer = detokenize.tokenizer_of(dump.run) if is_one(dump) or dump.format in TEXTLESS else None
+    tokenizer = (
+        detokenize.load_tokenizer(dump.run) if is_artifact_dump(dump) or dump.format in TOKEN_ONLY_FORMATS else None
+    )
     what = replace(what, decode=tokenizer.texts if tokenizer else None)
-    if not is_one(dump):
+    if not is_artifact_dump(dump):
         return what
     key, _, path = dump.source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
     artifact = Artifact.objects.filter(run=dump.run_id, key=key).first()
     if artifact is None:
-        raise StorageUnavailable(f"The artifact {key[:12]} that dump {dump.pk} was made of is not there.")
+        raise StorageUnavailableError(f"The artifact {key[:12]} that dump {dump.pk} was made of is not there.")
     folder = PurePosixPath(path).parent
     beside = {
-        PurePosixPath(other).name: blobs.path(dump.run.project_id, file["sha256"])
+        PurePosixPath(other).name: blobs.get_blob_path(dump.run.project_id, file["sha256"])
         for other, file in artifact.files.items()
         if PurePosixPath(other).parent == folder and other != path
     }
     return replace(
         what,
         filename=path,
-        path=blobs.path(dump.run.project_id, dump.sha256),
+        path=blobs.get_blob_path(dump.run.project_id, dump.sha256),
         beside=beside,
         facts=artifact.facts,
     )

@@ -17,28 +17,28 @@ from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, QuerySe
 from django.utils import timezone
 
 from rollouts.errors import RolloutError
-from rollouts.indexing.reconcile import settle_anew
-from rollouts.indexing.step_stats import recompute
+from rollouts.indexing.reconcile import reconcile_step_again
+from rollouts.indexing.step_stats import recompute_step_stats
 from rollouts.live import notifications
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.projects import audit
 from rollouts.query import body_scan
-from rollouts.query.ast import BODY, And, BadQuery, Node, Not, Or
-from rollouts.query.correctness_rule import rule
-from rollouts.query.parser import parse
-from rollouts.query.sql import Scope, condition
-from rollouts.query.three_valued import surely, surely_not
+from rollouts.query.ast import BODY_TERMS, And, InvalidQueryError, Not, Or, QueryNode
+from rollouts.query.correctness_rule import parse_correctness_rule
+from rollouts.query.parser import parse_query
+from rollouts.query.sql import QueryScope, build_condition
+from rollouts.query.three_valued import build_known_false, build_known_true
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 log = logging.getLogger(__name__)
 
-LEASE = timedelta(minutes=1)
+EVALUATION_LEASE = timedelta(minutes=1)
 PORTION = 50  # steps asked for at a time
 
 
-class Progress(NamedTuple):
+class EvaluationProgress(NamedTuple):
     """How far a project's steps are judged by its present rule."""
 
     steps: int
@@ -49,31 +49,31 @@ class Progress(NamedTuple):
         return self.steps - self.left
 
 
-def change(project: Project, told: object, by: User) -> Project:
+def change_correctness_rule(project: Project, told: object, by: User) -> Project:
     """Gives the project another rule, empty for the default; its steps are then due to be judged, see `judge_due`. The
     same rule again changes nothing. Raises BadInput."""
-    found = rule(told).text
+    found = parse_correctness_rule(told).text
     with transaction.atomic():
         row = Project.objects.lock(project)
         if row.correct == found:
             return row
         before, row.correct, row.rule = row.correct, found, row.rule + 1
         row.save(update_fields=["correct", "rule"])
-        audit.note(by, "correct.set", row.slug, project=row, rule=found, before=before)
+        audit.record_audit_entry(by, "correct.set", row.slug, project=row, rule=found, before=before)
         runs = Run.objects.filter(project=row)
         runs.update(version=F("version") + 1)
-        notifications.rung(
+        notifications.notify_topics(
             "runs", *(f"run:{uid}" for uid in runs.filter(deleted_at=None).values_list("uid", flat=True))
         )
     return row
 
 
-def progress(project: Project) -> Progress:
+def load_evaluation_progress(project: Project) -> EvaluationProgress:
     steps = Step.objects.filter(run__project=project)
-    return Progress(steps.count(), steps.exclude(rule=project.rule).count())
+    return EvaluationProgress(steps.count(), steps.exclude(rule=project.rule).count())
 
 
-def due() -> list[int]:
+def find_projects_to_evaluate() -> list[int]:
     """Ids of projects that have steps to judge and that no worker is at."""
     waiting = Step.objects.filter(~Q(rule=OuterRef("rule")), run__project=OuterRef("pk"))
     changed = Project.objects.filter(free(), Exists(waiting), rule__gt=0)
@@ -84,17 +84,17 @@ def free() -> Q:
     return Q(judging_until=None) | Q(judging_until__lte=timezone.now())
 
 
-def judge_due(project_id: int) -> None:
+def evaluate_due_steps(project_id: int) -> None:
     """Judges what is due in a project if nobody else does, a step at a time, newest first. Calling it again, at any
     time and from anywhere, does no harm."""
     mine = Project.objects.filter(pk=project_id)
-    if not mine.filter(free()).update(judging_until=timezone.now() + LEASE):
+    if not mine.filter(free()).update(judging_until=timezone.now() + EVALUATION_LEASE):
         return
     try:
         while steps := waiting(project_id):
             for step in steps:
                 judge_or_leave(step)
-                mine.update(judging_until=timezone.now() + LEASE)
+                mine.update(judging_until=timezone.now() + EVALUATION_LEASE)
     finally:
         mine.update(judging_until=None)
 
@@ -107,14 +107,14 @@ def waiting(project_id: int) -> list[int]:
 def judge_or_leave(step_id: int) -> None:
     """A step whose texts cannot be read is left unjudged, which is what the pages then say."""
     try:
-        judge(step_id)
+        evaluate_step(step_id)
     except RolloutError as error:
         log.warning("Step %s could not be judged: %s", step_id, error)
-        judge(step_id, readable=False)
+        evaluate_step(step_id, readable=False)
 
 
 @transaction.atomic
-def judge(step_id: int, *, readable: bool = True) -> None:
+def evaluate_step(step_id: int, *, readable: bool = True) -> None:
     """Judges a step by the present rule, unless that has been done. Raises StorageUnavailable."""
     step = Step.objects.select_for_update(no_key=True).filter(pk=step_id).first()
     if step is None or step.rule == step.run.project.rule:
@@ -124,23 +124,25 @@ def judge(step_id: int, *, readable: bool = True) -> None:
         mark(step, step.run.project)
     else:
         if not step.run.project.correct:
-            settle_anew(step)
-        apply(step)
-    recompute(step)
-    notifications.changed(step.run, split=step.split, step=step.step)
+            reconcile_step_again(step)
+        apply_correctness_rule(step)
+    recompute_step_stats(step)
+    notifications.notify_run_changed(step.run, split=step.split, step=step.step)
 
 
-def apply(step: Step) -> bool:
+def apply_correctness_rule(step: Step) -> bool:
     """Judges the rows of a step, which have come with the default's verdict, under its row lock; False where the
     default stands. Raises StorageUnavailable."""
     run = Run.objects.select_related("project").get(pk=step.run_id)
     mark(step, run.project)
-    root = parse(run.project.correct).root if run.project.correct else None
+    root = parse_query(run.project.correct).root if run.project.correct else None
     if root is None:
         return False
-    scope = Scope(run, Step.objects.filter(pk=step.pk), step.pk)
+    scope = QueryScope(run, Step.objects.filter(pk=step.pk), step.pk)
     rows = Sample.objects.filter(step=step)
-    right, wrong = (rows.filter(visible=True).filter(asked(part(root), scope)) for part in (surely, surely_not))
+    right, wrong = (
+        rows.filter(visible=True).filter(asked(part(root), scope)) for part in (build_known_true, build_known_false)
+    )
     rows.update(correct=verdict(right, wrong))
     return True
 
@@ -159,7 +161,7 @@ def verdict(right: QuerySet[Sample], wrong: QuerySet[Sample]) -> Case:
     )
 
 
-def asked(node: Node, scope: Scope) -> Q:
+def asked(node: QueryNode, scope: QueryScope) -> Q:
     """Each term by itself: a sample that several dumps tell of has what any of them says."""
     match node:
         case And(parts) | Or(parts):
@@ -167,15 +169,15 @@ def asked(node: Node, scope: Scope) -> Q:
             return Q(*(asked(part, scope) for part in parts), _connector=kind)
         case Not(part):
             return ~asked(part, scope)
-        case _ if isinstance(node, BODY):
+        case _ if isinstance(node, BODY_TERMS):
             return Q(pk__among=matching(scope, node))
         case _:
-            return condition(node, scope)
+            return build_condition(node, scope)
 
 
-def matching(scope: Scope, leaf: Node) -> list[str]:
+def matching(scope: QueryScope, leaf: QueryNode) -> list[str]:
     """A key that no sample of the step has is one that is not recorded there."""
     try:
-        return body_scan.matching(scope, leaf)
-    except BadQuery:
+        return body_scan.scan_bodies(scope, leaf)
+    except InvalidQueryError:
         return []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE = "tokenizer.json"
-MOST_BYTES = 128 << 20  # of a tokenizer.json; the largest vocabularies have a third of it
+MAX_TOKENIZER_FILE_BYTES = 128 << 20  # of a tokenizer.json; the largest vocabularies have a third of it
 LARGEST_ID = 2**31
 MOST_DECODERS = 8  # one after the other; each may double a text
 LONGEST_TOKEN = 4096  # characters; the longest of known vocabularies are runs of a few hundred spaces
@@ -76,7 +76,7 @@ def check(tokenizer: Tokenizer) -> None:
         raise ValueError(f"it decodes in more than {MOST_DECODERS} steps")
 
 
-def tokenizer_of(run: Run) -> Decoder | None:
+def load_tokenizer(run: Run) -> Decoder | None:
     """The newest tokenizer of the run that is here and can be read; None where there is none."""
     ready = run.artifacts.filter(role="tokenizer", state=Artifact.State.READY).order_by("-ready_at", "-pk")
     for files in ready.values_list("files", flat=True):
@@ -84,7 +84,7 @@ def tokenizer_of(run: Run) -> Decoder | None:
             if PurePosixPath(path).name != FILE:
                 continue
             try:
-                if decoder := loaded(blobs.path(run.project_id, file["sha256"])):
+                if decoder := load_tokenizer_file(blobs.get_blob_path(run.project_id, file["sha256"])):
                     return decoder
             except OSError as error:
                 log.warning("The tokenizer of run %s is not on the disk: %s", run.uid, error)
@@ -96,13 +96,13 @@ def is_known(run: Run) -> bool:
     return run.artifacts.filter(role="tokenizer", state=Artifact.State.READY).exists()
 
 
-def pieces_of(run: Run, ids: Sequence[int] | None) -> list[str] | None:
+def decode_tokens(run: Run, ids: Sequence[int] | None) -> list[str] | None:
     """The text of each token by itself; None without ids or a tokenizer."""
-    decoder = tokenizer_of(run) if ids else None
+    decoder = load_tokenizer(run) if ids else None
     return decoder.pieces(ids) if decoder and ids else None
 
 
-def command_for(run: Run) -> str:
+def build_tokenizer_command(run: Run) -> str:
     """What brings the run its tokenizer; empty where it has one."""
     if is_known(run):
         return ""
@@ -111,13 +111,13 @@ def command_for(run: Run) -> str:
 
 
 @cached(MAX_DECODERS)
-def loaded(path: Path) -> Decoder | None:
+def load_tokenizer_file(path: Path) -> Decoder | None:
     """None, and a line in the log, for a file that is none. The path names the content. Raises OSError."""
     from tokenizers import Tokenizer
 
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        if path.stat().st_size > MAX_TOKENIZER_FILE_BYTES:
+            raise ValueError(f"it has more than {MAX_TOKENIZER_FILE_BYTES} bytes")
         with rust():
             found = Tokenizer.from_str(path.read_text("utf-8"))
             check(found)

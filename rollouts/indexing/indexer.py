@@ -21,18 +21,18 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from rolloutdeck.watch import compression
-from rollouts.errors import RolloutError, StorageUnavailable, UnreadableDump, UnsafeDump
-from rollouts.formats import HEAD_BYTES, POINTS, Format, Told, pick
+from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
+from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, DumpContext, Format, select_format
 from rollouts.formats.table import format as table
 from rollouts.indexing import artifact_dumps, correctness, split_steps
-from rollouts.indexing.reading import ClaimLost, Item, Reading, printable
-from rollouts.indexing.reconcile import settle
-from rollouts.indexing.step_stats import recompute, step_of, supersede_attempts
+from rollouts.indexing.reading import ClaimLostError, DumpReading, Item, printable
+from rollouts.indexing.reconcile import reconcile_step
+from rollouts.indexing.step_stats import get_locked_step, mark_superseded_steps, recompute_step_stats
 from rollouts.live import notifications
 from rollouts.metrics import series
 from rollouts.models import Dump, Run, Segment
-from rollouts.samples.parquet import SCHEMA_VERSION
-from rollouts.samples.record import Point, Record
+from rollouts.samples.parquet import BODY_SCHEMA_VERSION
+from rollouts.samples.record import MetricPoint, Record
 from rollouts.storage import blobs, decompression, files
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 FIRST_WAIT = timedelta(seconds=5)  # before a failed try is made again; doubles
 
 
-def index(dump_id: int) -> None:
+def index_dump(dump_id: int) -> None:
     """Indexes one dump if nobody else does. Calling it again, at any time and from anywhere, does no harm.
 
     Raises RolloutError. A permanent one is on the row as `failed` or `unsafe` with its message; after another the
@@ -50,35 +50,35 @@ def index(dump_id: int) -> None:
     if dump is None or not dump.claim():
         return
     try:
-        work(dump)
-    except ClaimLost as lost:
+        index_claimed_dump(dump)
+    except ClaimLostError as lost:
         log.warning("Dump %s: %s", dump.pk, lost)
     except RolloutError as error:
         give_back(dump, error)
         raise
     except (DatabaseError, OSError) as error:
-        give_back(dump, StorageUnavailable(f"The disk or the database refused: {error}"))
+        give_back(dump, StorageUnavailableError(f"The disk or the database refused: {error}"))
         raise
     except Exception as error:
         log.exception("Dump %s could not be indexed", dump.pk)
         message = f"The server met an error of its own ({type(error).__name__}: {error}); please report it."
-        give_back(dump, StorageUnavailable(message))
+        give_back(dump, StorageUnavailableError(message))
         raise
 
 
-def reindex(run: Run) -> int:
+def reindex_run(run: Run) -> int:
     """Puts the dumps of the run back in the queue and says how many; ids, flags and links stay. Not metrics that were
     read: their points stand, and another order of indexing would change which of two for one step is the last."""
     state = Dump.State
     done = run.dumps.filter(state__in=[state.INDEXED, state.SUPERSEDED, state.FAILED, state.UNSAFE])
-    done = done.exclude(state=state.INDEXED, format__in=POINTS)
+    done = done.exclude(state=state.INDEXED, format__in=METRIC_FORMATS)
     return done.update(state=state.RECEIVED, tries=0, message="", due_at=timezone.now())
 
 
 def give_back(dump: Dump, error: RolloutError) -> None:
     """Writes the failure on the row that this worker claimed."""
     over = error.permanent or dump.tries >= Dump.MAX_TRIES
-    failed = Dump.State.UNSAFE if isinstance(error, UnsafeDump) else Dump.State.FAILED
+    failed = Dump.State.UNSAFE if isinstance(error, UnsafeDumpError) else Dump.State.FAILED
     with transaction.atomic():
         mine = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
         mine.update(
@@ -87,21 +87,25 @@ def give_back(dump: Dump, error: RolloutError) -> None:
             due_at=timezone.now() + FIRST_WAIT * 2 ** (dump.tries - 1),
         )
         if over:
-            notifications.changed(dump.run, split=dump.split, step=dump.step)
+            notifications.notify_run_changed(dump.run, split=dump.split, step=dump.step)
 
 
-def work(dump: Dump) -> None:
-    if dump.segment and artifact_dumps.is_gone(dump):  # what was made of its bytes is all that is left of them
+def index_claimed_dump(dump: Dump) -> None:
+    if dump.segment and artifact_dumps.is_artifact_file_missing(
+        dump
+    ):  # what was made of its bytes is all that is left of them
         with transaction.atomic():
-            finish(Reading(dump, "", left_out=Counter(dump.left_out)))
+            finish(DumpReading(dump, "", left_out=Counter(dump.left_out)))
         return
     with raw(dump) as stream:
-        form = pick(compression.bare_name(dump.source), head_of(dump), dump.format or table.format_of(dump.columns))
+        form = select_format(
+            compression.bare_name(dump.source), head_of(dump), dump.format or table.find_table_format(dump.columns)
+        )
         dump.format = form.name
         items = form.read(stream, told(dump))
-        reading = Reading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
+        reading = DumpReading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
         first = reading.first(items)
-        if isinstance(first, Point):
+        if isinstance(first, MetricPoint):
             keep_points(reading, chain([first], items))
         elif isinstance(first, Record):
             if dump.step is None and is_of_many_steps(dump, form):
@@ -113,25 +117,27 @@ def work(dump: Dump) -> None:
                 finish(reading)
 
 
-def told(dump: Dump) -> Told:
+def told(dump: Dump) -> DumpContext:
     source = compression.bare_name(dump.source)
-    return artifact_dumps.told(dump, Told(source, dump.split, dump.step, dump.step_kind, dump.columns))
+    return artifact_dumps.add_artifact_context(
+        dump, DumpContext(source, dump.split, dump.step, dump.step_kind, dump.columns)
+    )
 
 
 @contextmanager
 def raw(dump: Dump) -> Iterator[BinaryIO]:
     """The plain bytes. Raises StorageUnavailable when they are gone, UnreadableDump when they are damaged."""
-    if artifact_dumps.is_one(dump):
+    if artifact_dumps.is_artifact_dump(dump):
         with blobs.open_blob(dump.run.project_id, dump.sha256) as file:
             yield file
         return
     try:
         with io.BufferedReader(
-            cast(io.RawIOBase, files.open_raw(dump.run.project_id, dump.sha256)), 128 << 10
+            cast(io.RawIOBase, files.open_raw_dump(dump.run.project_id, dump.sha256)), 128 << 10
         ) as stream:
-            yield decompression.plain(stream)
+            yield decompression.open_decompressed(stream)
     except zstandard.ZstdError as error:
-        raise UnreadableDump(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
+        raise UnreadableDumpError(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
 
 
 def head_of(dump: Dump) -> bytes:
@@ -141,56 +147,61 @@ def head_of(dump: Dump) -> bytes:
         return stream.read(HEAD_BYTES)
 
 
-def keep_points(reading: Reading, items: Iterable[Item]) -> None:
+def keep_points(reading: DumpReading, items: Iterable[Item]) -> None:
     dump = reading.dump
     with transaction.atomic():
-        series.append(dump.run, dump.attempt, reading.only(Point, items))
+        series.append_points(dump.run, dump.attempt, reading.only(MetricPoint, items))
         finish(reading)
 
 
 def is_of_many_steps(dump: Dump, form: Format) -> bool:
     with raw(dump) as stream:
-        return split_steps.is_of_many(item for item in form.read(stream, told(dump)) if isinstance(item, Record))
+        return split_steps.has_several_steps(item for item in form.read(stream, told(dump)) if isinstance(item, Record))
 
 
-def keep_steps(reading: Reading, items: Iterable[Item]) -> None:
+def keep_steps(reading: DumpReading, items: Iterable[Item]) -> None:
     """Each step becomes a dump of its own, indexed right away; a sweep finds those that a killed worker leaves."""
-    made = split_steps.spread(reading.dump, reading.only(Record, items))
+    made = split_steps.split_by_step(reading.dump, reading.only(Record, items))
     with transaction.atomic():
         finish(reading)
     for dump in made:
         with suppress(RolloutError):  # it is on its row
-            index(dump.pk)
+            index_dump(dump.pk)
 
 
-def keep_samples(reading: Reading, items: Iterable[Item]) -> None:
-    body = files.body_path(reading.path)
+def keep_samples(reading: DumpReading, items: Iterable[Item]) -> None:
+    body = files.get_body_file_path(reading.path)
     body.parent.mkdir(parents=True, exist_ok=True)
-    with files.unless_it_fails(body):
+    with files.delete_on_failure(body):
         reading.read(reading.only(Record, items))
-    with transaction.atomic(), files.unless_it_fails(body):
+    with transaction.atomic(), files.delete_on_failure(body):
         publish(reading, body.stat().st_size)
 
 
-def publish(reading: Reading, size: int) -> None:
+def publish(reading: DumpReading, size: int) -> None:
     """What readers see changes here, all at once. The step's lock comes first, then this dump's row, then the run's."""
     dump = reading.dump
     assert dump.step is not None
-    step = step_of(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
+    step = get_locked_step(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
     before = dump.segment
     dump.segment = Segment.objects.create(
-        run=dump.run, split=dump.split, path=reading.path, rows=reading.slim.count, bytes=size, schema=SCHEMA_VERSION
+        run=dump.run,
+        split=dump.split,
+        path=reading.path,
+        rows=reading.slim.count,
+        bytes=size,
+        schema=BODY_SCHEMA_VERSION,
     )
     dump.segment_offset, dump.rows = 0, reading.slim.count
-    rows = settle(step, dump, reading.slim)
+    rows = reconcile_step(step, dump, reading.slim)
     finish(reading)
-    recompute(step, None if correctness.apply(step) else rows)
-    supersede_attempts(dump.run)
+    recompute_step_stats(step, None if correctness.apply_correctness_rule(step) else rows)
+    mark_superseded_steps(dump.run)
     if before:
         drop_unused(before)
 
 
-def finish(reading: Reading) -> None:
+def finish(reading: DumpReading) -> None:
     """The dump's row, if this worker still holds it, and the ring. Raises ClaimLost."""
     dump = reading.dump
     state = dump.state if dump.state == Dump.State.SUPERSEDED else Dump.State.INDEXED
@@ -208,13 +219,13 @@ def finish(reading: Reading) -> None:
         indexed_at=timezone.now(),
     )
     if not won:
-        raise ClaimLost("Another worker has taken it over.")
-    notifications.changed(dump.run, split=dump.split, step=dump.step)
+        raise ClaimLostError("Another worker has taken it over.")
+    notifications.notify_run_changed(dump.run, split=dump.split, step=dump.step)
 
 
 def drop_unused(segment: Segment) -> None:
     """Gives up a body file that no dump is in any more, once the transaction stands; an export may still read it."""
     if not segment.dumps.exists():
-        path = files.body_path(segment.path)
+        path = files.get_body_file_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(files.retire, path))
+        transaction.on_commit(partial(files.retire_body_file, path))

@@ -17,17 +17,28 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.formats import TEXTLESS
+from rollouts.formats import TOKEN_ONLY_FORMATS
 from rollouts.models import Dump, Sighting
-from rollouts.samples.index_rows import AT, Ends, Place, Row, Slim, Trait, filled, whose
-from rollouts.samples.text_properties import Seen, settled
+from rollouts.samples.index_rows import (
+    FIELD_POSITIONS,
+    IndexRow,
+    IndexRowBuilder,
+    IntermediateTracker,
+    ResponseTraits,
+    TrajectoryPosition,
+    build_trajectory_key,
+    fill_missing_values,
+)
+from rollouts.samples.text_properties import ResponseScan, compute_text_properties
 
-Slims = Callable[[Dump], Slim]
+IndexRowLoader = Callable[[Dump], IndexRowBuilder]
 
 
-def merge(step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: Slims) -> tuple[list[Row], list[Sighting]]:
+def merge_dumps(
+    step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: IndexRowLoader
+) -> tuple[list[IndexRow], list[Sighting]]:
     """Rows by owner, hidden ones from the newest superseded dump that has them, and the sightings."""
-    merged = Merged(step_id, slims)
+    merged = StepMerger(step_id, slims)
     telling, joining = parted(live)
     for version in telling:
         merged.tell(version)
@@ -48,24 +59,26 @@ def parted(versions: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
     telling: list[Dump] = []
     joining: list[Dump] = []
     for one in versions:
-        (joining if one.source.startswith(Dump.ARTIFACT_PREFIX) or one.format in TEXTLESS else telling).append(one)
+        (
+            joining if one.source.startswith(Dump.ARTIFACT_PREFIX) or one.format in TOKEN_ONLY_FORMATS else telling
+        ).append(one)
     return telling, joining
 
 
-class Merged:
+class StepMerger:
     """The rows of a step while its dumps are gone through. `places` finds a row by its trajectory and turn."""
 
-    def __init__(self, step_id: int, slims: Slims) -> None:
+    def __init__(self, step_id: int, slims: IndexRowLoader) -> None:
         self.step_id = step_id
         self.slims = slims
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, IndexRow] = {}
         self.sights: list[Sighting] = []
         self.places: dict[tuple[str, int | None], str] = {}
-        self.traits: dict[str, Trait] = {}
-        self.ends: Ends[str] = Ends()  # each producer counts its trajectories by itself
+        self.traits: dict[str, ResponseTraits] = {}
+        self.ends: IntermediateTracker[str] = IntermediateTracker()  # each producer counts its trajectories by itself
         self.judged: set[str] = set()
 
-    def read(self, version: Dump) -> Iterator[tuple[Row, Place, Trait]]:
+    def read(self, version: Dump) -> Iterator[tuple[IndexRow, TrajectoryPosition, ResponseTraits]]:
         slim = self.slims(version)
         yield from zip(slim.rows(self.step_id, version.pk), slim.places(), slim.traits(), strict=True)
 
@@ -79,13 +92,15 @@ class Merged:
                 self.judged.update([row[0]] if place.judged else [])
             else:
                 self.share(row[0], version, row, place)
-            if place.trajectory and not (known and known[AT["trajectory"]]):
+            if place.trajectory and not (known and known[FIELD_POSITIONS["trajectory"]]):
                 self.places.setdefault(place[:2], row[0])
                 self.follow(row[0], version, place)
 
-    def follow(self, sample: str, version: Dump, place: Place) -> None:
+    def follow(self, sample: str, version: Dump, place: TrajectoryPosition) -> None:
         row, turn = self.rows[sample], len(self.rows) if place.turn is None else place.turn
-        trajectory = whose(place.trajectory, row[AT["group"]], row[AT["prompt_key"]])
+        trajectory = build_trajectory_key(
+            place.trajectory, row[FIELD_POSITIONS["group"]], row[FIELD_POSITIONS["prompt_key"]]
+        )
         self.ends.follow((version.producer, trajectory), turn, sample)
 
     def conclude(self) -> None:
@@ -94,11 +109,13 @@ class Merged:
             return
         rows, traits = list(self.rows.values()), self.traits.values()
         bits, chars, tokens, told = (
-            [row[AT[name]] for row in rows] for name in ("facets", "chars", "tokens", "truncated")
+            [row[FIELD_POSITIONS[name]] for row in rows] for name in ("facets", "chars", "tokens", "truncated")
         )
         twins, marked, ended = zip(*traits, strict=True)
-        seen = Seen(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
-        for row, facets in zip(rows, settled(seen, np.array(twins, np.int64), tokens, told).tolist(), strict=True):
+        seen = ResponseScan(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
+        for row, facets in zip(
+            rows, compute_text_properties(seen, np.array(twins, np.int64), tokens, told).tolist(), strict=True
+        ):
             self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.ends.inner)
 
     def join(self, version: Dump) -> None:
@@ -111,12 +128,12 @@ class Merged:
                 taken.add(sample)
                 self.share(sample, version, row, place)
 
-    def share(self, sample: str, version: Dump, row: Row, place: Place) -> None:
-        self.sights.append(Sighting(sample=sample, dump_id=version.pk, ordinal=row[AT["ordinal"]]))
-        whole = filled(self.rows[sample], row)
+    def share(self, sample: str, version: Dump, row: IndexRow, place: TrajectoryPosition) -> None:
+        self.sights.append(Sighting(sample=sample, dump_id=version.pk, ordinal=row[FIELD_POSITIONS["ordinal"]]))
+        whole = fill_missing_values(self.rows[sample], row)
         if place.judged and sample not in self.judged:
             self.judged.add(sample)
-            whole = changed(whole, correct=row[AT["correct"]])
+            whole = changed(whole, correct=row[FIELD_POSITIONS["correct"]])
         self.rows[sample] = whole
 
     def hide(self, version: Dump) -> None:
@@ -126,11 +143,11 @@ class Merged:
                 self.rows[row[0]] = changed(row, visible=False)
 
 
-def changed(row: Row, **values: Any) -> Row:
+def changed(row: IndexRow, **values: Any) -> IndexRow:
     """The row with other values in these columns; the row itself where it has them."""
-    if all(row[AT[name]] == value for name, value in values.items()):
+    if all(row[FIELD_POSITIONS[name]] == value for name, value in values.items()):
         return row
     made = list(row)
     for name, value in values.items():
-        made[AT[name]] = value
+        made[FIELD_POSITIONS[name]] = value
     return tuple(made)

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rollouts.errors import RolloutError, UnreadableDump
+from rollouts.errors import RolloutError, UnreadableDumpError
 from rollouts.models import Dump
-from rollouts.samples.identity import Namer, prompt_key
-from rollouts.samples.index_rows import Slim
-from rollouts.samples.parquet import Layout, Writer
-from rollouts.samples.record import LeftOut, Point, Problem, Record
-from rollouts.samples.values import integer
+from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key
+from rollouts.samples.index_rows import IndexRowBuilder
+from rollouts.samples.parquet import BodyLayout, BodyWriter
+from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
+from rollouts.samples.values import to_integer
 from rollouts.storage import files
 
-Item = Record | Point | Problem | LeftOut
-T = TypeVar("T", Record, Point)
+Item = Record | MetricPoint | LineProblem | SkippedRow
+T = TypeVar("T", Record, MetricPoint)
 BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
 TOKEN_CHARS = 32  # what a token with its mask and log-prob takes in memory, in characters of text
 SHOWN_PROBLEMS = 20
 
 
-class ClaimLost(RolloutError):
+class ClaimLostError(RolloutError):
     """Another worker has taken the dump over; what this one did is thrown away."""
 
     permanent = True
@@ -36,21 +36,21 @@ def printable(message: str) -> str:
 
 
 @dataclass(slots=True)
-class Reading:
+class DumpReading:
     """A dump while it is read: its slim rows, the body it writes, and what is to be said of it."""
 
     dump: Dump
     path: str
-    slim: Slim = field(default_factory=Slim)
+    slim: IndexRowBuilder = field(default_factory=IndexRowBuilder)
     left_out: Counter[str] = field(default_factory=Counter)
     problems: list[list[int | str]] = field(default_factory=list)
-    namer: Namer | None = None
-    layout: Layout | None = None
-    writer: Writer | None = None
+    namer: SampleIdGenerator | None = None
+    layout: BodyLayout | None = None
+    writer: BodyWriter | None = None
     keys: dict[str, str] = field(default_factory=dict)
 
-    def note(self, item: Problem | LeftOut) -> None:
-        if isinstance(item, LeftOut):
+    def note(self, item: LineProblem | SkippedRow) -> None:
+        if isinstance(item, SkippedRow):
             self.left_out[item.reason] += 1
             return
         self.left_out["mended line" if item.kept else "bad line"] += 1
@@ -62,13 +62,13 @@ class Reading:
         for item in items:
             if isinstance(item, kind):
                 yield item
-            elif isinstance(item, (Problem, LeftOut)):
+            elif isinstance(item, (LineProblem, SkippedRow)):
                 self.note(item)
 
-    def first(self, items: Iterator[Item]) -> Record | Point | None:
+    def first(self, items: Iterator[Item]) -> Record | MetricPoint | None:
         """The first item that is something; what comes before it is noted."""
         for item in items:
-            if isinstance(item, (Record, Point)):
+            if isinstance(item, (Record, MetricPoint)):
                 return item
             self.note(item)
         return None
@@ -84,14 +84,14 @@ class Reading:
 
     def take(self, batch: list[Record]) -> None:
         if self.writer and not self.dump.renew():
-            raise ClaimLost("Another worker has taken it over.")
+            raise ClaimLostError("Another worker has taken it over.")
         if self.namer is None:
             self.namer = namer_of(self.dump, batch[0])
         ids = self.namer.names([(record.prompt, record.response) for record in batch])
         keys = [self.key(record.prompt) for record in batch]
-        self.layout = self.layout or Layout.of(batch)
+        self.layout = self.layout or BodyLayout.of(batch)
         table = self.layout.table(batch, ids, keys)
-        self.writer = self.writer or Writer(files.body_path(self.path), table.schema)
+        self.writer = self.writer or BodyWriter(files.get_body_file_path(self.path), table.schema)
         self.writer.write(table)
         self.slim.add(batch, ids, keys)
 
@@ -100,17 +100,17 @@ class Reading:
         if known is None:
             if len(self.keys) >= BATCH_ROWS:
                 self.keys.clear()
-            known = self.keys[prompt] = prompt_key(prompt)
+            known = self.keys[prompt] = compute_prompt_key(prompt)
         return known
 
 
-def namer_of(dump: Dump, first: Record) -> Namer:
+def namer_of(dump: Dump, first: Record) -> SampleIdGenerator:
     """Raises UnreadableDump when neither the dump nor its first record says the step."""
     if dump.step is None:
-        dump.step = integer(first.extras.get("step"))
+        dump.step = to_integer(first.extras.get("step"))
     if dump.step is None:
-        raise UnreadableDump("Neither the upload nor its records say which step this is; send it with `step`.")
-    return Namer(dump.run.uid, dump.attempt.key, dump.split, dump.step_kind, dump.step, dump.producer)
+        raise UnreadableDumpError("Neither the upload nor its records say which step this is; send it with `step`.")
+    return SampleIdGenerator(dump.run.uid, dump.attempt.key, dump.split, dump.step_kind, dump.step, dump.producer)
 
 
 def batches(records: Iterable[Record]) -> Iterator[list[Record]]:

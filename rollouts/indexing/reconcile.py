@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 from django.db.models import QuerySet
 
-from rollouts.errors import StorageUnavailable
-from rollouts.formats import ADDING
-from rollouts.indexing.merge import merge
+from rollouts.errors import StorageUnavailableError
+from rollouts.formats import ADDITIVE_FORMATS
+from rollouts.indexing.merge import merge_dumps
 from rollouts.models import Dump, Sample, Sighting, Step
 from rollouts.samples import bodies, parquet
-from rollouts.samples.index_rows import Row, Slim, insert
+from rollouts.samples.index_rows import IndexRow, IndexRowBuilder, insert_index_rows
 
 HELD_ROWS = 20_000  # of a step, as tuples in memory
 
 
-def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
+def reconcile_step(step: Step, dump: Dump, slim: IndexRowBuilder) -> list[IndexRow] | None:
     """Rewrites the rows of a step in which `dump` is new or indexed again; `slim` are its rows. Sets `dump.state`.
 
     Returns the step's rows, unless they are too many to hold.
@@ -38,22 +38,24 @@ def settle(step: Step, dump: Dump, slim: Slim) -> list[Row] | None:
         Sighting.objects.filter(dump=dump).delete()
         found = slim.rows(step.pk, dump.pk)
         rows = list(found) if slim.count <= HELD_ROWS else None
-        insert(found if rows is None else rows)
+        insert_index_rows(found if rows is None else rows)
         return rows
-    rows, sights = merge(step.pk, live, old, lambda version: slim if version.pk == dump.pk else from_body(version))
-    insert(rows)
+    rows, sights = merge_dumps(
+        step.pk, live, old, lambda version: slim if version.pk == dump.pk else from_body(version)
+    )
+    insert_index_rows(rows)
     Sighting.objects.filter(dump__in=versions).delete()
     Sighting.objects.bulk_create(sights, batch_size=5000)
     return rows
 
 
-def settle_anew(step: Step) -> None:
+def reconcile_step_again(step: Step) -> None:
     """The rows of a step once more, out of the bodies of its dumps. Under the step's row lock. Raises
     StorageUnavailable when one is gone."""
     same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
     last = Dump.objects.filter(**same, segment__isnull=False).select_related("segment").order_by("-pk").first()
     if last:
-        settle(step, last, from_body(last))
+        reconcile_step(step, last, from_body(last))
 
 
 def others(dump: Dump) -> QuerySet[Dump]:
@@ -80,7 +82,7 @@ def current(versions: Sequence[Dump]) -> list[Dump]:
 def name_of(version: Dump) -> str:
     """What the newest of is live: the source. A file of a step that a trainer dumped again is another artifact, whose
     key is in its source; only its path stays. Where versions add up, each is the newest of its own."""
-    if version.format in ADDING:
+    if version.format in ADDITIVE_FORMATS:
         return f"{version.source}#{version.sha256}"
     head, _, path = version.source.partition("/")
     return f"{Dump.ARTIFACT_PREFIX}/{path}" if head.startswith(Dump.ARTIFACT_PREFIX) else version.source
@@ -95,7 +97,7 @@ def mark(dump: Dump, live: Sequence[Dump], old: Sequence[Dump]) -> None:
     dump.state = state.INDEXED if dump in live else state.SUPERSEDED
 
 
-def from_body(dump: Dump) -> Slim:
+def from_body(dump: Dump) -> IndexRowBuilder:
     """The rows of a dump that was indexed before. Raises StorageUnavailable when its body is gone."""
     try:
         return slim_of(dump)
@@ -104,14 +106,14 @@ def from_body(dump: Dump) -> Slim:
     try:
         return slim_of(dump)
     except FileNotFoundError as error:
-        raise StorageUnavailable(f"The body of dump {dump.pk} is not on the disk; index the run again.") from error
+        raise StorageUnavailableError(f"The body of dump {dump.pk} is not on the disk; index the run again.") from error
 
 
-def slim_of(dump: Dump) -> Slim:
-    slim = Slim()
-    with bodies.opened(dump) as file:
+def slim_of(dump: Dump) -> IndexRowBuilder:
+    slim = IndexRowBuilder()
+    with bodies.open_body_file(dump) as file:
         names = file.schema_arrow.names
     own = [name for name in ("num.acc", "num.response_length", "more") if name in names]
-    for table in bodies.scan(dump, [*parquet.SLIM, *own]):
-        slim.add(parquet.records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
+    for table in bodies.scan_dump_rows(dump, [*parquet.INDEX_ROW_COLUMNS, *own]):
+        slim.add(parquet.build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
     return slim

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rollouts.formats.table.format import TEXTLESS
+from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS
 from rollouts.ingest.dumps import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.samples import values
@@ -23,7 +23,7 @@ HELD_BYTES = 16 << 20  # of lines that wait to be written
 NATIVE = "native"
 
 
-def is_of_many(records: Iterable[Record]) -> bool:
+def has_several_steps(records: Iterable[Record]) -> bool:
     """Whether they say different steps."""
     seen = {step for _, step in with_steps(records, most=2)}
     return len(seen) > 1
@@ -34,7 +34,7 @@ def with_steps(records: Iterable[Record], most: int = 0) -> Iterator[tuple[Recor
     seen: set[int] = set()
     last = 0
     for record in records:
-        told = values.integer(record.extras.get("step"))
+        told = values.to_integer(record.extras.get("step"))
         last = last if told is None else told
         yield record, last
         seen.add(last)
@@ -42,7 +42,7 @@ def with_steps(records: Iterable[Record], most: int = 0) -> Iterator[tuple[Recor
             return
 
 
-def spread(dump: Dump, records: Iterable[Record]) -> list[Dump]:
+def split_by_step(dump: Dump, records: Iterable[Record]) -> list[Dump]:
     """The dumps of the steps, in their order. Raises StorageUnavailable."""
     files = Files()
     try:
@@ -69,7 +69,7 @@ class Files:
 
     def flush(self) -> None:
         for step, lines in self.lines.items():
-            path = self.paths.setdefault(step, storage.incoming())
+            path = self.paths.setdefault(step, storage.create_incoming_path())
             with path.open("ab") as file:
                 file.writelines(lines)
         self.lines.clear()
@@ -92,7 +92,7 @@ def line(record: Record) -> bytes:
         value = getattr(record, each.name)
         if each.name not in left_out and value not in (None, {}):
             row[each.name] = value
-    return values.as_json(row).encode("utf-8", "surrogatepass") + b"\n"
+    return values.to_json(row).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def accepted(dump: Dump, step: int, path: Path) -> Dump:
@@ -102,7 +102,7 @@ def accepted(dump: Dump, step: int, path: Path) -> Dump:
         step=step,
         step_kind=dump.step_kind,
         source=dump.source,
-        format=dump.format if dump.format in TEXTLESS else NATIVE,  # its columns have our names now
+        format=dump.format if dump.format in TOKEN_ONLY_TABLE_FORMATS else NATIVE,  # its columns have our names now
         offset=dump.offset,
         generation=dump.generation,
         producer=dump.producer,

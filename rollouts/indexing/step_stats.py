@@ -12,17 +12,17 @@ from django.db.models import Min
 from django.utils import timezone
 
 from rollouts.metrics import generated_count
-from rollouts.metrics.sample_curves import copies
+from rollouts.metrics.sample_curves import find_copied_steps
 from rollouts.models import Attempt, Flag, Run, Sample, Step
-from rollouts.samples.index_rows import AT, Row
-from rollouts.samples.text_properties import FACETS
+from rollouts.samples.index_rows import FIELD_POSITIONS, IndexRow
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 SCORES = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
 # Fine near the ends of the usual reward, where one answer differs from another in kind.
 REWARD_BINS = ["<0", "0", "(0, 0.5)", "[0.5, 1)", "1"]
 
 
-class Seen(NamedTuple):
+class SampleStats(NamedTuple):
     """What the figures of a step are made of, per visible sample."""
 
     group: str
@@ -35,29 +35,29 @@ class Seen(NamedTuple):
     data_source: str
 
 
-seen_in: Callable[[Row], Row] = itemgetter(*(AT[name] for name in Seen._fields))
+seen_in: Callable[[IndexRow], IndexRow] = itemgetter(*(FIELD_POSITIONS[name] for name in SampleStats._fields))
 
 
-def step_of(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
+def get_locked_step(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
     """The row of a step, locked until the caller's transaction ends; made on first sight."""
     found, _ = Step.objects.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
     return Step.objects.select_for_update(no_key=True).get(pk=found.pk)
 
 
-def recompute(step: Step, known: Iterable[Row] | None = None) -> None:
+def recompute_step_stats(step: Step, known: Iterable[IndexRow] | None = None) -> None:
     """Figures from the visible rows, under the step's row lock (see `step_of`). `known` are the step's rows, where the
     caller has just written them."""
     if known is None:
-        found = Sample.objects.filter(step=step, visible=True).values_list(*Seen._fields)
-        rows = list(map(Seen._make, found.iterator(chunk_size=5000)))
+        found = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
+        rows = list(map(SampleStats._make, found.iterator(chunk_size=5000)))
     else:
-        rows = [Seen._make(seen_in(row)) for row in known if row[AT["visible"]]]
+        rows = [SampleStats._make(seen_in(row)) for row in known if row[FIELD_POSITIONS["visible"]]]
     last = [row for row in rows if row.final]
     told = [row.truncated for row in rows if row.truncated is not None]
-    lengths = [row.chars for row in rows if not row.facets & FACETS["no-text"]]
+    lengths = [row.chars for row in rows if not row.facets & TEXT_PROPERTY_BITS["no-text"]]
     figures: dict[str, Any] = {
         "samples": len(rows),
-        "generated": generated_count.of(step),
+        "generated": generated_count.find_generated_count(step),
         "trajectories": len(last),
         "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(told) if told else None,
@@ -72,15 +72,15 @@ def recompute(step: Step, known: Iterable[Row] | None = None) -> None:
     step.refresh_from_db()
 
 
-def facet_counts(rows: Sequence[Seen]) -> dict[str, int]:
+def facet_counts(rows: Sequence[SampleStats]) -> dict[str, int]:
     """{facet: samples}, those that occur; `intermediate` are samples that are not the last of their trajectory."""
     bits = np.array([row.facets for row in rows], np.uint32)
-    counts = {name: int(np.count_nonzero(bits & bit)) for name, bit in FACETS.items()}
+    counts = {name: int(np.count_nonzero(bits & bit)) for name, bit in TEXT_PROPERTY_BITS.items()}
     counts["intermediate"] = sum(not row.final for row in rows)
     return {name: count for name, count in counts.items() if count}
 
 
-def judged(last: Sequence[Seen]) -> dict[str, int]:
+def judged(last: Sequence[SampleStats]) -> dict[str, int]:
     """How many trajectories were judged at all, and how many are correct; empty when none was."""
     known = [row.correct for row in last if row.correct is not None]
     return {"judged": len(known), "correct": sum(known)} if known else {}
@@ -98,11 +98,11 @@ def scores(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
         "score_min": float(values.min()),
         "score_max": float(values.max()),
         "score_std": float(values.std()),
-        "histogram": histogram(values),
+        "histogram": build_histogram(values),
     }
 
 
-def histogram(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
+def build_histogram(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
     """{"edges": n + 1 numbers, "counts": n, "labels": n texts}: five bins by `REWARD_BINS` for scores within -1 … 1,
     else ten of equal width. In the five, an edge that comes twice bounds the bin of that very value."""
     low, high = float(values.min()), float(values.max())
@@ -125,7 +125,7 @@ def histogram(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
     return {"edges": edges.tolist(), "counts": found.tolist(), "labels": labels}
 
 
-def groups(last: Sequence[Seen]) -> dict[str, Any]:
+def groups(last: Sequence[SampleStats]) -> dict[str, Any]:
     """Groups, those of two or more whose scores are all equal, and those that are wholly solved or not at all."""
     spans: dict[str, tuple[float, float, int]] = {}
     solved: dict[str, tuple[int, int]] = {}
@@ -147,7 +147,7 @@ def groups(last: Sequence[Seen]) -> dict[str, Any]:
     }
 
 
-def by_source(last: Sequence[Seen]) -> dict[str, dict[str, Any]]:
+def by_source(last: Sequence[SampleStats]) -> dict[str, dict[str, Any]]:
     """{data source: {"count", "score_mean"}}; empty when the run names no source."""
     counts = Counter(row.data_source for row in last)
     if set(counts) <= {""}:
@@ -162,13 +162,13 @@ def by_source(last: Sequence[Seen]) -> dict[str, dict[str, Any]]:
     }
 
 
-def supersede_attempts(run: Run) -> None:
+def mark_superseded_steps(run: Run) -> None:
     """Marks the steps that a later attempt did again: from its own first step on, each step kind by itself.
 
     Training steps count from the later attempt's first training step, evaluations from its first step of either
     split. Called under the run's row lock, so that two attempts that arrive together see each other.
     """
-    doubles = copies(run)
+    doubles = find_copied_steps(run)
     told = run.steps.filter(samples__gt=0).exclude(pk__in=doubles)
     firsts = told.order_by().values_list("attempt__number", "step_kind", "split")
     first = {(number, kind, split): step for number, kind, split, step in firsts.annotate(first=Min("step"))}

@@ -12,15 +12,15 @@ from django.db.models import Max
 from django.utils import timezone
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
-from rollouts.lib.redaction import masked
-from rollouts.lib.validation import number, one_of, text
+from rollouts.errors import InvalidInputError
+from rollouts.lib.redaction import redact_secrets
+from rollouts.lib.validation import parse_choice, parse_integer, parse_text
 from rollouts.live import notifications
 from rollouts.models import Attempt, Run
 
 LATE = timedelta(seconds=5)  # a launch that the server hears of sooner is the newest, whatever its clock says
 AFTERGLOW = timedelta(seconds=2 * wire.HEARTBEAT_SECONDS)  # news this soon after the end is of before the end
-FILES_KEY = re.compile(r"^files(-[0-9]+)?$")
+FILES_ATTEMPT_PATTERN = re.compile(r"^files(-[0-9]+)?$")
 FILES = "files"  # the attempt of dumps that nobody's launch is known for
 
 
@@ -30,9 +30,9 @@ def launch(
     """The attempt; if it is the newest and brings a config, the run takes it over, and what a later one changes is
     recorded on it."""
     known = run.attempts.filter(key=key).exists()
-    attempt = attempt_of(run, key, host=host, job=job, waited=waited)
+    attempt = get_or_create_attempt(run, key, host=host, job=job, waited=waited)
     if not known and config is not None and (config or attempt.number > 1) and not replaced(attempt):
-        now = masked(config)
+        now = redact_secrets(config)
         if attempt.number > 1:
             names = [name for name in {**run.config, **now} if run.config.get(name) != now.get(name)]
             attempt.config_changes = {name: [run.config.get(name), now.get(name)] for name in sorted(names)}
@@ -41,12 +41,14 @@ def launch(
     return attempt
 
 
-def attempt_of(run: Run, key: str, *, host: str = "", job: str = "", waited: timedelta = timedelta(0)) -> Attempt:
+def get_or_create_attempt(
+    run: Run, key: str, *, host: str = "", job: str = "", waited: timedelta = timedelta(0)
+) -> Attempt:
     """The attempt with this key, made on first sight with the next number; a new launch opens a finished run again.
 
     A launch whose news `waited` in a spool is numbered before those that began meanwhile.
     """
-    key = text(key, "attempt", most=120) or FILES
+    key = parse_text(key, "attempt", most=120) or FILES
     found = run.attempts.filter(key=key).first()
     while found is None:
         try:
@@ -57,8 +59,8 @@ def attempt_of(run: Run, key: str, *, host: str = "", job: str = "", waited: tim
                     run=run,
                     key=key,
                     number=place_for(run, began if waited >= LATE else None),
-                    host=text(host, "host", most=120),
-                    job=text(job, "job", most=120),
+                    host=parse_text(host, "host", most=120),
+                    job=parse_text(job, "job", most=120),
                 )
                 Attempt.objects.filter(pk=found.pk).update(created_at=began)
                 if not replaced(found):
@@ -79,13 +81,13 @@ def place_for(run: Run, began: datetime | None) -> int:
     return later.number
 
 
-def seen(run: Run, attempt: Attempt) -> None:
+def record_activity(run: Run, attempt: Attempt) -> None:
     now = timezone.now()
     Run.objects.filter(pk=run.pk).update(seen_at=now)
     Attempt.objects.filter(pk=attempt.pk).update(seen_at=now)
 
 
-def heartbeat(
+def record_heartbeat(
     run: Run,
     *,
     attempt: str,
@@ -98,26 +100,26 @@ def heartbeat(
     A run that was finished for a while is running again, unless the news is only of what an old spool had dropped or
     comes from an older launch.
     """
-    launched = attempt_of(run, attempt)
+    launched = get_or_create_attempt(run, attempt)
     with transaction.atomic():
         row = Run.objects.select_for_update(no_key=True).get(pk=run.pk)
         before = (row.outcome, row.phase, row.dropped)
-        row.phase = text(phase, "phase", most=40, default=row.phase)
+        row.phase = parse_text(phase, "phase", most=40, default=row.phase)
         row.dropped = {**row.dropped, **counts(dropped)}
         alive = (not dropped or phase is not None or step is not None) and not replaced(launched)
         if alive and row.finished_at and timezone.now() - row.finished_at > AFTERGLOW:
             row.outcome, row.finished_at = "", None
         row.save(update_fields=["phase", "dropped", "outcome", "finished_at"])
-        seen(row, launched)
+        record_activity(row, launched)
         if before != (row.outcome, row.phase, row.dropped):
-            notifications.changed(row)
+            notifications.notify_run_changed(row)
 
 
 def replaced(attempt: Attempt) -> bool:
     """Whether there is a later launch. Files that somebody watches or imports beside it are none."""
     later = Attempt.objects.filter(run=attempt.run_id, number__gt=attempt.number)
-    if not FILES_KEY.match(attempt.key):
-        later = later.exclude(key__regex=FILES_KEY.pattern)
+    if not FILES_ATTEMPT_PATTERN.match(attempt.key):
+        later = later.exclude(key__regex=FILES_ATTEMPT_PATTERN.pattern)
     return later.exists()
 
 
@@ -126,20 +128,21 @@ def counts(dropped: Any) -> dict[str, dict[str, int]]:
     if not dropped:
         return {}
     if not isinstance(dropped, Mapping) or not all(isinstance(reasons, Mapping) for reasons in dropped.values()):
-        raise BadInput("`dropped` must be {spool: {reason: count}}.", "dropped")
+        raise InvalidInputError("`dropped` must be {spool: {reason: count}}.", "dropped")
     return {
-        text(spool, "dropped", most=200): {
-            text(reason, "dropped", most=80): number(amount, "dropped") or 0 for reason, amount in reasons.items()
+        parse_text(spool, "dropped", most=200): {
+            parse_text(reason, "dropped", most=80): parse_integer(amount, "dropped") or 0
+            for reason, amount in reasons.items()
         }
         for spool, reasons in dropped.items()
     }
 
 
-def finish(run: Run, attempt: str, outcome: str = "finished") -> None:
+def finish_attempt(run: Run, attempt: str, outcome: str = "finished") -> None:
     """The launch has ended. An older launch's belated end does not end the newer one."""
-    ended = attempt_of(run, attempt)
-    outcome = one_of(outcome, "outcome", [Run.Outcome.FINISHED, Run.Outcome.FAILED], default=Run.Outcome.FINISHED)
+    ended = get_or_create_attempt(run, attempt)
+    outcome = parse_choice(outcome, "outcome", [Run.Outcome.FINISHED, Run.Outcome.FAILED], default=Run.Outcome.FINISHED)
     if replaced(ended):
         return
     Run.objects.filter(pk=run.pk).update(outcome=outcome, finished_at=timezone.now(), seen_at=timezone.now())
-    notifications.changed(run)
+    notifications.notify_run_changed(run)

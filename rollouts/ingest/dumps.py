@@ -13,14 +13,14 @@ from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
-from rollouts.ingest.attempts import FILES, attempt_of, seen
-from rollouts.lib.validation import number, one_of, text
+from rollouts.errors import InvalidInputError
+from rollouts.ingest.attempts import FILES, get_or_create_attempt, record_activity
+from rollouts.lib.validation import parse_choice, parse_integer, parse_text
 from rollouts.models import Dump, Run
 from rollouts.storage import files
 
 # A message usually brings a worker within milliseconds; the sweep sends a dump again when it is older than this.
-FIRST_DUE = timedelta(seconds=15)
+FIRST_SWEEP_DELAY = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,20 @@ class DumpHeader:
         """From the query parameters of the upload. Raises BadInput naming the parameter."""
         known = set(cls.__dataclass_fields__)
         if strange := sorted(set(query) - known):
-            raise BadInput(
+            raise InvalidInputError(
                 f"`{strange[0][:40]}` is no parameter of a dump; known are {', '.join(sorted(known))}.", strange[0][:40]
             )
         return cls(
-            attempt=text(query.get("attempt"), "attempt", most=120) or FILES,
-            split=one_of(query.get("split"), "split", wire.SPLITS, default="train"),
-            step=number(query.get("step"), "step"),
-            step_kind=one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
-            source=text(query.get("source"), "source", most=500),
-            format=text(query.get("format"), "format", most=40),
-            offset=number(query.get("offset"), "offset"),
-            generation=number(query.get("generation"), "generation", most=2**31 - 1) or 0,
-            producer=text(query.get("producer"), "producer", most=80),
-            columns=text(query.get("columns"), "columns", most=1000),
+            attempt=parse_text(query.get("attempt"), "attempt", most=120) or FILES,
+            split=parse_choice(query.get("split"), "split", wire.SPLITS, default="train"),
+            step=parse_integer(query.get("step"), "step"),
+            step_kind=parse_choice(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            source=parse_text(query.get("source"), "source", most=500),
+            format=parse_text(query.get("format"), "format", most=40),
+            offset=parse_integer(query.get("offset"), "offset"),
+            generation=parse_integer(query.get("generation"), "generation", most=2**31 - 1) or 0,
+            producer=parse_text(query.get("producer"), "producer", most=80),
+            columns=parse_text(query.get("columns"), "columns", most=1000),
         )
 
     def identity(self, run: Run, sha256: str) -> str:
@@ -73,12 +73,12 @@ class DumpHeader:
         return key.hexdigest()
 
 
-def known_dump(run: Run, header: DumpHeader, sha256: str) -> Dump | None:
+def find_dump(run: Run, header: DumpHeader, sha256: str) -> Dump | None:
     """The dump that was accepted under the same identity, whatever became of it."""
     return Dump.objects.filter(identity=named(header, sha256).identity(run, sha256)).first()
 
 
-def sent_again(known: Dump) -> Dump:
+def requeue_resent_dump(known: Dump) -> Dump:
     """Bytes that another version of their source has replaced meanwhile are its newest version again, and wait to be
     indexed; else nothing changes. Chunks say by their generation what they belong to."""
     same = ("run", "attempt", "split", "step_kind", "source", "producer", "generation")
@@ -92,11 +92,11 @@ def sent_again(known: Dump) -> Dump:
         state=Dump.State.RECEIVED,
         tries=Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0),
         received_at=now,
-        due_at=now + FIRST_DUE,
+        due_at=now + FIRST_SWEEP_DELAY,
         message="",
     )
     known.refresh_from_db()
-    seen(known.run, known.attempt)
+    record_activity(known.run, known.attempt)
     return known
 
 
@@ -113,11 +113,11 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: in
     `size` in bytes. Raises StorageUnavailable when the disk refuses; the caller has checked the hash.
     """
     header = named(header, sha256)
-    if known := known_dump(run, header, sha256):
+    if known := find_dump(run, header, sha256):
         plain.unlink(missing_ok=True)
-        return sent_again(known), False
-    attempt = attempt_of(run, header.attempt)
-    files.keep_raw(run.project_id, sha256, plain)
+        return requeue_resent_dump(known), False
+    attempt = get_or_create_attempt(run, header.attempt)
+    files.store_raw_dump(run.project_id, sha256, plain)
     told = {name: value for name, value in asdict(header).items() if name != "attempt"}
     dump, created = Dump.objects.get_or_create(
         identity=header.identity(run, sha256),
@@ -127,8 +127,8 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: in
             "attempt": attempt,
             "sha256": sha256,
             "bytes": size,
-            "due_at": timezone.now() + FIRST_DUE,
+            "due_at": timezone.now() + FIRST_SWEEP_DELAY,
         },
     )
-    seen(run, attempt)
+    record_activity(run, attempt)
     return dump, created

@@ -13,10 +13,10 @@ from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest.attempts import launch
-from rollouts.lib.redaction import masked
-from rollouts.lib.validation import text
+from rollouts.lib.redaction import redact_secrets
+from rollouts.lib.validation import parse_text
 from rollouts.live import notifications
 from rollouts.models import Project, Run, RunAlias
 
@@ -44,19 +44,19 @@ def open_run(
     Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
     """
     if uid and not wire.UID.match(uid):
-        raise BadInput("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
+        raise InvalidInputError("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
     if resume not in ("", "allow", "never"):
-        raise BadInput("`resume` must be `allow` or `never`.", "resume")
+        raise InvalidInputError("`resume` must be `allow` or `never`.", "resume")
     fresh = {
-        "framework": text(framework, "framework", most=40),
-        "config": masked(config or {}),
-        "tags": tag_list(tags),
+        "framework": parse_text(framework, "framework", most=40),
+        "config": redact_secrets(config or {}),
+        "tags": parse_tags(tags),
         "owner": owner,
     }
-    wished = text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
+    wished = parse_text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
 
     def joins(taken: Run) -> bool:
-        if resume or not attempt or not is_awaited(taken):
+        if resume or not attempt or not is_awaiting_attempt(taken):
             return resume == "allow"
         launch(taken, attempt, config, host=host, job=job, waited=waited)
         return True
@@ -65,17 +65,17 @@ def open_run(
     if attempt:
         launch(run, attempt, None if created else config, host=host, job=job, waited=waited)
     if created:
-        notifications.changed(run)
+        notifications.notify_run_changed(run)
     return run, created
 
 
-def tag_list(tags: Any) -> list[str]:
+def parse_tags(tags: Any) -> list[str]:
     """At most fifty short, different words, in their order. Raises BadInput."""
     if tags is None:
         return []
     if not isinstance(tags, list) or len(tags) > 50:
-        raise BadInput(_("`tags` must be a list of at most 50 words."), "tags")
-    return list(dict.fromkeys(text(tag, "tags", most=60).strip() for tag in tags if tag))
+        raise InvalidInputError(_("`tags` must be a list of at most 50 words."), "tags")
+    return list(dict.fromkeys(parse_text(tag, "tags", most=60).strip() for tag in tags if tag))
 
 
 def find_or_create(
@@ -98,9 +98,11 @@ def known_run(project: Project, uid: str) -> Run | None:
     if run is None:
         return None
     if run.project_id != project.pk:
-        raise NotThere(f"The run id {uid} is not one of project {project.slug}; give the run an id of its own.", "uid")
+        raise NotFoundError(
+            f"The run id {uid} is not one of project {project.slug}; give the run an id of its own.", "uid"
+        )
     if run.deleted_at:
-        raise NotThere(f"The run {run.name} is in the bin; restore it to go on with it.", "uid")
+        raise NotFoundError(f"The run {run.name} is in the bin; restore it to go on with it.", "uid")
     return run
 
 
@@ -119,7 +121,7 @@ def named_run(
     raise AssertionError("count() does not end")
 
 
-def is_awaited(run: Run) -> bool:
+def is_awaiting_attempt(run: Run) -> bool:
     """Whether the run was made for a launch that has not come. Of two that come at once the second waits here, and
     finds the other."""
     Run.objects.select_for_update(no_key=True).get(pk=run.pk)

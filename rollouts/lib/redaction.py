@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 
 DEEPEST = 50
 NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -34,20 +34,21 @@ def is_secret(key: str) -> bool:
     return bool({"token", "tokens"}.intersection(words)) and not VOCABULARY.intersection(words)
 
 
-def masked(value: Any, secret: bool = False, depth: int = 0) -> Any:
+def redact_secrets(value: Any, secret: bool = False, depth: int = 0) -> Any:
     """`value` as it may be stored: secrets masked, and what no database takes (NaN, NUL, half surrogates) replaced.
 
     Masked are every string below a secret key, every password in a URL and every well-known kind of key.
     Raises BadInput when it is nested deeper than fifty levels.
     """
     if depth > DEEPEST:
-        raise BadInput(f"`config` is nested deeper than {DEEPEST} levels.", "config")
+        raise InvalidInputError(f"`config` is nested deeper than {DEEPEST} levels.", "config")
     if isinstance(value, dict):
         return {
-            storable(str(key)): masked(inner, secret or is_secret(str(key)), depth + 1) for key, inner in value.items()
+            storable(str(key)): redact_secrets(inner, secret or is_secret(str(key)), depth + 1)
+            for key, inner in value.items()
         }
     if isinstance(value, list | tuple):
-        return [masked(inner, secret, depth + 1) for inner in value]
+        return [redact_secrets(inner, secret, depth + 1) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, str) and value:

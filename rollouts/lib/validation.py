@@ -7,62 +7,62 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 
-BIGGEST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 
 
-def text(value: Any, field: str, *, most: int, default: str = "") -> str:
+def parse_text(value: Any, field: str, *, most: int, default: str = "") -> str:
     """`value` as a string of at most `most` characters. Raises BadInput."""
     if value is None:
         return default
     if not isinstance(value, str):
-        raise BadInput(_("`{field}` must be a string.").format(field=field), field)
+        raise InvalidInputError(_("`{field}` must be a string.").format(field=field), field)
     if len(value) > most:
         said = _("`{field}` may have at most {most} characters, this one has {count}.")
-        raise BadInput(said.format(field=field, most=most, count=len(value)), field)
+        raise InvalidInputError(said.format(field=field, most=most, count=len(value)), field)
     if any(character < " " or "\ud800" <= character <= "\udfff" or character == "\x7f" for character in value):
         said = _("`{field}` holds control characters or half surrogates; send plain UTF-8 text.")
-        raise BadInput(said.format(field=field), field)
+        raise InvalidInputError(said.format(field=field), field)
     return value
 
 
-def prose(value: Any, field: str, *, most: int) -> str:
+def parse_multiline_text(value: Any, field: str, *, most: int) -> str:
     """`value` as a text of any number of lines, as a person writes it. Raises BadInput, for None too."""
     if not isinstance(value, str) or len(value) > most:
         said = _("`{field}` must be text of at most {most} characters.")
-        raise BadInput(said.format(field=field, most=f"{most:,}"), field)
+        raise InvalidInputError(said.format(field=field, most=f"{most:,}"), field)
     if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in value):
         said = _("`{field}` holds a character that is no text (NUL or half a pair).")
-        raise BadInput(said.format(field=field), field)
+        raise InvalidInputError(said.format(field=field), field)
     return value
 
 
-def number(value: Any, field: str, *, least: int = 0, most: int = BIGGEST) -> int | None:
+def parse_integer(value: Any, field: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
     """`value` as an integer from `least` to `most`; None and the empty string are None. Raises BadInput."""
     if value is None or value == "":
         return None
     if isinstance(value, str) and len(value) < 30 and value.isascii() and value.removeprefix("-").isdigit():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(_("`{field}` must be a whole number.").format(field=field), field)
+        raise InvalidInputError(_("`{field}` must be a whole number.").format(field=field), field)
     if not least <= value <= most:
         said = _("`{field}` must be between {least} and {most}.")
-        raise BadInput(said.format(field=field, least=least, most=most), field)
+        raise InvalidInputError(said.format(field=field, least=least, most=most), field)
     return value
 
 
-def one_of(value: Any, field: str, allowed: Sequence[str], *, default: str) -> str:
+def parse_choice(value: Any, field: str, allowed: Sequence[str], *, default: str) -> str:
     """`value` if it is one of `allowed`, `default` when it is empty. Raises BadInput."""
     if value is None or value == "":
         return default
     if value not in allowed:
         said = _("`{field}` must be one of: {allowed}.")
-        raise BadInput(said.format(field=field, allowed=", ".join(allowed)), field)
+        raise InvalidInputError(said.format(field=field, allowed=", ".join(allowed)), field)
     return str(value)
 
 
-def yes(value: Any, field: str) -> bool:
+def parse_boolean(value: Any, field: str) -> bool:
     """A boolean as JSON or as a query parameter writes it. Raises BadInput."""
     if isinstance(value, bool):
         return value
@@ -70,4 +70,4 @@ def yes(value: Any, field: str) -> bool:
         return True
     if isinstance(value, str) and value.lower() in ("0", "false", "no"):
         return False
-    raise BadInput(_("`{field}` must be true or false.").format(field=field), field)
+    raise InvalidInputError(_("`{field}` must be true or false.").format(field=field), field)

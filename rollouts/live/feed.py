@@ -23,7 +23,7 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class FeedItem:
     """A step, the one before it in its run, and its samples with the lowest scores."""
 
     step: Step
@@ -56,7 +56,7 @@ def truncation(step: Step) -> Truncated | None:
     return Truncated(guessed / step.samples, inferred=True) if guessed else None
 
 
-def newest(runs: QuerySet[Run], *, split: str = "", before: int | None = None, most: int = 30) -> list[Arrival]:
+def load_feed(runs: QuerySet[Run], *, split: str = "", before: int | None = None, most: int = 30) -> list[FeedItem]:
     """The steps that arrived last, newest first; `before` is the id of a step that they came before."""
     steps = Step.objects.current().filter(run__in=runs, samples__gt=0)
     if split:
@@ -69,7 +69,7 @@ def newest(runs: QuerySet[Run], *, split: str = "", before: int | None = None, m
     pairs = list(told.values_list("pk", "earlier")[:most])
     known = Step.objects.select_related("run__project").in_bulk({pk for pair in pairs for pk in pair if pk})
     found = [(known[pk], known.get(before)) for pk, before in pairs]
-    return [Arrival(one, before, worst(one.pk, one.created_at, one.version)) for one, before in found]
+    return [FeedItem(one, before, worst(one.pk, one.created_at, one.version)) for one, before in found]
 
 
 @cached(MAX_WORST_SAMPLES)

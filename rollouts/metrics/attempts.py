@@ -9,14 +9,14 @@ from operator import or_
 import numpy as np
 from django.db.models import Exists, Min, OuterRef
 
-from rollouts.metrics.blocks import Points
+from rollouts.metrics.blocks import PointArrays
 from rollouts.models import Attempt, MetricRow, Series, Step
 
-Pieces = list[tuple[int, Points]]  # attempt id and its points
+AttemptPoints = list[tuple[int, PointArrays]]  # attempt id and its points
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class AttemptIndex:
     """The attempts of some runs: (run, key, number) by id, and where the training steps of each start, by step kind, if
     it has metrics: files that are watched beside a trainer's own calls replace no curve."""
 
@@ -24,7 +24,7 @@ class Attempts:
     starts: dict[tuple[int, str], int]
 
     @classmethod
-    def of(cls, run_ids: Sequence[int]) -> Attempts:
+    def of(cls, run_ids: Sequence[int]) -> AttemptIndex:
         rows = Attempt.objects.filter(run__in=run_ids).values_list("pk", "run", "key", "number")
         told = (Exists(model.objects.filter(attempt=OuterRef("attempt"))) for model in (Series, MetricRow))
         train = Step.objects.filter(or_(*told), run__in=run_ids, split="train").order_by()
@@ -44,7 +44,7 @@ class Attempts:
         run, _, number = self.known[pk]
         return [other for other, (of, _, at) in self.known.items() if of == run and at > number]
 
-    def choose(self, pieces: Pieces, kind: str, attempt: str) -> Pieces:
+    def choose(self, pieces: AttemptPoints, kind: str, attempt: str) -> AttemptPoints:
         """What `attempt` asks for, in order of attempts: `current`, `all` (each by itself) or one attempt's key."""
         pieces = sorted(pieces, key=lambda piece: self.number(piece[0]))
         if attempt == "all":
@@ -53,13 +53,13 @@ class Attempts:
             return [piece for piece in pieces if self.key(piece[0]) == attempt]
         return self.current(pieces, kind)
 
-    def current(self, pieces: Pieces, kind: str) -> Pieces:
+    def current(self, pieces: AttemptPoints, kind: str) -> AttemptPoints:
         """Each attempt up to where a later one starts: with this metric, or with its first training step.
 
         Both count because a resumed run may validate the step that it was saved at before it trains the next one.
         """
         first = {pk: int(steps[0]) for pk, (steps, _) in pieces if len(steps)}
-        shown: Pieces = []
+        shown: AttemptPoints = []
         for pk, (steps, values) in pieces:
             later = self.later(pk)
             cuts = [first[other] for other in later if other in first]

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop as N_
 from rollouts.metrics.series import Curve
 
 FAN_TITLE: Final = N_("score p10, p50, p90")
-FAN: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
+SCORE_FAN_METRICS: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
 # One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
 # one chart per name. The first pattern group that matches takes a name.
 DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -32,7 +32,7 @@ DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "val_correct/all/mean", "val_score/all/mean", "code/acc", "case/acc", "BoN (*)/acc",
         ),
     ),
-    (FAN_TITLE, FAN),
+    (FAN_TITLE, SCORE_FAN_METRICS),
     (N_("zero-variance groups"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
         N_("response length"),
@@ -86,7 +86,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ChartLayout:
     """`default` charts first, then `groups` by prefix; `constant` metrics are named with their one value."""
 
     default: list[Chart] = field(default_factory=list)
@@ -94,14 +94,14 @@ class Layout:
     constant: dict[str, float | None] = field(default_factory=dict)
 
 
-def arrange(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]] = ()) -> Layout:
+def arrange_charts(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]] = ()) -> ChartLayout:
     """The layout for these metric names. With the `curves` of the shown runs (`series.read(…).values()`), metrics that
     never change in any of them are collapsed, default charts too."""
     flat = constants(list(curves))
-    if not flat.keys() >= set(FAN):  # one line of the three may lie still
-        flat = {name: value for name, value in flat.items() if name not in FAN}
+    if not flat.keys() >= set(SCORE_FAN_METRICS):  # one line of the three may lie still
+        flat = {name: value for name, value in flat.items() if name not in SCORE_FAN_METRICS}
     left = sorted(name for name in names if name not in flat)
-    layout = Layout(constant={name: flat[name] for name in sorted(set(names) & flat.keys())})
+    layout = ChartLayout(constant={name: flat[name] for name in sorted(set(names) & flat.keys())})
     for title, patterns in DEFAULTS:
         matched = [name for pattern in patterns for name in left if fnmatchcase(name, pattern)]
         left = [name for name in left if name not in matched]

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.metrics.blocks import Points, Steps, Values
+from rollouts.metrics.blocks import PointArrays, StepArray, ValueArray
 
 KEPT_PER_BUCKET = 4
 
 Places = npt.NDArray[np.intp]
 
 
-def shift_for(first: int, last: int, most: int) -> int:
+def choose_bucket_shift(first: int, last: int, most: int) -> int:
     """The smallest k for which the steps first..last fall into buckets that keep at most `most` points, or 8.
 
     Never fewer than two buckets: one always starts at step 0.
@@ -34,23 +34,23 @@ def shift_for(first: int, last: int, most: int) -> int:
 class Buckets:
     """The steps of a series in buckets: where each starts, how many points it has, and each point's bucket."""
 
-    steps: Steps
+    steps: StepArray
     shift: int
     starts: Places
     sizes: Places
     bucket: Places
 
     @classmethod
-    def of(cls, steps: Steps, shift: int) -> Buckets:
+    def of(cls, steps: StepArray, shift: int) -> Buckets:
         numbers = steps >> shift
         starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
         sizes = np.diff(starts, append=len(steps))
         return cls(steps, shift, starts, sizes, np.repeat(np.arange(len(starts)), sizes))
 
-    def fit(self, steps: Steps, shift: int) -> bool:
+    def fit(self, steps: StepArray, shift: int) -> bool:
         return shift == self.shift and np.array_equal(steps, self.steps)
 
-    def kept(self, values: Values) -> Places:
+    def kept(self, values: ValueArray) -> Places:
         """Places of the points to keep, in order."""
         keep = np.zeros(len(values), bool)
         keep[self.starts] = True
@@ -59,7 +59,7 @@ class Buckets:
         keep[self.first_equal(values, np.fmax.reduceat(values, self.starts))] = True
         return np.flatnonzero(keep)
 
-    def first_equal(self, values: Values, wanted: Values) -> Places:
+    def first_equal(self, values: ValueArray, wanted: ValueArray) -> Places:
         """In each bucket the first point of the wanted value; none where that is NaN."""
         hits = np.flatnonzero(values == np.repeat(wanted, self.sizes))
         bucket = self.bucket[hits]
@@ -69,13 +69,13 @@ class Buckets:
         return hits[new]
 
 
-class Thinner:
+class Downsampler:
     """Thins series after series. Those of one run mostly have the same steps, so the buckets are kept for the next."""
 
     def __init__(self) -> None:
         self.buckets: Buckets | None = None
 
-    def thin(self, points: Points, shift: int) -> Points:
+    def thin(self, points: PointArrays, shift: int) -> PointArrays:
         """Of each bucket of 2^shift steps the first, last, lowest and highest point; NaN is never an extreme."""
         steps, values = points
         if len(steps) == 0:

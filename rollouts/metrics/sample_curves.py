@@ -18,9 +18,9 @@ from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import wire
 from rollouts.lib.cache import MAX_SAMPLE_TABLES, cached
-from rollouts.metrics.blocks import Points, Values
+from rollouts.metrics.blocks import PointArrays, ValueArray
 from rollouts.models import Dump, Run, Step
-from rollouts.samples.text_properties import CATALOG, FACETS
+from rollouts.samples.text_properties import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
 EVAL: Final = "eval/"
@@ -29,10 +29,10 @@ NUMBERS: Final = (*PLAIN, "samples", "groups", "truncated", "zero_variance_group
 
 Where = tuple[str, str, int]  # name, step kind, attempt id
 Whose = tuple[int, str, str, int]  # run id and the same
-Table = dict[Where, Points]
+Table = dict[Where, PointArrays]
 
 
-class Figures(NamedTuple):
+class StepStatistics(NamedTuple):
     """A step's row, as far as curves are made of it. `counts` is JSON text."""
 
     run: int
@@ -52,33 +52,39 @@ class Figures(NamedTuple):
     counts: str
 
 
-def names(run: Run, attempt: str = "") -> set[str]:
+def list_sample_curve_names(run: Run, attempt: str = "") -> set[str]:
     """Of the run's curves; of one attempt only when its key is given."""
     own = set(run.attempts.filter(key=attempt).values_list("pk", flat=True)) if attempt else None
     return {name for name, _, of in table(run.pk, run.created_at, run.version) if own is None or of in own}
 
 
-def points(run_ids: Iterable[int], wanted: Collection[str], *, newest: bool = False) -> list[tuple[Whose, Points]]:
+def load_sample_curve_points(
+    run_ids: Iterable[int], wanted: Collection[str], *, newest: bool = False
+) -> list[tuple[Whose, PointArrays]]:
     """The points of the wanted curves of some runs, each attempt's by itself; of the current last steps only if asked,
     in two queries for any number of runs."""
     mine = {name for name in wanted if name.startswith(PREFIX)}
     if not mine:
         return []
     runs = Run.objects.filter(pk__in=run_ids)
-    tables = last_of(runs) if newest else {run.pk: table(run.pk, run.created_at, run.version) for run in runs}
+    tables = (
+        load_last_sample_curves(runs)
+        if newest
+        else {run.pk: table(run.pk, run.created_at, run.version) for run in runs}
+    )
     return [
         ((pk, *where), found) for pk, curves in tables.items() for where, found in curves.items() if where[0] in mine
     ]
 
 
-def last_of(runs: QuerySet[Run]) -> dict[int, Table]:
+def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, Table]:
     """What the last current steps of the runs show: of each split one for each thing that steps count, as the number of
     a prompt is no later than that of an update."""
     steps = Step.objects.current().filter(run=OuterRef("pk"), samples__gt=0).order_by("-step").values("pk")
     axes = [(split, kind) for split in wire.SPLITS for kind in wire.STEP_KINDS]
     last = {f"{split}_{kind}": Subquery(steps.filter(split=split, step_kind=kind)[:1]) for split, kind in axes}
     ends = [pk for found in runs.annotate(**last).values_list(*last) for pk in found if pk]
-    rows: dict[int, list[Figures]] = defaultdict(list)
+    rows: dict[int, list[StepStatistics]] = defaultdict(list)
     for row in read(Step.objects.filter(pk__in=ends)):
         rows[row.run].append(row)
     return {run: tabled(found) for run, found in rows.items()}
@@ -89,22 +95,22 @@ def table(run_id: int, born: datetime, version: int) -> Table:
     """Every curve of a run as of `version`, which rises with every visible change and so names the content. Not those
     of steps that only copy another attempt's."""
     run = Run.objects.get(pk=run_id)
-    found = tabled(read(Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=copies(run))))
+    found = tabled(read(Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=find_copied_steps(run))))
     occurring = {name for (name, _, _), (_, values) in found.items() if values.any()}
     return {
         where: curve
         for where, curve in found.items()
-        if where[0] in occurring or where[0].rpartition("/")[2] not in FACETS
+        if where[0] in occurring or where[0].rpartition("/")[2] not in TEXT_PROPERTY_BITS
     }
 
 
-def read(steps: QuerySet[Step]) -> list[Figures]:
+def read(steps: QuerySet[Step]) -> list[StepStatistics]:
     counted = steps.annotate(counts=Cast("facets", TextField())).order_by("step")
-    return list(map(Figures._make, counted.values_list(*Figures._fields)))
+    return list(map(StepStatistics._make, counted.values_list(*StepStatistics._fields)))
 
 
-def tabled(rows: Iterable[Figures]) -> Table:
-    axes: dict[tuple[str, str, int], list[Figures]] = defaultdict(list)
+def tabled(rows: Iterable[StepStatistics]) -> Table:
+    axes: dict[tuple[str, str, int], list[StepStatistics]] = defaultdict(list)
     for row in rows:
         axes[row.split, row.step_kind, row.attempt].append(row)
     found: Table = {}
@@ -118,9 +124,9 @@ def tabled(rows: Iterable[Figures]) -> Table:
     return found
 
 
-def shown(rows: Sequence[Figures]) -> dict[str, Values]:
+def shown(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
     """Values by name, NaN where a step does not record them."""
-    column = dict(zip(Figures._fields, zip(*rows, strict=True), strict=True))
+    column = dict(zip(StepStatistics._fields, zip(*rows, strict=True), strict=True))
     known = {name: np.array(column[name], "<f8") for name in NUMBERS}  # None becomes NaN
     counts = [orjson.loads(text) for text in column["counts"]]
     judged = np.array([one.get("judged", 0) for one in counts], "<f8")
@@ -130,7 +136,7 @@ def shown(rows: Sequence[Figures]) -> dict[str, Values]:
         "truncated": share(known["truncated"], known["samples"]),
         "zerovar": share(known["zero_variance_groups"], np.where(np.isnan(known["score_mean"]), 0, known["groups"])),
     }
-    for facet in CATALOG:
+    for facet in PROPERTY_CATALOG:
         if facet.name not in told:
             whole = known["groups" if facet.of == "groups" else "samples"]
             whole = np.where(judged > 0, whole, 0) if facet.name.startswith("solve-") else whole
@@ -138,12 +144,12 @@ def shown(rows: Sequence[Figures]) -> dict[str, Values]:
     return told
 
 
-def share(part: Values, whole: Values) -> Values:
-    shares: Values = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+def share(part: ValueArray, whole: ValueArray) -> ValueArray:
+    shares: ValueArray = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
     return shares
 
 
-def copies(run: Run) -> list[int]:
+def find_copied_steps(run: Run) -> list[int]:
     """Steps that only batches tell of while another attempt has their text: somebody imported what a launch kept."""
     if not run.artifacts.exists():
         return []

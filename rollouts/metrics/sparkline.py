@@ -13,7 +13,7 @@ from rollouts.models import Run, Step
 SPARKS = 32
 
 
-def sparkline(runs: Sequence[Run], *, points: int = SPARKS) -> dict[str, list[float]]:
+def load_sparklines(runs: Sequence[Run], *, points: int = SPARKS) -> dict[str, list[float]]:
     """Mean training score over the current steps, as at most `points` averages of equal width, by run uid. Where some
     count updates and others prompts, the updates.
 

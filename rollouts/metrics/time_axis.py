@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from rollouts.metrics import series
-from rollouts.metrics.blocks import TIME
+from rollouts.metrics.blocks import TIME_METRIC
 from rollouts.metrics.series import Curve
 from rollouts.models import Run
 
@@ -17,12 +17,12 @@ HOUR: Final = 3600.0
 Curves = Mapping[str, Sequence[Curve]]
 
 
-def timed(runs: Sequence[Run], curves: Mapping[str, Curves]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def add_time_axis(runs: Sequence[Run], curves: Mapping[str, Curves]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """The curves by run uid and name, each with `hours` beside its `steps`. A point between two told moments lies
     between them, one outside of them at the nearest; a curve of an attempt or a kind of step that no moment was told
     of is left out."""
-    clocks = series.read(runs, [TIME], attempt="all")
-    return {run.uid: of_run(clocks[run.uid][TIME], curves[run.uid]) for run in runs}
+    clocks = series.load_curves(runs, [TIME_METRIC], attempt="all")
+    return {run.uid: of_run(clocks[run.uid][TIME_METRIC], curves[run.uid]) for run in runs}
 
 
 def of_run(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str, Any]]]:

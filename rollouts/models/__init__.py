@@ -10,12 +10,12 @@ from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQue
 from rollouts.models.runs import Attempt, Run, RunAlias, RunQuerySet
 from rollouts.models.samples import Flag, Sample, SampleQuerySet, Sighting
 from rollouts.models.steps import Step, StepQuerySet
-from rollouts.models.tokens import Token, digest
+from rollouts.models.tokens import Token, hash_secret
 from rollouts.models.viewed import Seen
 
 __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet",
     "Entry", "Exhibit", "Finding", "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project",
     "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet",
-    "Seen", "Segment", "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "digest",
+    "Seen", "Segment", "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "hash_secret",
 ]  # fmt: skip

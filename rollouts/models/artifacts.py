@@ -12,7 +12,7 @@ from django.utils import timezone
 from rolloutdeck.protocol import wire
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
-from rollouts.models.steps import SPLITS, STEP_KINDS
+from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 
 class Blob(models.Model):
@@ -73,8 +73,8 @@ class Artifact(models.Model):
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="artifacts")
     key = models.CharField(max_length=64)
     role = models.CharField(max_length=20, choices=[(role, role) for role in wire.ROLES])
-    split = models.CharField(max_length=5, choices=SPLITS, default="train")
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    split = models.CharField(max_length=5, choices=SPLIT_CHOICES, default="train")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
     files = models.JSONField(default=dict)
     blobs = models.ManyToManyField(Blob, related_name="artifacts")

@@ -9,16 +9,16 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from rollouts.lib.process_id import me
+from rollouts.lib.process_id import get_current_process_id
 from rollouts.models.runs import Attempt, Run
-from rollouts.models.steps import SPLITS, STEP_KINDS
+from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 
 class Segment(models.Model):
     """A Parquet file of sample bodies: one dump's, or many small ones of a (run, split) folded together."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="segments")
-    split = models.CharField(max_length=5, choices=SPLITS)
+    split = models.CharField(max_length=5, choices=SPLIT_CHOICES)
     path = models.CharField(max_length=200, unique=True, help_text="below the data directory's bodies/")
     rows = models.PositiveIntegerField()
     bytes = models.PositiveBigIntegerField()
@@ -60,8 +60,8 @@ class Dump(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="dumps")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="dumps")
-    split = models.CharField(max_length=5, choices=SPLITS, default="train")
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    split = models.CharField(max_length=5, choices=SPLIT_CHOICES, default="train")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField(null=True, blank=True)
     source = models.CharField(max_length=500)
     producer = models.CharField(max_length=80, blank=True, default="")
@@ -104,7 +104,7 @@ class Dump(models.Model):
         now = timezone.now()
         free = Q(state=self.State.RECEIVED) | Q(state=self.State.INDEXING, claimed_at__lte=now - self.LEASE)
         won = Dump.objects.filter(free, pk=self.pk).update(
-            state=self.State.INDEXING, claimed_at=now, claimed_by=me(), tries=models.F("tries") + 1
+            state=self.State.INDEXING, claimed_at=now, claimed_by=get_current_process_id(), tries=models.F("tries") + 1
         )
         if won:
             self.refresh_from_db()
@@ -112,5 +112,5 @@ class Dump(models.Model):
 
     def renew(self) -> bool:
         """Starts this process's lease anew; False when the claim has been lost to another."""
-        mine = Dump.objects.filter(pk=self.pk, state=self.State.INDEXING, claimed_by=me())
+        mine = Dump.objects.filter(pk=self.pk, state=self.State.INDEXING, claimed_by=get_current_process_id())
         return bool(mine.update(claimed_at=timezone.now()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from rollouts.models.runs import Attempt, Run
-from rollouts.models.steps import STEP_KINDS
+from rollouts.models.steps import STEP_KIND_CHOICES
 
 
 class MetricRow(models.Model):
@@ -13,7 +13,7 @@ class MetricRow(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="metric_rows")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="metric_rows")
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
     time = models.FloatField(
         null=True, blank=True, help_text="seconds since 1970, the client's; shown, never ordered by"
@@ -29,7 +29,7 @@ class Series(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="series")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="series")
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     name = models.CharField(max_length=300)
 
     class Meta:

@@ -11,7 +11,7 @@ from rolloutdeck.protocol import wire
 from rollouts.models.artifacts import Artifact
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
-from rollouts.models.steps import SPLITS, STEP_KINDS
+from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 
 class Pin(models.Model):
@@ -21,8 +21,8 @@ class Pin(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="pins")
     run = models.ForeignKey(Run, models.CASCADE, related_name="pins")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="pins")
-    split = models.CharField(max_length=5, choices=SPLITS, default="train")
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    split = models.CharField(max_length=5, choices=SPLIT_CHOICES, default="train")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
     artifacts = models.ManyToManyField(Artifact, related_name="pins")
     prompts = models.PositiveIntegerField(null=True, blank=True)
@@ -121,7 +121,7 @@ class Replay(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="replays")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="replays")
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
     outcome = models.CharField(max_length=7, choices=[(word, word) for word in wire.OUTCOMES])
     pin = models.ForeignKey(Pin, models.SET_NULL, related_name="replays", null=True, blank=True)

@@ -32,13 +32,13 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.filter(Q(uid=uid) | Q(aliases__uid=uid)).first()
 
 
-COLOURS = 8
-QUIET = timedelta(minutes=3)  # a run with news since is not silent, however short its steps are
-STEPS_QUIET = 3
-STEPS_TIMED = 21  # the newest training steps, of which the arrivals tell how long one takes
+COLOUR_COUNT = 8
+SILENT_AFTER = timedelta(minutes=3)  # a run with news since is not silent, however short its steps are
+SILENT_AFTER_STEPS = 3
+MAX_TIMED_STEPS = 21  # the newest training steps, of which the arrivals tell how long one takes
 
 
-def median_gap(arrivals: Iterable[datetime]) -> timedelta:
+def compute_median_gap(arrivals: Iterable[datetime]) -> timedelta:
     moments = sorted(arrivals)
     gaps = sorted(late - early for early, late in pairwise(moments))
     return gaps[len(gaps) // 2] if gaps else timedelta(0)
@@ -95,18 +95,18 @@ class Run(models.Model):
         if self.outcome:
             return self.outcome
         quiet = timezone.now() - self.seen_at
-        return "silent" if quiet > QUIET and quiet > STEPS_QUIET * self.median_step() else "running"
+        return "silent" if quiet > SILENT_AFTER and quiet > SILENT_AFTER_STEPS * self.median_step() else "running"
 
     @property
     def colour(self) -> int:
         """1 to 8: which of the run colours is its own, on every page and for as long as it exists. Runs that were made
         one after the other differ."""
-        return (self.pk - 1) % COLOURS + 1
+        return (self.pk - 1) % COLOUR_COUNT + 1
 
     def median_step(self) -> timedelta:
         """Median time between the arrivals of the last twenty training steps."""
         newest = self.steps.filter(split="train").order_by("-step").values_list("created_at", flat=True)
-        return median_gap(newest[:STEPS_TIMED])
+        return compute_median_gap(newest[:MAX_TIMED_STEPS])
 
 
 class RunAlias(models.Model):

@@ -9,8 +9,8 @@ from django.db import models
 from rolloutdeck.protocol import wire
 from rollouts.models.runs import Attempt, Run
 
-SPLITS = [(split, split) for split in wire.SPLITS]
-STEP_KINDS = [(kind, kind) for kind in wire.STEP_KINDS]
+SPLIT_CHOICES = [(split, split) for split in wire.SPLITS]
+STEP_KIND_CHOICES = [(kind, kind) for kind in wire.STEP_KINDS]
 
 
 class StepQuerySet(models.QuerySet["Step"]):
@@ -28,8 +28,8 @@ class Step(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="steps")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="steps")
-    split = models.CharField(max_length=5, choices=SPLITS)
-    step_kind = models.CharField(max_length=14, choices=STEP_KINDS, default="global_step")
+    split = models.CharField(max_length=5, choices=SPLIT_CHOICES)
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
     superseded = models.BooleanField(default=False)
     samples = models.PositiveIntegerField(default=0)

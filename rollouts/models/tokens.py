@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-def digest(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """How a token is stored: sha256, hex. The secret has 256 bits of its own, so no salt or stretching is needed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -45,7 +45,7 @@ class Token(models.Model):
         """A new token and its secret, which is not stored and so is shown once."""
         secret = "rd_" + secrets.token_urlsafe(32)
         token = cls.objects.create(
-            user=user, name=name, scopes=",".join(scopes), project=project, digest=digest(secret)
+            user=user, name=name, scopes=",".join(scopes), project=project, digest=hash_secret(secret)
         )
         return token, secret
 
@@ -54,7 +54,7 @@ class Token(models.Model):
         """The live token with this secret, `used_at` brought up to date at most once a minute."""
         now = timezone.now()
         live = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & Q(user__is_active=True)
-        token = cls.objects.select_related("user", "project").filter(live, digest=digest(secret)).first()
+        token = cls.objects.select_related("user", "project").filter(live, digest=hash_secret(secret)).first()
         if token and (token.used_at is None or now - token.used_at > timedelta(minutes=1)):
             cls.objects.filter(pk=token.pk).update(used_at=now)
         return token

@@ -8,18 +8,18 @@ from django.db import transaction
 from django.utils import timezone
 
 from rolloutdeck import safe_pickle as safe
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import artifact_dumps
 from rollouts.live import notifications
 from rollouts.models import Artifact, Blob
 from rollouts.storage import blobs
 
 MOST_JSON = 128 << 20  # bytes; a tokenizer has tens of millions
-MOST_VALUES = 10_000_000  # in it, of which each takes a hundred bytes of memory; a tokenizer has one or two
+MAX_JSON_VALUES = 10_000_000  # in it, of which each takes a hundred bytes of memory; a tokenizer has one or two
 MOST_MESSAGE = 2000
 
 
-def check(artifact_id: int) -> list[int]:
+def check_artifact(artifact_id: int) -> list[int]:
     """Checks an artifact whose bytes are all here, if nobody else does: it is `ready` afterwards, or `unsafe` with the
     reasons. Calling it again, at any time and from anywhere, does no harm. Raises StorageUnavailable.
 
@@ -60,8 +60,8 @@ def json_reasons(blob: Blob) -> list[str]:
     try:
         with blobs.open_blob(blob.project_id, blob.sha256) as file:
             plain = file.read()
-        if sum(map(plain.count, (b",", b"[", b"{"))) > MOST_VALUES:
-            return [f"it is called JSON and has more than {MOST_VALUES} values; so many are not read."]
+        if sum(map(plain.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
+            return [f"it is called JSON and has more than {MAX_JSON_VALUES} values; so many are not read."]
         json.loads(plain.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return [f"it is called JSON and is none: {error}."]
@@ -70,11 +70,13 @@ def json_reasons(blob: Blob) -> list[str]:
 
 def judge(blob: Blob) -> None:
     """Writes the verdict of `rolloutdeck.safe_pickle` on the blob."""
-    path = blobs.path(blob.project_id, blob.sha256)
+    path = blobs.get_blob_path(blob.project_id, blob.sha256)
     try:
         verdict = safe.check(path)
     except OSError as error:
-        raise StorageUnavailable(f"The bytes of file {blob.sha256[:12]} cannot be read: {error.strerror}.") from error
+        raise StorageUnavailableError(
+            f"The bytes of file {blob.sha256[:12]} cannot be read: {error.strerror}."
+        ) from error
     blob.readable, blob.loadable = verdict.readable, verdict.loadable
     blob.reasons = list(verdict.reasons) or ([] if verdict.loadable else ["it is no file that we know to be safe."])
     blob.save(update_fields=["readable", "loadable", "reasons"])
@@ -89,5 +91,5 @@ def settle(artifact: Artifact, found: list[str]) -> list[int]:
     row.message = " ".join(found)[:MOST_MESSAGE]
     row.ready_at = None if found else timezone.now()
     row.save(update_fields=["state", "message", "ready_at"])
-    notifications.changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
-    return [] if found else [dump.pk for dump in artifact_dumps.receive(row)]
+    notifications.notify_run_changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
+    return [] if found else [dump.pk for dump in artifact_dumps.create_artifact_dumps(row)]

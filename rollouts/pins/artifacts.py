@@ -14,27 +14,27 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from rolloutdeck.protocol import manifest, wire
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.ingest import attempts
-from rollouts.lib.redaction import masked
-from rollouts.lib.validation import number, one_of, text, yes
+from rollouts.lib.redaction import redact_secrets
+from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.live import notifications
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
 from rollouts.storage import blobs
 
 MOST_FACTS = 32 << 10  # bytes of JSON
-MOST_HOSTS = 50
+MAX_POLLING_HOSTS = 50
 MOST_WANTED = 10_000  # files
 POLL_WRITTEN = timedelta(seconds=10)  # a poll sooner than this after the last is not written down
-ORIGIN = {"host": 120, "path": 1000, "command": 4000}  # longest, in characters
+MAX_ORIGIN_CHARS = {"host": 120, "path": 1000, "command": 4000}  # longest, in characters
 # Where prompts are fed one by one, their ids end in the feed index that their files are dumped under.
-FEED_INDEX = re.compile(r"_([0-9]{1,18})\Z")
-PER_PROMPT = "async_rollout"  # the role whose artifacts are one prompt each
+FEED_INDEX_PATTERN = re.compile(r"_([0-9]{1,18})\Z")
+PER_PROMPT_ROLE = "async_rollout"  # the role whose artifacts are one prompt each
 State = Artifact.State
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ArtifactManifest:
     """What a node tells of files of one step. `origin` is {host, path, command}; `gone` says why they cannot come."""
 
     role: str
@@ -48,22 +48,22 @@ class Manifest:
     gone: str = ""
 
     @classmethod
-    def read(cls, data: Mapping[str, Any]) -> Manifest:
+    def read(cls, data: Mapping[str, Any]) -> ArtifactManifest:
         """From the body of a request. Raises BadInput naming the field."""
-        role = one_of(data.get("role"), "role", wire.ROLES, default="rollout")
-        step = number(data.get("step"), "step")
+        role = parse_choice(data.get("role"), "role", wire.ROLES, default="rollout")
+        step = parse_integer(data.get("step"), "step")
         if step is None:
-            raise BadInput("`step` says which step the files are of; it is missing.", "step")
+            raise InvalidInputError("`step` says which step the files are of; it is missing.", "step")
         return cls(
             role,
             step,
             files_of(data.get("files")),
-            split=one_of(data.get("split"), "split", wire.SPLITS, default="train"),
-            step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            split=parse_choice(data.get("split"), "split", wire.SPLITS, default="train"),
+            step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
             facts=facts_of(data.get("facts")),
             origin=origin_of(data.get("origin")),
-            send_now=yes(data.get("send_now", False), "send_now"),
-            gone=text(data.get("gone"), "gone", most=500),
+            send_now=parse_boolean(data.get("send_now", False), "send_now"),
+            gone=parse_text(data.get("gone"), "gone", most=500),
         )
 
 
@@ -72,7 +72,7 @@ def files_of(files: Any) -> dict[str, dict[str, Any]]:
     try:
         manifest.check(files)
     except ValueError as error:
-        raise BadInput(str(error), "files") from error
+        raise InvalidInputError(str(error), "files") from error
     return {str(path): {"sha256": file["sha256"], "bytes": file["bytes"]} for path, file in files.items()}
 
 
@@ -81,11 +81,11 @@ def facts_of(facts: Any) -> dict[str, Any]:
     if facts is None:
         return {}
     if not isinstance(facts, Mapping) or len(json.dumps(facts)) > MOST_FACTS:
-        raise BadInput(f"`facts` must be an object of at most {MOST_FACTS} bytes.", "facts")
-    return dict(masked(dict(facts)))
+        raise InvalidInputError(f"`facts` must be an object of at most {MOST_FACTS} bytes.", "facts")
+    return dict(redact_secrets(dict(facts)))
 
 
-def together(known: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+def merge_facts(known: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
     """What was known with what is told now. Raises BadInput where it has become too much."""
     return facts_of({**known, **told})
 
@@ -95,20 +95,20 @@ def origin_of(origin: Any) -> dict[str, str]:
     if origin is None:
         return {}
     if not isinstance(origin, Mapping):
-        raise BadInput("`origin` must be an object {host, path, command}.", "origin")
-    found = {name: text(origin.get(name), "origin", most=most) for name, most in ORIGIN.items()}
-    return dict(masked(found))
+        raise InvalidInputError("`origin` must be an object {host, path, command}.", "origin")
+    found = {name: parse_text(origin.get(name), "origin", most=most) for name, most in MAX_ORIGIN_CHARS.items()}
+    return dict(redact_secrets(found))
 
 
 @transaction.atomic
-def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
+def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[Artifact, bool]:
     """The artifact with these files, made on first sight; the bool says whether it was made now.
 
     Told again: where the bytes lie is brought up to date, `send_now` stays once it was said, and what was gone may come
     again. Its step and role stay those it was first told with. Raises BadInput.
     """
     key = manifest.key_of(told.files)
-    launched = attempts.attempt_of(run, attempt)
+    launched = attempts.get_or_create_attempt(run, attempt)
     fresh = {
         "attempt": launched,
         "role": told.role,
@@ -123,14 +123,14 @@ def register(run: Run, attempt: str, told: Manifest) -> tuple[Artifact, bool]:
     artifact, created = Artifact.objects.get_or_create(run=run, key=key, defaults=fresh)
     artifact = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     artifact.origin = told.origin or artifact.origin
-    artifact.facts = together(artifact.facts, {**(told.facts or {}), "role": artifact.role})
+    artifact.facts = merge_facts(artifact.facts, {**(told.facts or {}), "role": artifact.role})
     artifact.send_now = artifact.send_now or told.send_now
     lose(artifact, told.gone)
     artifact.save(update_fields=["origin", "facts", "send_now", "state", "message"])
-    refresh(artifact)
-    attempts.seen(run, launched)
+    refresh_artifact(artifact)
+    attempts.record_activity(run, launched)
     if created or told.gone:
-        notifications.changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
+        notifications.notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created
 
 
@@ -143,7 +143,7 @@ def lose(artifact: Artifact, reason: str) -> None:
 
 
 @transaction.atomic
-def refresh(artifact: Artifact) -> Artifact:
+def refresh_artifact(artifact: Artifact) -> Artifact:
     """Finds which of its files are here, whoever sent them. `artifact.due` says afterwards whether to check it."""
     row = Artifact.objects.select_for_update(of=("self",), no_key=True).select_related("run").get(pk=artifact.pk)
     if row.pending:
@@ -158,25 +158,25 @@ def refresh(artifact: Artifact) -> Artifact:
     return artifact
 
 
-def missing(artifact: Artifact) -> list[str]:
+def list_missing_hashes(artifact: Artifact) -> list[str]:
     """Hashes of its files that are not here, each once, in the manifest's order."""
     here = set(artifact.blobs.values_list("sha256", flat=True))
     return [sha for sha in dict.fromkeys(file["sha256"] for file in artifact.files.values()) if sha not in here]
 
 
-def size_of(artifact: Artifact, sha256: str) -> int | None:
+def find_file_size(artifact: Artifact, sha256: str) -> int | None:
     """Bytes of the file with this hash; None when it is not one of the artifact's."""
     return next((file["bytes"] for file in artifact.files.values() if file["sha256"] == sha256), None)
 
 
-def with_blobs(rows: QuerySet[Artifact]) -> ArtifactQuerySet:
+def prefetch_blobs(rows: QuerySet[Artifact]) -> ArtifactQuerySet:
     """With what is here of each, for `received`."""
     found = rows.select_related("run", "attempt").prefetch_related(Prefetch("blobs", Blob.objects.only("sha256")))
     assert isinstance(found, ArtifactQuerySet)
     return found
 
 
-def received(artifact: Artifact) -> int:
+def count_received_bytes(artifact: Artifact) -> int:
     """Bytes of it that are here, those of files half sent included."""
     if artifact.state == State.READY:
         return artifact.bytes
@@ -186,33 +186,35 @@ def received(artifact: Artifact) -> int:
 
 def received_of(artifact: Artifact, file: Mapping[str, Any], here: set[str]) -> int:
     whole = file["sha256"] in here
-    return int(file["bytes"] if whole else blobs.arrived(artifact.run.project_id, file["sha256"], file["bytes"]))
+    return int(
+        file["bytes"] if whole else blobs.count_part_bytes(artifact.run.project_id, file["sha256"], file["bytes"])
+    )
 
 
-def underway(artifact: Artifact) -> None:
+def mark_upload_started(artifact: Artifact) -> None:
     """The first part of a file has arrived."""
     Artifact.objects.filter(pk=artifact.pk, state=State.WAITING).update(state=State.UPLOADING)
-    notifications.changed(artifact.run, topics=("pins",))
+    notifications.notify_run_changed(artifact.run, topics=("pins",))
 
 
 @transaction.atomic
-def arrived(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
+def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
     """Keeps the bytes of one of its files; `plain`, a path, is gone afterwards and its hash has been checked.
 
     Raises StorageUnavailable. `artifact.due` says afterwards whether to check it.
     """
-    blob = blobs.keep(artifact.run.project_id, sha256, plain, size)
+    blob = blobs.store_blob(artifact.run.project_id, sha256, plain, size)
     row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     if row.state in (State.WAITING, State.GONE):
         Artifact.objects.filter(pk=row.pk).update(state=State.UPLOADING, message="")
     row.blobs.add(blob)
-    refresh(artifact)
-    notifications.changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
+    refresh_artifact(artifact)
+    notifications.notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedFile:
     """A file that a host should send: `received` bytes of it are here."""
 
     artifact: str
@@ -222,7 +224,7 @@ class Wanted:
     received: int
 
 
-def wanted(run: Run, host: str = "") -> list[Wanted]:
+def list_requested_files(run: Run, host: str = "") -> list[RequestedFile]:
     """Files that a pin or `send_now` asks for and that are not here, of this host where one is named; in step order,
     and of so many artifacts only as have about `MOST_WANTED`: the others are asked for when these have come.
 
@@ -231,10 +233,10 @@ def wanted(run: Run, host: str = "") -> list[Wanted]:
     rows = Artifact.objects.pending().filter(run=run, missing__gt=0)
     asked = rows.filter(send_now=True) | rows.filter(pk__in=Artifact.objects.held().values("pk"))
     if host:
-        polled(run, text(host, "host", most=120))
+        polled(run, parse_text(host, "host", most=120))
         asked = asked.filter(origin__host__in=[host, ""]) | asked.filter(origin__host__isnull=True)
     waiting, files = [], 0
-    for row in with_blobs(asked.order_by("step", "pk")).iterator(chunk_size=100):
+    for row in prefetch_blobs(asked.order_by("step", "pk")).iterator(chunk_size=100):
         waiting.append(row)
         files += row.missing
         if files >= MOST_WANTED:
@@ -245,36 +247,36 @@ def wanted(run: Run, host: str = "") -> list[Wanted]:
     brought = {sha256 for sha256, size in here if lacking[sha256].bytes == size and lacking.pop(sha256)}
     for row in waiting:
         if any(file.sha256 in brought for file in found[row.pk]):
-            refresh(row)
+            refresh_artifact(row)
     return list(lacking.values())[::-1]
 
 
-def files_wanted(artifact: Artifact) -> Iterable[Wanted]:
+def files_wanted(artifact: Artifact) -> Iterable[RequestedFile]:
     here = {blob.sha256 for blob in artifact.blobs.all()}
     for path, file in sorted(artifact.files.items()):
         if file["sha256"] not in here:
             so_far = received_of(artifact, file, here)
-            yield Wanted(artifact.key, path, file["sha256"], file["bytes"], so_far)
+            yield RequestedFile(artifact.key, path, file["sha256"], file["bytes"], so_far)
 
 
 def polled(run: Run, host: str) -> None:
     now = timezone.now()
     with transaction.atomic():
         row = Run.objects.select_for_update(no_key=True).only("pollers").get(pk=run.pk)
-        before = polled_at(row, host)
+        before = find_last_poll(row, host)
         if before and now - before < POLL_WRITTEN:
             return
         newest = sorted({**row.pollers, host: now.isoformat()}.items(), key=lambda item: item[1])
-        Run.objects.filter(pk=run.pk).update(pollers=dict(newest[-MOST_HOSTS:]))
+        Run.objects.filter(pk=run.pk).update(pollers=dict(newest[-MAX_POLLING_HOSTS:]))
 
 
-def polled_at(run: Run, host: str) -> datetime | None:
+def find_last_poll(run: Run, host: str) -> datetime | None:
     """When this host last asked which bytes are wanted."""
     told = run.pollers.get(host)
     return datetime.fromisoformat(told) if told else None
 
 
-def why_not(artifact: Artifact) -> str:
+def explain_unavailability(artifact: Artifact) -> str:
     """An empty string when a trainer may have its files, else the sentence that says why not."""
     match artifact.state:
         case State.READY:
@@ -286,7 +288,9 @@ def why_not(artifact: Artifact) -> str:
     return "The bytes of this artifact are not all here, or not checked yet; pin its step and try again."
 
 
-def of_step(run: Run, *, split: str, step_kind: str, step: int, roles: Sequence[str] = ()) -> ArtifactQuerySet:
+def find_step_artifacts(
+    run: Run, *, split: str, step_kind: str, step: int, roles: Sequence[str] = ()
+) -> ArtifactQuerySet:
     """What a trainer could load again of this step, oldest first."""
     rows: ArtifactQuerySet = run.artifacts.filter(split=split, step_kind=step_kind, step=step)
     rows = rows.filter(role__in=roles) if roles else rows.exclude(role="tokenizer")

@@ -12,13 +12,13 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
 from rolloutdeck.trainer_api import registry
-from rollouts.errors import Conflict, NotThere
-from rollouts.ingest.attempts import FILES_KEY
-from rollouts.lib.validation import one_of, prose, text
+from rollouts.errors import ConflictError, NotFoundError
+from rollouts.ingest.attempts import FILES_ATTEMPT_PATTERN
+from rollouts.lib.validation import parse_choice, parse_multiline_text, parse_text
 from rollouts.live import notifications
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import FEED_INDEX, PER_PROMPT
+from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
 from rollouts.projects import audit
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ State = Artifact.State
 
 
 @transaction.atomic
-def pin(
+def pin_step(
     run: Run,
     step: int,
     by: User,
@@ -45,12 +45,12 @@ def pin(
     has come for the step where its artifacts are gone. Raises BadInput, and NotThere where nothing could be replayed.
     """
     Project.objects.lock(run.project)
-    one_of(split, "split", wire.SPLITS, default="train")
-    one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
+    parse_choice(split, "split", wire.SPLITS, default="train")
+    parse_choice(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
     launched = attempt_for(run, split, step_kind, step, attempt)
-    found, prompts = gather(run, launched, split, step_kind, step)
+    found, prompts = find_replayable_artifacts(run, launched, split, step_kind, step)
     if not found:
-        raise NotThere(nothing_to_pin(run, step, prompts), "step")
+        raise NotFoundError(explain_nothing_to_pin(run, step, prompts), "step")
     place = {"run": run, "attempt": launched, "split": split, "step_kind": step_kind, "step": step}
     fresh = {"project": run.project, "user": by, "note": note_of(note), "prompts": prompts}
     row, created = Pin.objects.get_or_create(**place, defaults=fresh)
@@ -63,22 +63,22 @@ def pin(
     row.save()
     hold(row, found, anew=new)
     if new:
-        audit.note(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
-    notifications.changed(run, split=split, step=step, topics=("pins",))
+        audit.record_audit_entry(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
+    notifications.notify_run_changed(run, split=split, step=step, topics=("pins",))
     return row, new
 
 
 def note_of(note: str | None) -> str:
     """Raises BadInput."""
-    return "" if note is None else prose(note, "note", most=MOST_NOTE)
+    return "" if note is None else parse_multiline_text(note, "note", most=MOST_NOTE)
 
 
 def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:
     """The launch whose step is meant. Raises NotThere."""
     if key:
-        found = run.attempts.filter(key=text(key, "attempt", most=120)).first()
+        found = run.attempts.filter(key=parse_text(key, "attempt", most=120)).first()
         if found is None:
-            raise NotThere(_("This run has no attempt {name}.").format(name=repr(key[:60])), "attempt")
+            raise NotFoundError(_("This run has no attempt {name}.").format(name=repr(key[:60])), "attempt")
         return found
     here = {"split": split, "step_kind": step_kind, "step": step}
     shown = Step.objects.current().filter(run=run, **here).select_related("attempt").order_by("-attempt__number")
@@ -89,7 +89,7 @@ def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> At
         others = ", ".join(sorted(counted(run, split) - {step_kind}))
         if others:
             said = _("This run has nothing of {kind} {step} ({split}): its steps are {others}; `step_kind` says so.")
-        raise NotThere(said.format(kind=step_kind, step=step, split=split, others=others), "step")
+        raise NotFoundError(said.format(kind=step_kind, step=step, split=split, others=others), "step")
     return row.attempt
 
 
@@ -101,15 +101,17 @@ def counted(run: Run, split: str) -> set[str]:
     return {kind for kinds in there for kind in kinds.distinct()}
 
 
-def gather(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> tuple[list[Artifact], int | None]:
+def find_replayable_artifacts(
+    run: Run, attempt: Attempt, split: str, step_kind: str, step: int
+) -> tuple[list[Artifact], int | None]:
     """The artifacts that a step can be replayed from, and how many prompts it was trained on where each has its own."""
-    whole = artifacts.of_step(run, split=split, step_kind=step_kind, step=step)
+    whole = artifacts.find_step_artifacts(run, split=split, step_kind=step_kind, step=step)
     if found := newest(told_by(attempt, whole)):
         return found, None
     fed = feed_indices(run, attempt, split, step_kind, step)
     if not fed:
         return [], None
-    each = run.artifacts.filter(role=PER_PROMPT, step_kind="feed_index", step__in=fed).order_by("pk")
+    each = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=fed).order_by("pk")
     return newest(told_by(attempt, each)), len(fed)
 
 
@@ -117,7 +119,7 @@ def told_by(attempt: Attempt, rows: ArtifactQuerySet) -> list[Artifact]:
     """Those of this launch; else those that were watched or imported beside it; else those of any."""
     every = list(rows.select_related("attempt"))
     mine = [row for row in every if row.attempt_id == attempt.pk]
-    return mine or [row for row in every if FILES_KEY.match(row.attempt.key)] or every
+    return mine or [row for row in every if FILES_ATTEMPT_PATTERN.match(row.attempt.key)] or every
 
 
 def newest(rows: Iterable[Artifact]) -> list[Artifact]:
@@ -134,10 +136,10 @@ def feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: i
     """The feed indices of the prompts that a step was trained on, read from the ids its samples carry."""
     of = {"run": run, "attempt": attempt, "split": split, "step_kind": step_kind, "step": step}
     groups = Sample.objects.filter(step__in=Step.objects.filter(**of), visible=True).values_list("group", flat=True)
-    return sorted({int(found[1]) for group in groups.distinct() if (found := FEED_INDEX.search(group))})
+    return sorted({int(found[1]) for group in groups.distinct() if (found := FEED_INDEX_PATTERN.search(group))})
 
 
-def nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
+def explain_nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
     if prompts:
         said = _("None of the {prompts} prompts of step {step} has files that a trainer could load again.")
         return said.format(prompts=prompts, step=step)
@@ -157,16 +159,16 @@ def hold(row: Pin, found: Sequence[Artifact], *, anew: bool) -> None:
     places = {(one.role, one.step) for one in kept}
     row.artifacts.set([*kept, *(one for one in found if (one.role, one.step) not in places)])
     for artifact in row.artifacts.filter(state__in=(State.WAITING, State.UPLOADING)):
-        artifacts.refresh(artifact)
+        artifacts.refresh_artifact(artifact)
 
 
 @transaction.atomic
-def offer(artifact: Artifact) -> list[Pin]:
+def add_artifact_to_pins(artifact: Artifact) -> list[Pin]:
     """A pinned step takes the files of a prompt that it was trained on when they are told of later; which pins did."""
-    if artifact.role != PER_PROMPT:
+    if artifact.role != PER_PROMPT_ROLE:
         return []
     open_pins = Pin.objects.filter(run=artifact.run, removed_at=None, prompts__isnull=False)
-    without = open_pins.exclude(artifacts__in=artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT))
+    without = open_pins.exclude(artifacts__in=artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT_ROLE))
     taken = [row for row in without if artifact.step in feed_indices(row.run, row.attempt, *place_of(row))]
     for row in taken:
         row.artifacts.add(artifact)
@@ -178,17 +180,17 @@ def place_of(row: Pin) -> tuple[str, str, int]:
 
 
 @transaction.atomic
-def annotate(row: Pin, by: User, note: str) -> Pin:
+def update_pin_note(row: Pin, by: User, note: str) -> Pin:
     """Changes the note. Raises BadInput."""
     row.note = note_of(note)
     row.save(update_fields=["note"])
-    audit.note(by, "pin.note", str(row), project=row.project, note=row.note)
-    notifications.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    audit.record_audit_entry(by, "pin.note", str(row), project=row.project, note=row.note)
+    notifications.notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
 
 @transaction.atomic
-def unpin(row: Pin, by: User) -> Pin:
+def remove_pin(row: Pin, by: User) -> Pin:
     """Removes a pin; again changes nothing. Raises Conflict while the newest revision of a plan replays it."""
     Project.objects.lock(row.project)
     row = Pin.objects.select_related("run", "project").get(pk=row.pk)
@@ -196,21 +198,23 @@ def unpin(row: Pin, by: User) -> Pin:
         return row
     if plans := row.current_plans():
         said = _("This pin is in the replay plan {plans}; take it out of the plan first.")
-        raise Conflict(said.format(plans=", ".join(plans)))
+        raise ConflictError(said.format(plans=", ".join(plans)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
-    audit.note(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)
-    notifications.changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    audit.record_audit_entry(
+        by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split
+    )
+    notifications.notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
 
-def pin_of(step: Step) -> Pin | None:
+def find_pin(step: Step) -> Pin | None:
     """The pin that stands on this step."""
     place = {name: getattr(step, name) for name in ("run", "attempt", "split", "step_kind", "step")}
     found: Pin | None = Pin.objects.filter(**place, removed_at=None).first()
     return found
 
 
-def replayed() -> QuerySet[Pin]:
+def find_bound_pins() -> QuerySet[Pin]:
     """Those of a revision to which a run is bound that has not ended."""
     return Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())

@@ -11,14 +11,14 @@ from django.utils import timezone
 
 from rollouts.models import Artifact, Pin, Run
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import ORIGIN
+from rollouts.pins.artifacts import MAX_ORIGIN_CHARS
 
 QUIET = timedelta(seconds=60)  # a sender that lives polls twice in this time
 State = Artifact.State
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class UploadHost:
     """A node that has bytes which are not here, and what would send them. `asked_at`: its last poll."""
 
     host: str
@@ -44,7 +44,7 @@ class PinStatus:
     available: int
     prompts: int | None
     messages: tuple[str, ...]
-    senders: tuple[Sender, ...]
+    senders: tuple[UploadHost, ...]
 
     @property
     def percent(self) -> int:
@@ -58,7 +58,7 @@ def load_pin_status(row: Pin) -> PinStatus:
 def load_pin_statuses(rows: Sequence[Pin]) -> dict[int, PinStatus]:
     """Of several pins, by their ids."""
     ids = [row.pk for row in rows]
-    held = artifacts.with_blobs(Artifact.objects.order_by("step", "pk"))
+    held = artifacts.prefetch_blobs(Artifact.objects.order_by("step", "pk"))
     found = Pin.objects.filter(pk__in=ids).select_related("run").prefetch_related(Prefetch("artifacts", held))
     return {row.pk: build_pin_status(row, tuple(row.artifacts.all())) for row in found}
 
@@ -67,7 +67,7 @@ def build_pin_status(row: Pin, held: tuple[Artifact, ...]) -> PinStatus:
     usable = [one for one in held if one.state not in (State.GONE, State.UNSAFE)]
     return PinStatus(
         state=combined_state(held),
-        received=sum(artifacts.received(one) for one in usable),
+        received=sum(artifacts.count_received_bytes(one) for one in usable),
         bytes=sum(one.bytes for one in usable),
         artifacts=held,
         available=len(usable),
@@ -87,6 +87,6 @@ def combined_state(held: Sequence[Artifact]) -> str:
     return next((state for state in (State.READY, State.UNSAFE) if state in states), State.GONE)
 
 
-def find_senders(run: Run, waiting: Iterable[Artifact]) -> tuple[Sender, ...]:
-    places = sorted({tuple(one.origin.get(name, "") for name in ORIGIN) for one in waiting})
-    return tuple(Sender(host, path, command, artifacts.polled_at(run, host)) for host, path, command in places)
+def find_senders(run: Run, waiting: Iterable[Artifact]) -> tuple[UploadHost, ...]:
+    places = sorted({tuple(one.origin.get(name, "") for name in MAX_ORIGIN_CHARS) for one in waiting})
+    return tuple(UploadHost(host, path, command, artifacts.find_last_poll(run, host)) for host, path, command in places)

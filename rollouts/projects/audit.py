@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from rollouts.models import AuditEntry, Project
 
 
-def note(user: User | None, verb: str, subject: str, *, project: Project | None = None, **detail: Any) -> AuditEntry:
+def record_audit_entry(
+    user: User | None, verb: str, subject: str, *, project: Project | None = None, **detail: Any
+) -> AuditEntry:
     """Writes one entry: `verb` in the words of the API (`run.delete`, `token.create`, …), `subject` the thing."""
     return AuditEntry.objects.create(user=user, project=project, verb=verb, subject=subject[:200], detail=detail)

@@ -12,42 +12,42 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, NotThere
-from rollouts.lib.validation import text
+from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.lib.validation import parse_text
 from rollouts.models import Membership, Project, Token
 from rollouts.projects import audit
 
 
 def create_project(slug: str, by: User) -> tuple[Project, bool]:
     """The project, with `by` as its owner if it is new. Raises BadInput when the slug is none."""
-    slug = text(slug, "slug", most=80).strip()
+    slug = parse_text(slug, "slug", most=80).strip()
     if not slug or slug != slugify(slug, allow_unicode=True):
         hint = slugify(slug, allow_unicode=True) or "math"
         said = _("`slug` must be lower-case letters, digits, - and _, for example {hint}.")
-        raise BadInput(said.format(hint=hint), "slug")
+        raise InvalidInputError(said.format(hint=hint), "slug")
     with transaction.atomic():
         project, created = Project.objects.get_or_create(slug=slug)
         if created:
             Membership.objects.create(project=project, user=by, role=Membership.Role.OWNER)
-            audit.note(by, "project.create", slug, project=project)
+            audit.record_audit_entry(by, "project.create", slug, project=project)
     return project, created
 
 
 def set_role(project: Project, username: str, role: str, by: User) -> Membership | None:
     """Gives a person a role, or takes it away when `role` is empty; the last owner stays. Raises BadInput, NotThere."""
-    user = User.objects.filter(username=text(username, "user", most=150)).first()
+    user = User.objects.filter(username=parse_text(username, "user", most=150)).first()
     if user is None:
-        raise NotThere(_("There is no account called {name}; make it first.").format(name=username), "user")
+        raise NotFoundError(_("There is no account called {name}; make it first.").format(name=username), "user")
     if role and role not in Membership.Role.values:
         known = ", ".join(Membership.Role.values)
-        raise BadInput(_("`role` must be one of: {known}.").format(known=known), "role")
+        raise InvalidInputError(_("`role` must be one of: {known}.").format(known=known), "role")
     with transaction.atomic():
         Project.objects.lock(project)
         owners = project.memberships.filter(role=Membership.Role.OWNER)
         if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
             said = _("{name} is the last owner of {project}; name another owner first.")
-            raise BadInput(said.format(name=username, project=project.slug), "role")
-        audit.note(by, "role.set", username, project=project, role=role)
+            raise InvalidInputError(said.format(name=username, project=project.slug), "role")
+        audit.record_audit_entry(by, "role.set", username, project=project, role=role)
         if not role:
             project.memberships.filter(user=user).delete()
             return None
@@ -58,14 +58,14 @@ def create_token(
     by: User, *, name: str, scopes: Any, project: Project | None, days: int | None = None
 ) -> tuple[Token, str]:
     """A token that acts as `by` within `project`, and its secret, shown once. Raises BadInput."""
-    name = text(name, "name", most=80).strip()
+    name = parse_text(name, "name", most=80).strip()
     if not name:
-        raise BadInput(_("`name` says what the token is for; it must not be empty."), "name")
+        raise InvalidInputError(_("`name` says what the token is for; it must not be empty."), "name")
     token, secret = Token.issue(user=by, name=name, scopes=scope_list(scopes), project=project)
     if days is not None:
         token.expires_at = timezone.now() + timedelta(days=days)
         token.save(update_fields=["expires_at"])
-    audit.note(by, "token.create", name, project=project, scopes=token.scopes)
+    audit.record_audit_entry(by, "token.create", name, project=project, scopes=token.scopes)
     return token, secret
 
 
@@ -73,10 +73,10 @@ def scope_list(scopes: Any) -> list[str]:
     """Scopes as a list or comma-separated, in the order of `wire.SCOPES`. Raises BadInput."""
     asked = scopes.split(",") if isinstance(scopes, str) else scopes
     if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
-        raise BadInput(unscoped(), "scopes")
+        raise InvalidInputError(unscoped(), "scopes")
     words = {scope.strip() for scope in asked}
     if not words <= set(wire.SCOPES):
-        raise BadInput(unscoped(), "scopes")
+        raise InvalidInputError(unscoped(), "scopes")
     return [scope for scope in wire.SCOPES if scope in words]
 
 
@@ -89,5 +89,5 @@ def revoke_token(token: Token, by: User) -> Token:
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
-        audit.note(by, "token.revoke", token.name, project=token.project)
+        audit.record_audit_entry(by, "token.revoke", token.name, project=token.project)
     return token

@@ -12,13 +12,13 @@ from django.utils.translation import gettext as _
 
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.samples import bodies
-from rollouts.samples.bodies import Body
-from rollouts.samples.final_answer import answer_of
-from rollouts.samples.unit_tests import UnitTests, unit_tests
+from rollouts.samples.bodies import SampleBody
+from rollouts.samples.final_answer import extract_final_answer
+from rollouts.samples.unit_tests import UnitTestResults, parse_unit_tests
 
 MOST: Final = 512
 FOLD_ABOVE: Final = 8
-TAIL: Final = 480  # characters of a response that is not shown whole
+TAIL_CHARS: Final = 480  # characters of a response that is not shown whole
 AT_ONCE: Final = 32  # bodies in memory
 MOST_TEXT: Final = 2_000_000  # characters of a folded group that are shown whole together
 SHARED: Final = 24  # characters that are worth saying that all texts begin with them
@@ -26,7 +26,7 @@ VERDICTS: Final = {"right": True, "wrong": False}
 
 
 @dataclass(slots=True, eq=False)
-class Response:
+class GroupResponse:
     """One trajectory by its last sample. `text` is its whole text where `whole`, else the end of it; None where only
     tokens were recorded or the body is lost."""
 
@@ -36,11 +36,11 @@ class Response:
     whole: bool
     cut: bool
     truth: str | None
-    unit_tests: UnitTests | None = None
+    unit_tests: UnitTestResults | None = None
 
 
 @dataclass(slots=True)
-class Wanted:
+class TextBudget:
     """Which texts are shown whole: of the samples whose id begins with one of `begun`, and as many more as fit into
     `left` characters."""
 
@@ -56,11 +56,11 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Fold:
+class AnswerGroup:
     """Responses with the same answer; none for an empty `answer`."""
 
     answer: str
-    responses: list[Response]
+    responses: list[GroupResponse]
 
     @property
     def count(self) -> int:
@@ -88,7 +88,7 @@ class Fold:
 
 
 @dataclass(slots=True)
-class Board:
+class GroupView:
     """`step` is the step that the group was found in. `samples` has all of the group's trajectories, `responses` at
     most `MOST` of them, lowest score first; `inner` counts the samples that a later one of theirs ends. `prompts`
     counts the different prompts of `responses`, of which `prompt` is the first."""
@@ -98,7 +98,7 @@ class Board:
     prompt: str
     prompts: int
     samples: list[Sample]
-    responses: list[Response]
+    responses: list[GroupResponse]
     inner: int
 
     @property
@@ -135,7 +135,7 @@ class Board:
     def wrong(self) -> int:
         return self.judged - self.right
 
-    def only(self, verdict: str) -> Board:
+    def only(self, verdict: str) -> GroupView:
         """This board with the responses of one of `VERDICTS`; as it is for any other word."""
         if verdict not in VERDICTS:
             return self
@@ -166,13 +166,13 @@ class Board:
         """Is some text longer than its end that is shown first?"""
         return any(one.cut for one in self.responses)
 
-    def folds(self) -> list[Fold]:
+    def folds(self) -> list[AnswerGroup]:
         """By answer, the most frequent first, those without one last."""
-        found: dict[str, list[Response]] = {}
+        found: dict[str, list[GroupResponse]] = {}
         for one in self.responses:
             found.setdefault(one.answer, []).append(one)
         return sorted(
-            (Fold(answer, ones) for answer, ones in found.items()),
+            (AnswerGroup(answer, ones) for answer, ones in found.items()),
             key=lambda fold: (not fold.answer, -fold.count, -fold.right, fold.answer),
         )
 
@@ -181,9 +181,9 @@ def known(samples: Sequence[Sample]) -> list[float]:
     return [one.score for one in samples if one.score is not None]
 
 
-def board(
+def load_group_view(
     step: Step, group: str, *, whole: tuple[str, ...] = (), every: bool = False, compared: bool = False
-) -> Board | None:
+) -> GroupView | None:
     """The group of this name; None where the step has none. Whole are the texts of the samples whose id begins with
     one of `whole`; of `every` one where they are not folded; to be `compared` with the best as many as `MOST_TEXT` has
     room for, the best among them. Raises StorageUnavailable."""
@@ -195,40 +195,40 @@ def board(
         one.step = step
     if every and len(final) <= FOLD_ABOVE:
         whole = ("",)
-    wanted = Wanted((*whole, best_of(final[:MOST]).pk), MOST_TEXT) if compared else Wanted(whole)
+    wanted = TextBudget((*whole, find_highest_scored(final[:MOST]).pk), MOST_TEXT) if compared else TextBudget(whole)
     firsts: dict[str, None] = {}
     responses = [response(sample, body, wanted, firsts) for sample, body in read(final[:MOST])]
     responses.sort(key=place)
     inner = rows.filter(final=False).count()
-    return Board(step, group, next(iter(firsts), ""), len(firsts), final, responses, inner)
+    return GroupView(step, group, next(iter(firsts), ""), len(firsts), final, responses, inner)
 
 
-def read(samples: Sequence[Sample]) -> Iterator[tuple[Sample, Body | None]]:
+def read(samples: Sequence[Sample]) -> Iterator[tuple[Sample, SampleBody | None]]:
     for at in range(0, len(samples), AT_ONCE):
         part = samples[at : at + AT_ONCE]
-        found = bodies.read(part)
+        found = bodies.load_bodies(part)
         yield from ((sample, found.get(sample.pk)) for sample in part)
 
 
-def best_of(samples: Iterable[Sample]) -> Sample:
+def find_highest_scored(samples: Iterable[Sample]) -> Sample:
     """The one with the highest score, the last of them in the trainer's order; of some at least."""
     return max(samples, key=lambda one: (one.score is not None, *order(one)))
 
 
-def response(sample: Sample, body: Body | None, whole: Wanted, prompts: dict[str, None]) -> Response:
+def response(sample: Sample, body: SampleBody | None, whole: TextBudget, prompts: dict[str, None]) -> GroupResponse:
     """Keeps of a body what is shown, and its prompt in `prompts`, of which there should be one."""
     if body is None:
-        return Response(sample, None, "", False, False, None)
+        return GroupResponse(sample, None, "", False, False, None)
     if body.prompt:
         prompts.setdefault(body.prompt)
-    answer = answer_of(body.response, {**body.rewards, **body.extras})
+    answer = extract_final_answer(body.response, {**body.rewards, **body.extras})
     wanted = whole.takes(sample, body.response)
-    cut = len(body.response) > TAIL
-    text = None if body.textless else body.response if wanted else body.response[-TAIL:]
-    return Response(sample, text, answer, wanted and cut, cut, body.ground_truth, unit_tests(body.extras))
+    cut = len(body.response) > TAIL_CHARS
+    text = None if body.textless else body.response if wanted else body.response[-TAIL_CHARS:]
+    return GroupResponse(sample, text, answer, wanted and cut, cut, body.ground_truth, parse_unit_tests(body.extras))
 
 
-def place(one: Response) -> tuple[bool, float, bool, int, str]:
+def place(one: GroupResponse) -> tuple[bool, float, bool, int, str]:
     """Lowest score first, those without one last; then in the trainer's order."""
     return (one.sample.score is None, *order(one.sample))
 
@@ -237,7 +237,7 @@ def order(sample: Sample) -> tuple[float, bool, int, str]:
     return (sample.score or 0.0, sample.index is None, sample.index or 0, sample.pk)
 
 
-def home(run: Run, step: Step, group: str, attempt: Attempt | None) -> Step:
+def find_group_step(run: Run, step: Step, group: str, attempt: Attempt | None) -> Step:
     """Where a group of this name is among the steps of the same number: an address does not say what a step counts."""
     steps = Step.objects.filter(run=run, split=step.split, step=step.step)
     steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)

@@ -12,17 +12,17 @@ from django.db.models import Avg, Count, Max, Q
 
 from rollouts.lib.cache import MAX_HEATMAPS, cached
 from rollouts.models import Run, Sample
-from rollouts.prompts.history import solved
+from rollouts.prompts.history import is_solved
 
-MOST_STEPS: Final = 40
-ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")
-KINDS: Final = ("all", "never", "regressed", "mixed", "always")
+MAX_HEATMAP_STEPS: Final = 40
+HEATMAP_ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")
+HEATMAP_KINDS: Final = ("all", "never", "regressed", "mixed", "always")
 
-Cell = tuple[float, bool]  # its value, and whether that counts as solved
+HeatmapValue = tuple[float, bool]  # its value, and whether that counts as solved
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HeatmapRow:
     """One prompt. `cells` has a value per step, None where the step lacks the prompt: the share of its trajectories
     that are correct, or its mean score where nothing is judged. `sample` is one of its newest."""
 
@@ -56,21 +56,21 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
+class PromptHeatmap:
     """`lines` of the prompts that at least two of the shown `steps` have, of `every` steps there are."""
 
     steps: tuple[int, ...]
     every: int
     judged: bool
-    lines: tuple[Line, ...]
+    lines: tuple[HeatmapRow, ...]
 
     def counts(self) -> dict[str, int]:
-        found = dict.fromkeys(KINDS, 0) | {"all": len(self.lines)}
+        found = dict.fromkeys(HEATMAP_KINDS, 0) | {"all": len(self.lines)}
         for line in self.lines:
             found[line.kind] += 1
         return found
 
-    def chosen(self, kind: str, order: str) -> list[Line]:
+    def chosen(self, kind: str, order: str) -> list[HeatmapRow]:
         found = [line for line in self.lines if kind in ("all", line.kind)]
         mean = {line.key: sum(line.known) / len(line.known) for line in found}
         if order == "easiest":
@@ -82,33 +82,33 @@ class Heat:
         return sorted(found, key=lambda line: (mean[line.key], line.key))
 
 
-def heat(run: Run, split: str, step_kind: str) -> Heat:
+def load_prompt_heatmap(run: Run, split: str, step_kind: str) -> PromptHeatmap:
     """Of the run's current steps, evenly chosen with the first and the last where there are more than `MOST_STEPS`."""
     steps = run.steps.filter(split=split, step_kind=step_kind, superseded=False, samples__gt=0).order_by("step")
     found = list(steps.values_list("pk", "step", "version", "created_at"))
-    return drawn(tuple(spread(found)), len(found))
+    return drawn(tuple(select_heatmap_steps(found)), len(found))
 
 
-Shown = tuple[int, int, int, datetime]  # a step's id, number, version and birth, which together name its content
+HeatmapStep = tuple[int, int, int, datetime]  # a step's id, number, version and birth, which together name its content
 
 
-def spread(found: Sequence[Shown]) -> list[Shown]:
-    if len(found) <= MOST_STEPS:
+def select_heatmap_steps(found: Sequence[HeatmapStep]) -> list[HeatmapStep]:
+    if len(found) <= MAX_HEATMAP_STEPS:
         return list(found)
-    return [found[round(at * (len(found) - 1) / (MOST_STEPS - 1))] for at in range(MOST_STEPS)]
+    return [found[round(at * (len(found) - 1) / (MAX_HEATMAP_STEPS - 1))] for at in range(MAX_HEATMAP_STEPS)]
 
 
 @cached(MAX_HEATMAPS)
-def drawn(found: tuple[Shown, ...], every: int) -> Heat:
+def drawn(found: tuple[HeatmapStep, ...], every: int) -> PromptHeatmap:
     place = {pk: at for at, (pk, *_) in enumerate(found)}
     rows = list(told(list(place)))
     judged = any(row[3] for row in rows)
-    cells: dict[str, dict[int, Cell]] = defaultdict(dict)
+    cells: dict[str, dict[int, HeatmapValue]] = defaultdict(dict)
     sources: dict[str, str] = {}
     newest: dict[str, tuple[int, str]] = {}
     for key, step, score, known, right, source, sample in rows:
         if judged and known:
-            cells[key][place[step]] = right / known, bool(solved(right, known))
+            cells[key][place[step]] = right / known, bool(is_solved(right, known))
         elif not judged and score is not None:
             cells[key][place[step]] = score, score > 0
         if place[step] >= newest.get(key, (-1, ""))[0]:
@@ -118,12 +118,12 @@ def drawn(found: tuple[Shown, ...], every: int) -> Heat:
         for key, values in cells.items()
         if len(values) > 1
     ]
-    return Heat(tuple(step for _, step, *_ in found), every, judged, tuple(lines))
+    return PromptHeatmap(tuple(step for _, step, *_ in found), every, judged, tuple(lines))
 
 
-def line_of(key: str, told: dict[int, Cell], width: int, source: str, sample: str) -> Line:
+def line_of(key: str, told: dict[int, HeatmapValue], width: int, source: str, sample: str) -> HeatmapRow:
     cells = [told.get(at, (None, False)) for at in range(width)]
-    return Line(key, source, tuple(value for value, _ in cells), tuple(yes for _, yes in cells), sample)
+    return HeatmapRow(key, source, tuple(value for value, _ in cells), tuple(yes for _, yes in cells), sample)
 
 
 def told(steps: Sequence[int]) -> list[tuple[str, int, float | None, int, int, str, str]]:

@@ -14,7 +14,7 @@ MOST_LINES: Final = 16
 MOST_ANSWERS: Final = 512  # of one step
 
 
-class At(NamedTuple):
+class PromptStepStats(NamedTuple):
     """The answers of one step, each trajectory by its last sample: `right` of `judged` are correct."""
 
     step: int
@@ -25,24 +25,24 @@ class At(NamedTuple):
 
     @property
     def solved(self) -> bool:
-        return solved(self.right, self.judged) or False
+        return is_solved(self.right, self.judged) or False
 
 
 @dataclass(slots=True)
-class Line:
+class PromptRunHistory:
     """One run, as it counts today; or an earlier attempt, by the steps that a later one did again. In step order."""
 
     run: Run
     kind: str
     attempt: Attempt | None
-    steps: list[At] = field(default_factory=list)
+    steps: list[PromptStepStats] = field(default_factory=list)
 
     @property
-    def judged(self) -> list[At]:
+    def judged(self) -> list[PromptStepStats]:
         return [one for one in self.steps if one.judged]
 
     @property
-    def solved(self) -> list[At]:
+    def solved(self) -> list[PromptStepStats]:
         return [one for one in self.steps if one.solved]
 
     @property
@@ -52,22 +52,22 @@ class Line:
 
 
 @dataclass(slots=True)
-class Told:
+class PromptHistory:
     """`lines`: the run first, then its earlier attempts, then the other runs with the latest news; `left` are how many
     more there are. `expected` are the heads of the ground truths that came with the prompt."""
 
-    lines: list[Line]
+    lines: list[PromptRunHistory]
     left: int
     expected: list[str]
 
 
-def tell(run: Run, prompt_key: str, split: str) -> Told:
+def load_prompt_history(run: Run, prompt_key: str, split: str) -> PromptHistory:
     """How the prompt went everywhere in the run's project. Five queries at most."""
     found = asked(run, prompt_key, split)
     lines = gathered(found)
     lines.sort(key=lambda line: rank(line, run))
     truths = found.exclude(expected="").order_by("expected").values_list("expected", flat=True).distinct()
-    return Told(lines[:MOST_LINES], max(0, len(lines) - MOST_LINES), list(truths[:5]))
+    return PromptHistory(lines[:MOST_LINES], max(0, len(lines) - MOST_LINES), list(truths[:5]))
 
 
 def asked(run: Run, prompt_key: str, split: str) -> SampleQuerySet:
@@ -75,31 +75,33 @@ def asked(run: Run, prompt_key: str, split: str) -> SampleQuerySet:
     return samples.filter(step__run__project=run.project_id, step__run__deleted_at=None)
 
 
-def gathered(samples: SampleQuerySet) -> list[Line]:
+def gathered(samples: SampleQuerySet) -> list[PromptRunHistory]:
     where = ("step__run", "step__step_kind", "step__superseded", "step__attempt", "step__step")
     told = samples.order_by().values_list(*where).annotate(
         answers=Count("pk"), mean=Avg("score"), right=Count("pk", filter=Q(correct=True)), judged=Count("correct")
     )  # fmt: skip
-    steps: dict[tuple[int, str, int | None], list[At]] = {}
+    steps: dict[tuple[int, str, int | None], list[PromptStepStats]] = {}
     for run, kind, old, attempt, *figures in told.order_by("step__step"):
-        steps.setdefault((run, kind, attempt if old else None), []).append(At(*figures))
+        steps.setdefault((run, kind, attempt if old else None), []).append(PromptStepStats(*figures))
     runs = Run.objects.in_bulk({run for run, _, _ in steps})
     attempts = Attempt.objects.in_bulk({attempt for _, _, attempt in steps if attempt})
-    return [Line(runs[run], kind, attempts.get(old or 0), found) for (run, kind, old), found in steps.items()]
+    return [
+        PromptRunHistory(runs[run], kind, attempts.get(old or 0), found) for (run, kind, old), found in steps.items()
+    ]
 
 
-def rank(line: Line, own: Run) -> tuple[bool, float, int]:
+def rank(line: PromptRunHistory, own: Run) -> tuple[bool, float, int]:
     number = line.attempt.number if line.attempt else 0
     return (line.run != own, -line.run.seen_at.timestamp() if line.run != own else 0.0, -number if number else -(10**9))
 
 
-def line_of(lines: Sequence[Line], run: Run, attempt: Attempt | None, kind: str) -> Line | None:
+def line_of(lines: Sequence[PromptRunHistory], run: Run, attempt: Attempt | None, kind: str) -> PromptRunHistory | None:
     """The line of a run, or of one of its earlier attempts; of several axes the one that pages show, if it is there."""
     own = [line for line in lines if line.run == run and line.attempt == attempt]
     return next((line for line in own if line.kind == kind), own[0] if own else None)
 
 
-def answers(line: Line, prompt_key: str, split: str, step: int) -> list[Sample]:
+def load_prompt_answers(line: PromptRunHistory, prompt_key: str, split: str, step: int) -> list[Sample]:
     """The answers of one step, lowest score first, those without one last."""
     rows = Sample.objects.filter(prompt_key=prompt_key, visible=True, final=True)
     rows = rows.filter(step__run=line.run, step__split=split, step__step_kind=line.kind, step__step=step)
@@ -107,12 +109,12 @@ def answers(line: Line, prompt_key: str, split: str, step: int) -> list[Sample]:
     return list(rows.select_related("step__attempt").order_by(F("score").asc(nulls_last=True), "pk")[:MOST_ANSWERS])
 
 
-def best(samples: Sequence[Sample]) -> Sample | None:
+def find_best_answer(samples: Sequence[Sample]) -> Sample | None:
     """A correct one with the highest score, else the one with the highest score."""
     return max(samples, key=lambda one: (one.correct is True, one.score is not None, one.score or 0.0), default=None)
 
 
-def before(line: Line, step: int) -> tuple[At, str] | None:
+def find_comparison_step(line: PromptRunHistory, step: int) -> tuple[PromptStepStats, str] | None:
     """The earlier step that a step is best compared with, and why that one: for a step that nobody solved the last that
     somebody did, else the one before."""
     earlier = [one for one in line.steps if one.step < step]
@@ -123,7 +125,7 @@ def before(line: Line, step: int) -> tuple[At, str] | None:
     return (earlier[-1], "the step before") if earlier else None
 
 
-def prompt_history(run: Run, prompt_key: str, *, split: str = "", attempt: str = "") -> SampleQuerySet:
+def find_prompt_samples(run: Run, prompt_key: str, *, split: str = "", attempt: str = "") -> SampleQuerySet:
     """The samples of one prompt over the run's current steps (`attempt` as in `search.find`), oldest step first."""
     shown = Sample.objects.filter(prompt_key=prompt_key, visible=True, step__run=run).select_related("step")
     if split:
@@ -135,6 +137,6 @@ def prompt_history(run: Run, prompt_key: str, *, split: str = "", attempt: str =
     return shown.order_by("step__step", "step", F("index").asc(nulls_last=True), "ordinal", "pk")
 
 
-def solved(right: int, judged: int) -> bool | None:
+def is_solved(right: int, judged: int) -> bool | None:
     """Are at least half of its judged answers right? None where none was judged."""
     return 2 * right >= judged if judged else None

@@ -5,25 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 
 Span = tuple[int, int]
 
-NUMBERS: Final = ("score", "len", "tokens", "adv", "n", "step")
-WHOLE: Final = ("len", "tokens", "n", "step")
-NAMES: Final = ("split", "group", "prompt", "source", "reason")
-PROPERTIES: Final = (
+NUMBER_FIELDS: Final = ("score", "len", "tokens", "adv", "n", "step")
+INTEGER_FIELDS: Final = ("len", "tokens", "n", "step")
+NAME_FIELDS: Final = ("split", "group", "prompt", "source", "reason")
+PROPERTY_NAMES: Final = (
     "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none", "final", "intermediate",
     "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "tool", "filtered", "pinned", "reused",
     "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
-MISSING: Final = ("marker", "score", "text")
-ALSO: Final = {"answer": "marker"}  # other words for what can be missing
-PERSONAL: Final = ("unseen", "seen", "fine", "flagged-by-others")  # what depends on who asks
-PASSING: Final = ("flagged", "pinned", "reused", *PERSONAL)  # what people and later runs change
+MISSING_NAMES: Final = ("marker", "score", "text")
+MISSING_ALIASES: Final = {"answer": "marker"}  # other words for what can be missing
+PERSONAL_PROPERTIES: Final = ("unseen", "seen", "fine", "flagged-by-others")  # what depends on who asks
+CHANGEABLE_PROPERTIES: Final = (
+    "flagged",
+    "pinned",
+    "reused",
+    *PERSONAL_PROPERTIES,
+)  # what people and later runs change
 
 
-class BadQuery(BadInput):
+class InvalidQueryError(InvalidInputError):
     """The query cannot be read. `span` is the (start, end) of the bad part, in characters of the query."""
 
     def __init__(self, message: str, span: Span) -> None:
@@ -32,7 +37,7 @@ class BadQuery(BadInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangeTerm:
     """low <= number <= high of a stored number, without the ends where `open_low`, `open_high`."""
 
     key: str
@@ -43,14 +48,14 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RecordedTerm:
     """The number is recorded at all."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NameTerm:
     """`name:text`."""
 
     name: str
@@ -59,17 +64,17 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Is:
+class PropertyTerm:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class No:
+class MissingTerm:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedKeyTerm:
     """A key of the run's own: `sign` is one of `< <= > >= = :`."""
 
     key: str
@@ -80,7 +85,7 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextTerm:
     """A substring of prompt or response."""
 
     text: str
@@ -88,27 +93,39 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Regex:
+class RegexTerm:
     pattern: str
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    part: Node
+    part: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    parts: tuple[Node, ...]
+    parts: tuple[QueryNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    parts: tuple[Node, ...]
+    parts: tuple[QueryNode, ...]
 
 
-Node = Range | Known | Named | Is | No | Logged | Text | Regex | Not | And | Or
-BODY = (Logged, Text, Regex)
+QueryNode = (
+    RangeTerm
+    | RecordedTerm
+    | NameTerm
+    | PropertyTerm
+    | MissingTerm
+    | LoggedKeyTerm
+    | TextTerm
+    | RegexTerm
+    | Not
+    | And
+    | Or
+)
+BODY_TERMS = (LoggedKeyTerm, TextTerm, RegexTerm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +133,31 @@ class Query:
     """A query that was understood. `root` is None for the empty one; `notes` are sentences a page should show."""
 
     text: str = ""
-    root: Node | None = None
+    root: QueryNode | None = None
     notes: tuple[str, ...] = ()
 
-    def leaves(self) -> list[Node]:
-        return leaves(self.root) if self.root else []
+    def leaves(self) -> list[QueryNode]:
+        return collect_leaves(self.root) if self.root else []
 
     @property
     def personal(self) -> bool:
         """Whether the answer depends on who asks."""
-        return any(isinstance(leaf, Is) and leaf.name in PERSONAL for leaf in self.leaves())
+        return any(isinstance(leaf, PropertyTerm) and leaf.name in PERSONAL_PROPERTIES for leaf in self.leaves())
 
 
-def passes(leaf: Node) -> bool:
+def is_changeable_term(leaf: QueryNode) -> bool:
     """Whether people and later runs change its answer."""
-    return (isinstance(leaf, Is) and leaf.name in PASSING) or (isinstance(leaf, Named) and leaf.name == "reason")
+    return (isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES) or (
+        isinstance(leaf, NameTerm) and leaf.name == "reason"
+    )
 
 
-def leaves(node: Node) -> list[Node]:
+def collect_leaves(node: QueryNode) -> list[QueryNode]:
     if isinstance(node, And | Or):
-        return [leaf for part in node.parts for leaf in leaves(part)]
-    return leaves(node.part) if isinstance(node, Not) else [node]
+        return [leaf for part in node.parts for leaf in collect_leaves(part)]
+    return collect_leaves(node.part) if isinstance(node, Not) else [node]
 
 
-def tolerance(number: float) -> float:
+def compute_tolerance(number: float) -> float:
     """Numbers this close count as equal: trainers log float32, people type decimals."""
     return 1e-6 * max(1.0, abs(number))

@@ -16,23 +16,34 @@ from typing import TYPE_CHECKING, Final
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 from rollouts.lib.cache import MAX_FOUND_IDS, Cache
 from rollouts.models import Dump, Sighting
-from rollouts.query.ast import And, BadQuery, Logged, Node, Not, Or, Regex, Text, leaves, tolerance
+from rollouts.query.ast import (
+    And,
+    InvalidQueryError,
+    LoggedKeyTerm,
+    Not,
+    Or,
+    QueryNode,
+    RegexTerm,
+    TextTerm,
+    collect_leaves,
+    compute_tolerance,
+)
 from rollouts.samples import bodies
 from rollouts.storage import files as storage
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from rollouts.query.sql import Scope
+    from rollouts.query.sql import QueryScope
 
-Progress = Callable[[int, int, int], None]
+ProgressCallback = Callable[[int, int, int], None]
 
 
 @dataclass(slots=True)
-class Patience:
+class TimeBudget:
     """How long a search may take, newest step first: `seconds`, but past the step `beyond` in any case, so that who
     asks again with the last `horizon` comes further. Steps up to `horizon` were not searched; None once all were."""
 
@@ -41,7 +52,7 @@ class Patience:
     horizon: int | None = None
     began: float = field(default_factory=monotonic)
 
-    def ends(self, left: Sequence[Part]) -> bool:
+    def ends(self, left: Sequence[BodyFilePart]) -> bool:
         """Whether to stop before `left`; a file of which the steps are not known has to be read."""
         newest = None if any(part.newest is None for part in left) else max(part.newest or 0 for part in left)
         if newest is None:
@@ -65,7 +76,7 @@ TEXTS: Final = ("group", "trajectory", "ground_truth", "data_source", "finish_re
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BodyFilePart:
     """A body file and the pieces (first row, rows) of it that are asked; no pieces means all of it. `newest` is the
     last step that it tells of; None where its dumps name no step."""
 
@@ -74,7 +85,7 @@ class Part:
     newest: int | None = field(default=None, compare=False)
 
 
-def dumps_of(scope: Scope) -> QuerySet[Dump]:
+def dumps_of(scope: QueryScope) -> QuerySet[Dump]:
     """Those with a body."""
     same = {name: OuterRef(name) for name in ("attempt", "split", "step_kind", "step")}
     inside = Q(step=None) | Q(Exists(scope.steps.filter(**same)))
@@ -82,12 +93,12 @@ def dumps_of(scope: Scope) -> QuerySet[Dump]:
     return live.filter(inside)
 
 
-def several(scope: Scope) -> bool:
+def has_several_bodies(scope: QueryScope) -> bool:
     """Whether any sample has more than one body."""
     return dumps_of(scope).filter(Exists(Sighting.objects.filter(dump=OuterRef("pk")))).exists()
 
 
-def parts(scope: Scope) -> list[Part]:
+def list_body_parts(scope: QueryScope) -> list[BodyFilePart]:
     """The body files of the scope's dumps, newest step first."""
     dumps = dumps_of(scope).order_by(F("step").desc(nulls_first=True), "-pk")
     rows = dumps.values_list("segment__path", "segment__rows", "segment_offset", "rows", "step")
@@ -96,10 +107,10 @@ def parts(scope: Scope) -> list[Part]:
     for path, size, offset, count, step in rows:
         pieces[path, size].append((offset, count))
         newest.setdefault((path, size), step)
-    return [Part(path, joined(found, size), newest[path, size]) for (path, size), found in pieces.items()]
+    return [BodyFilePart(path, merge_pieces(found, size), newest[path, size]) for (path, size), found in pieces.items()]
 
 
-def joined(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
+def merge_pieces(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
     """Neighbouring pieces as one; none at all where they are the whole file, or too many to be worth it."""
     whole: list[tuple[int, int]] = []
     for offset, count in sorted(pieces):
@@ -111,35 +122,40 @@ def joined(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int
     return () if len(whole) > MOST_PIECES or whole == [(0, size)] else tuple(whole)
 
 
-def matching(scope: Scope, node: Node, progress: Progress | None = None, patience: Patience | None = None) -> list[str]:
+def scan_bodies(
+    scope: QueryScope, node: QueryNode, progress: ProgressCallback | None = None, patience: TimeBudget | None = None
+) -> list[str]:
     """Ids of the samples of which any body answers `node`; some may lie outside the scope.
 
     `progress` is told (files read, files, ids so far). Raises BadQuery for a key that no body has, StorageUnavailable.
     """
     for last in (False, False, True):
         try:
-            return translated(scope, scanned(parts(scope), node, progress, patience))
-        except (FileNotFoundError, StorageUnavailable):  # folding has moved rows to another file since
+            return translated(scope, scanned(list_body_parts(scope), node, progress, patience))
+        except (FileNotFoundError, StorageUnavailableError):  # folding has moved rows to another file since
             if last:
                 said = _("A body file of this run cannot be read; try again, or index the run again.")
-                raise StorageUnavailable(said) from None
+                raise StorageUnavailableError(said) from None
     raise AssertionError("unreachable")
 
 
-def translated(scope: Scope, ids: list[str]) -> list[str]:
+def translated(scope: QueryScope, ids: list[str]) -> list[str]:
     """Rows of batches that joined the samples of other dumps have ids of their own in their bodies."""
     if not ids:
         return ids
     found = set(ids)
     for dump in dumps_of(scope).filter(source__startswith=Dump.ARTIFACT_PREFIX).select_related("segment"):
-        own = [name for table in bodies.scan(dump, ["id"]) for name in table["id"].to_pylist()]
+        own = [name for table in bodies.scan_dump_rows(dump, ["id"]) for name in table["id"].to_pylist()]
         sights = Sighting.objects.filter(dump=dump).values_list("ordinal", "sample")
         found.update(sample for ordinal, sample in sights if ordinal < len(own) and own[ordinal] in found)
     return list(found) if len(found) > len(ids) else ids
 
 
 def scanned(
-    files: Sequence[Part], node: Node, progress: Progress | None, patience: Patience | None = None
+    files: Sequence[BodyFilePart],
+    node: QueryNode,
+    progress: ProgressCallback | None,
+    patience: TimeBudget | None = None,
 ) -> list[str]:
     ids: list[str] = []
     keys: set[str] = set()
@@ -161,39 +177,41 @@ Answer = tuple[tuple[str, ...], frozenset[str]]
 
 
 # Files never change; bounded by the ids that their answers hold.
-kept: Cache[tuple[Part, Node, tuple[str, int, int]], Answer] = Cache(MAX_FOUND_IDS, lambda answer: len(answer[0]) + 10)
+answer_cache: Cache[tuple[BodyFilePart, QueryNode, tuple[str, int, int]], Answer] = Cache(
+    MAX_FOUND_IDS, lambda answer: len(answer[0]) + 10
+)
 
 
-def answers(files: Sequence[Part], node: Node) -> list[Answer]:
+def answers(files: Sequence[BodyFilePart], node: QueryNode) -> list[Answer]:
     """Of each file the ids that answer `node`, and the keys its rows were logged with. New files are read together."""
     import polars as pl
 
     stamps = [(part, node, stamp(part)) for part in files]
-    known = {key: kept.get(key) for key in stamps}
+    known = {key: answer_cache.get(key) for key in stamps}
     new = [key for key in stamps if known[key] is None]
     try:
         asked = [lazy(part, node) for part, _, _ in new]
         frames = pl.collect_all([frame for frame, _ in asked], engine="streaming")
     except pl.exceptions.PolarsError as error:
-        raise StorageUnavailable(f"A body file cannot be read: {error}.") from error
+        raise StorageUnavailableError(f"A body file cannot be read: {error}.") from error
     for key, frame, (_rows, columns) in zip(new, frames, asked, strict=True):
         known[key] = answer = tuple(frame["id"]), keys_of(columns)
-        kept.put(key, answer)
+        answer_cache.put(key, answer)
     return [found for key in stamps if (found := known[key])]
 
 
-def stamp(part: Part) -> tuple[str, int, int]:
+def stamp(part: BodyFilePart) -> tuple[str, int, int]:
     """Changes with the file. Raises FileNotFoundError."""
-    path = storage.body_path(part.path)
+    path = storage.get_body_file_path(part.path)
     status = path.stat()
     return str(path), status.st_mtime_ns, status.st_size
 
 
-def lazy(part: Part, node: Node) -> tuple[pl.LazyFrame, frozenset[str]]:
+def lazy(part: BodyFilePart, node: QueryNode) -> tuple[pl.LazyFrame, frozenset[str]]:
     """The question to one file, and the file's columns."""
     import polars as pl
 
-    path = storage.body_path(part.path)
+    path = storage.get_body_file_path(part.path)
     columns = frozenset(pl.read_parquet_schema(path))
     rows = pl.scan_parquet(path)
     pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]
@@ -207,7 +225,7 @@ def keys_of(columns: frozenset[str]) -> frozenset[str]:
     return frozenset(key for kind, _, key in own if key and kind in ("num", "str", "json")).union(NUMBERS, TEXTS)
 
 
-def expression(node: Node, columns: frozenset[str]) -> pl.Expr:
+def expression(node: QueryNode, columns: frozenset[str]) -> pl.Expr:
     """`node` over one file's columns: `prompt`, `response`, `num.<key>` (float64), `str.<key>`; never null."""
     import polars as pl
 
@@ -218,13 +236,13 @@ def expression(node: Node, columns: frozenset[str]) -> pl.Expr:
             return pl.any_horizontal([expression(part, columns) for part in parts])
         case Not(part):
             return ~expression(part, columns)
-        case Text(text, any_case):
+        case TextTerm(text, any_case):
             if any_case and text.upper() != text:
                 return in_text("(?i)" + pl.escape_regex(text))
             return in_text(text, literal=True)
-        case Regex(pattern):
+        case RegexTerm(pattern):
             return in_text(pattern)
-        case Logged():
+        case LoggedKeyTerm():
             return logged(node, columns)
     raise AssertionError(f"{node} is answered by columns")
 
@@ -236,7 +254,7 @@ def in_text(pattern: str, literal: bool = False) -> pl.Expr:
     return found[0] | found[1]
 
 
-def logged(node: Logged, columns: frozenset[str]) -> pl.Expr:
+def logged(node: LoggedKeyTerm, columns: frozenset[str]) -> pl.Expr:
     import polars as pl
 
     tests = [test for name in names_of(node.key) for test in tests_of(node, name) if test[0] in columns]
@@ -247,7 +265,7 @@ def names_of(key: str) -> tuple[str, ...]:
     return TURNS if key == "turns" else (key,)
 
 
-def tests_of(node: Logged, key: str) -> Iterator[tuple[str, pl.Expr]]:
+def tests_of(node: LoggedKeyTerm, key: str) -> Iterator[tuple[str, pl.Expr]]:
     """(column, test) of the columns that may hold a logged key: as a number, as text, as JSON."""
     import polars as pl
 
@@ -266,7 +284,7 @@ def tests_of(node: Logged, key: str) -> Iterator[tuple[str, pl.Expr]]:
 
 
 def compared(number: pl.Expr, sign: str, value: float) -> pl.Expr:
-    near = tolerance(value)
+    near = compute_tolerance(value)
     match sign:
         case "<":
             return number < value - near
@@ -280,10 +298,10 @@ def compared(number: pl.Expr, sign: str, value: float) -> pl.Expr:
             return (number - value).abs() <= near
 
 
-def refuse_unknown(node: Node, keys: set[str]) -> None:
+def refuse_unknown(node: QueryNode, keys: set[str]) -> None:
     """Raises BadQuery for a logged key that none of the scanned rows has: a typo must not look like "no match"."""
-    for leaf in leaves(node):
-        if isinstance(leaf, Logged) and not keys.intersection(names_of(leaf.key)):
+    for leaf in collect_leaves(node):
+        if isinstance(leaf, LoggedKeyTerm) and not keys.intersection(names_of(leaf.key)):
             close = get_close_matches(leaf.key, keys, n=1)
             own = sorted(keys.difference(NUMBERS, TEXTS))
             parts = [
@@ -293,4 +311,4 @@ def refuse_unknown(node: Node, keys: set[str]) -> None:
                 _("To search for it as text put it in quotes."),
             ]
             told = {"key": leaf.key, "meant": "".join(close), "keys": ", ".join(own[:20])}
-            raise BadQuery(" ".join(part.format(**told) for part in parts if part), leaf.span)
+            raise InvalidQueryError(" ".join(part.format(**told) for part in parts if part), leaf.span)

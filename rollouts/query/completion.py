@@ -11,15 +11,22 @@ from django.db.models import Count, Max, Min
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.models import Flag, Run
 from rollouts.query import logged_keys, search
-from rollouts.query.ast import MISSING, NAMES, NUMBERS, PERSONAL, PROPERTIES, WHOLE
-from rollouts.query.grammar import ASCII
-from rollouts.query.logged_keys import Key
-from rollouts.query.parser import parse
-from rollouts.query.sql import COLUMNS
-from rollouts.samples.text_properties import CATALOG
+from rollouts.query.ast import (
+    INTEGER_FIELDS,
+    MISSING_NAMES,
+    NAME_FIELDS,
+    NUMBER_FIELDS,
+    PERSONAL_PROPERTIES,
+    PROPERTY_NAMES,
+)
+from rollouts.query.grammar import ASCII_SIGNS
+from rollouts.query.logged_keys import LoggedKey
+from rollouts.query.parser import parse_query
+from rollouts.query.sql import NUMBER_COLUMNS
+from rollouts.samples.text_properties import PROPERTY_CATALOG
 
 MOST: Final = 14
 MOST_COUNTED: Final = 200_000  # samples over which values are still counted while somebody types
@@ -33,7 +40,7 @@ ABOUT: Final = {
     "source": N_("data source, part of its name"), "reason": N_("of a flag"), "is": N_("a property"),
     "no": N_("what is missing"),
 }  # fmt: skip
-PROPERTY: Final = {one.term: one.about for one in CATALOG} | {
+PROPERTY: Final = {one.term: one.about for one in PROPERTY_CATALOG} | {
     "is:flagged": N_("marked by a person"), "is:correct": N_("by the project's rule"),
     "is:wrong": N_("by the project's rule"), "is:final": N_("the last sample of its trajectory"),
     "is:intermediate": N_("a later sample ends its trajectory"), "is:tokens": N_("its token ids were recorded"),
@@ -45,7 +52,7 @@ PROPERTY: Final = {one.term: one.about for one in CATALOG} | {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CompletionChoice:
     """`text` takes the place of the typed term; `whole` when it ends it. `count` is how many samples it would leave."""
 
     text: str
@@ -56,20 +63,20 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class QueryCompletion:
     """`choices` for the characters from `start` to `end` of the query."""
 
     start: int
     end: int
-    choices: tuple[Choice, ...]
+    choices: tuple[CompletionChoice, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CompletionContext:
     """Where is asked: everything there, and what the other terms of the query leave of it; `alone` without any."""
 
-    every: search.Found
-    rest: search.Found
+    every: search.QueryResult
+    rest: search.QueryResult
     counting: bool
     alone: bool
 
@@ -84,7 +91,7 @@ class Place:
 
     def knows(self, name: str) -> bool:
         """Whether this property can be asked: some depend on who asks."""
-        return name not in PERSONAL or self.every.scope.reader is not None
+        return name not in PERSONAL_PROPERTIES or self.every.scope.reader is not None
 
     def values(self, column: str, most: int = MOST) -> list[tuple[Any, int]]:
         """[(value, samples)], the most frequent first."""
@@ -93,26 +100,26 @@ class Place:
         return [(row[column], row["count"]) for row in rows]
 
 
-def complete(run: Run, q: str, at: int | None = None, **where: Any) -> Completion:
+def complete_query(run: Run, q: str, at: int | None = None, **where: Any) -> QueryCompletion:
     """What may stand at character `at` of `q`, its end unless told. `where` as for `search.find`. Raises BadInput."""
     at = len(q) if at is None else max(0, min(at, len(q)))
     start, end = term_at(q, at)
-    typed = q[start:at].translate(ASCII)
+    typed = q[start:at].translate(ASCII_SIGNS)
     place = placed(run, f"{q[:start].rstrip().removesuffix('-')} {q[end:]}", where)
     found = choices(place, typed)
-    return Completion(start, end, tuple(found[:MOST]))
+    return QueryCompletion(start, end, tuple(found[:MOST]))
 
 
-def placed(run: Run, rest: str, where: dict[str, Any]) -> Place:
-    whole = search.find(run, **where)
+def placed(run: Run, rest: str, where: dict[str, Any]) -> CompletionContext:
+    whole = search.find_samples(run, **where)
     counting = whole.total <= MOST_COUNTED
     every = whole if counting else whole.newest(MOST_LOOKED_AT)
     try:
-        parse(rest)
-        left = search.find(run, **where, q=rest) if counting and rest.strip() else every
-    except BadInput:  # the rest is not whole either: count over everything
+        parse_query(rest)
+        left = search.find_samples(run, **where, q=rest) if counting and rest.strip() else every
+    except InvalidInputError:  # the rest is not whole either: count over everything
         left = every
-    return Place(every, left, counting, alone=not rest.strip())
+    return CompletionContext(every, left, counting, alone=not rest.strip())
 
 
 def term_at(q: str, at: int) -> tuple[int, int]:
@@ -135,7 +142,7 @@ def term_at(q: str, at: int) -> tuple[int, int]:
     return start, end
 
 
-def choices(place: Place, typed: str) -> list[Choice]:
+def choices(place: CompletionContext, typed: str) -> list[CompletionChoice]:
     if matched := COMPARED.fullmatch(typed):
         return compared(place, *matched.groups())
     if matched := NAMED.fullmatch(typed):
@@ -148,10 +155,10 @@ def choices(place: Place, typed: str) -> list[Choice]:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def words(place: Place, typed: str) -> list[Choice]:
+def words(place: CompletionContext, typed: str) -> list[CompletionChoice]:
     """Names that begin with what was typed, then those that hold it; of a name typed in full what may follow."""
-    own = logged_keys.of(place.every.scope)
-    if typed in NUMBERS or typed in own:
+    own = logged_keys.find_logged_keys(place.every.scope)
+    if typed in NUMBER_FIELDS or typed in own:
         return values(place, typed, own.get(typed), "=", "")
     first, last = names(place)
     offered = [*numbers(place), *first, *(of_key(key) for key in own.values()), *last, *properties(place, typed)]
@@ -161,41 +168,43 @@ def words(place: Place, typed: str) -> list[Choice]:
     return begin + hold
 
 
-def numbers(place: Place) -> list[Choice]:
+def numbers(place: CompletionContext) -> list[CompletionChoice]:
     """Those that were recorded here, with their range."""
     ends = {
-        f"{end}_{name}": kind(column) for name, column in COLUMNS.items() for end, kind in (("low", Min), ("high", Max))
+        f"{end}_{name}": kind(column)
+        for name, column in NUMBER_COLUMNS.items()
+        for end, kind in (("low", Min), ("high", Max))
     }
     told = place.every.samples.order_by().aggregate(**ends)
     return [
-        Choice(name, "number", ranged(_(ABOUT[name]), told[f"low_{name}"], told[f"high_{name}"]), whole=False)
-        for name in NUMBERS
+        CompletionChoice(name, "number", ranged(_(ABOUT[name]), told[f"low_{name}"], told[f"high_{name}"]), whole=False)
+        for name in NUMBER_FIELDS
         if told[f"low_{name}"] is not None and not (name == "step" and place.every.scope.one is not None)
     ]
 
 
-def names(place: Place) -> tuple[list[Choice], list[Choice]]:
+def names(place: CompletionContext) -> tuple[list[CompletionChoice], list[CompletionChoice]]:
     """Those that are asked often, and the others."""
-    shown = ["is", "no", "source", *(name for name in NAMES if name != "source")]
+    shown = ["is", "no", "source", *(name for name in NAME_FIELDS if name != "source")]
     if place.every.scope.one is not None:
         shown.remove("split")
-    found = [Choice(f"{name}:", "name", _(ABOUT[name]), whole=False) for name in shown]
+    found = [CompletionChoice(f"{name}:", "name", _(ABOUT[name]), whole=False) for name in shown]
     return found[:3], found[3:]
 
 
-def properties(place: Place, typed: str) -> list[Choice]:
+def properties(place: CompletionContext, typed: str) -> list[CompletionChoice]:
     """`trunc` leads to `is:truncated`."""
     wanted = typed.casefold()
     names = [(term, term.partition(":")[2]) for term in PROPERTY]
     found = [term for term, name in names if len(typed) > 1 and name.startswith(wanted) and place.knows(name)]
-    return [Choice(term, "property", _(PROPERTY[term])) for term in found]
+    return [CompletionChoice(term, "property", _(PROPERTY[term])) for term in found]
 
 
-def of_key(key: Key) -> Choice:
+def of_key(key: LoggedKey) -> CompletionChoice:
     detail = _("logged text, {count} different").format(count=key.different)
     if key.numeric:
         detail = ranged(_("logged number"), key.low, key.high)
-    return Choice(logged_keys.asked_as(key.name), "key", detail, key.count, whole=False)
+    return CompletionChoice(logged_keys.format_key(key.name), "key", detail, key.count, whole=False)
 
 
 def ranged(about: str, low: float | None, high: float | None) -> str:
@@ -211,27 +220,27 @@ def short(value: float | None) -> str:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def compared(place: Place, name: str, sign: str, typed: str) -> list[Choice]:
-    own = logged_keys.of(place.every.scope)
-    key = own.get(logged_keys.name_of(name)) if name not in NUMBERS else None
-    return values(place, name, key, sign, typed) if name in NUMBERS or key else []
+def compared(place: CompletionContext, name: str, sign: str, typed: str) -> list[CompletionChoice]:
+    own = logged_keys.find_logged_keys(place.every.scope)
+    key = own.get(logged_keys.parse_key_name(name)) if name not in NUMBER_FIELDS else None
+    return values(place, name, key, sign, typed) if name in NUMBER_FIELDS or key else []
 
 
-def values(place: Place, name: str, key: Key | None, sign: str, typed: str) -> list[Choice]:
+def values(place: CompletionContext, name: str, key: LoggedKey | None, sign: str, typed: str) -> list[CompletionChoice]:
     """`score<0.5`: for the values that occur most, or that part the samples, how many a comparison leaves."""
     if key is not None:
         return of_logged(place, key, sign, typed)
-    often = place.values(COLUMNS[name], 9)
+    often = place.values(NUMBER_COLUMNS[name], 9)
     listed = len(often) <= 8
-    found = sorted(value for value, _ in often) if listed else parting(place, COLUMNS[name])
+    found = sorted(value for value, _ in often) if listed else parting(place, NUMBER_COLUMNS[name])
     signs = [sign] if typed or sign != "=" else ["="] if listed else ["<", ">="]
     texts = [f"{name}{one}{written(value, name)}" for one in signs for value in found]
     texts = [text for text in dict.fromkeys(texts) if typed in text and readable(text)]
     counts = place.left(texts)
-    return [Choice(text, "value", "", count) for text, count in zip(texts, counts, strict=True)]
+    return [CompletionChoice(text, "value", "", count) for text, count in zip(texts, counts, strict=True)]
 
 
-def parting(place: Place, column: str) -> list[float]:
+def parting(place: CompletionContext, column: str) -> list[float]:
     """The values below which a tenth, half and nine tenths of the samples lie."""
     there = place.rest.samples.exclude(**{column: None}).order_by(column)
     count = there.count()
@@ -239,49 +248,54 @@ def parting(place: Place, column: str) -> list[float]:
 
 
 def written(value: float, name: str) -> str:
-    return str(int(value)) if name in WHOLE else f"{value:.6g}"
+    return str(int(value)) if name in INTEGER_FIELDS else f"{value:.6g}"
 
 
 def readable(term: str) -> bool:
     try:
-        parse(term)
-    except BadInput:
+        parse_query(term)
+    except InvalidInputError:
         return False
     return True
 
 
-def of_logged(place: Place, key: Key, sign: str, typed: str) -> list[Choice]:
+def of_logged(place: CompletionContext, key: LoggedKey, sign: str, typed: str) -> list[CompletionChoice]:
     """Values of a logged key, and how many samples have them where nothing else is asked and all were looked at."""
-    name = logged_keys.asked_as(key.name)
-    often = logged_keys.values(place.every.scope, key, MOST)
+    name = logged_keys.format_key(key.name)
+    often = logged_keys.count_logged_values(place.every.scope, key, MOST)
     whole = (
-        sign == "=" and place.alone and place.counting and logged_keys.of_all(place.every.scope, key, place.every.total)
+        sign == "="
+        and place.alone
+        and place.counting
+        and logged_keys.is_count_complete(place.every.scope, key, place.every.total)
     )
     shown = [(f"{name}{sign}{value}", count if whole else None) for value, count in often]
-    return [Choice(text, "value", "", count) for text, count in shown if typed in text and readable(text)]
+    return [CompletionChoice(text, "value", "", count) for text, count in shown if typed in text and readable(text)]
 
 
-def named(place: Place, name: str, typed: str) -> list[Choice]:
+def named(place: CompletionContext, name: str, typed: str) -> list[CompletionChoice]:
     typed = typed.strip('"“”').casefold()
-    ways: dict[str, Callable[[], list[Choice]]] = {
-        "is": lambda: of_properties(place, "is", tuple(word for word in PROPERTIES if place.knows(word))),
-        "no": lambda: of_properties(place, "no", MISSING),
+    ways: dict[str, Callable[[], list[CompletionChoice]]] = {
+        "is": lambda: of_properties(place, "is", tuple(word for word in PROPERTY_NAMES if place.knows(word))),
+        "no": lambda: of_properties(place, "no", MISSING_NAMES),
         "split": lambda: of_terms(place, "split", ("train", "eval")),
         "source": lambda: of_column(place, "source", "data_source"),
         "group": lambda: of_column(place, "group", "group"),
         "reason": lambda: reasons(place),
     }
-    if name in NUMBERS:
+    if name in NUMBER_FIELDS:
         return [replace(one, text=one.text.replace("=", ":", 1)) for one in values(place, name, None, "=", typed)]
     found = ways[name]() if name in ways else []
     return [one for one in found if typed in one.text.partition(":")[2].casefold()]
 
 
-def of_properties(place: Place, name: str, known: tuple[str, ...]) -> list[Choice]:
+def of_properties(place: CompletionContext, name: str, known: tuple[str, ...]) -> list[CompletionChoice]:
     """Those that leave something first."""
     terms = [f"{name}:{word}" for word in known]
     counts = place.left(terms)
-    found = [Choice(term, "property", said_of(term), count) for term, count in zip(terms, counts, strict=True)]
+    found = [
+        CompletionChoice(term, "property", said_of(term), count) for term, count in zip(terms, counts, strict=True)
+    ]
     return sorted(found, key=lambda one: one.count == 0)
 
 
@@ -289,25 +303,28 @@ def said_of(term: str) -> str:
     return _(PROPERTY[term]) if term in PROPERTY else ""
 
 
-def of_terms(place: Place, name: str, words: Iterable[str]) -> list[Choice]:
+def of_terms(place: CompletionContext, name: str, words: Iterable[str]) -> list[CompletionChoice]:
     terms = [f"{name}:{word}" for word in words]
-    return [Choice(term, "value", "", count) for term, count in zip(terms, place.left(terms), strict=True)]
+    return [CompletionChoice(term, "value", "", count) for term, count in zip(terms, place.left(terms), strict=True)]
 
 
-def of_column(place: Place, name: str, column: str) -> list[Choice]:
+def of_column(place: CompletionContext, name: str, column: str) -> list[CompletionChoice]:
     shown = [
-        (logged_keys.quoted(value), count if place.counting else None) for value, count in place.values(column, 200)
+        (logged_keys.quote_value(value), count if place.counting else None)
+        for value, count in place.values(column, 200)
     ]
-    return [Choice(f"{name}:{value}", "value", "", count) for value, count in shown]
+    return [CompletionChoice(f"{name}:{value}", "value", "", count) for value, count in shown]
 
 
-def reasons(place: Place) -> list[Choice]:
+def reasons(place: CompletionContext) -> list[CompletionChoice]:
     """The project's, with the flags that have them."""
     run = place.every.scope.run
     rows = Flag.objects.filter(run=run, withdrawn_at=None).values("reason").annotate(count=Count("pk"))
     counts = {row["reason"]: row["count"] for row in rows.order_by()}
     about = _("{reason}, flags in this run")
     return [
-        Choice(f"reason:{one['key']}", "value", about.format(reason=_(one["name"])), counts.get(one["key"], 0))
+        CompletionChoice(
+            f"reason:{one['key']}", "value", about.format(reason=_(one["name"])), counts.get(one["key"], 0)
+        )
         for one in run.project.reasons
     ]

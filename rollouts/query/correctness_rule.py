@@ -5,36 +5,38 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.errors import BadInput
-from rollouts.lib.validation import text
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_text
 from rollouts.models import Project
-from rollouts.query.ast import Is, Query, passes
-from rollouts.query.parser import parse
+from rollouts.query.ast import PropertyTerm, Query, is_changeable_term
+from rollouts.query.parser import parse_query
 
-DEFAULT = N_("acc=1 where it was logged, else score>0")
-MOST_RULE = 200
-CIRCULAR = ("correct", "wrong", "solve-all", "solve-none")
+DEFAULT_RULE_TEXT = N_("acc=1 where it was logged, else score>0")
+MAX_RULE_CHARS = 200
+CIRCULAR_PROPERTIES = ("correct", "wrong", "solve-all", "solve-none")
 
 
-def rule_of(project: Project) -> str:
+def get_rule_text(project: Project) -> str:
     """The rule as pages say it."""
-    return project.correct or _(DEFAULT)
+    return project.correct or _(DEFAULT_RULE_TEXT)
 
 
-def notes(query: Query, project: Project) -> tuple[str, ...]:
+def build_correctness_notes(query: Query, project: Project) -> tuple[str, ...]:
     """What a page says beside the answer to a query that asks for Correct."""
-    asks = any(isinstance(leaf, Is) and leaf.name in CIRCULAR for leaf in query.leaves())
+    asks = any(isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves())
     said = _("Correct is what answers `{rule}`, the rule of {project}.")
-    return (said.format(rule=rule_of(project), project=project.slug),) if asks else ()
+    return (said.format(rule=get_rule_text(project), project=project.slug),) if asks else ()
 
 
-def rule(told: object) -> Query:
+def parse_correctness_rule(told: object) -> Query:
     """A query that may be a rule. Raises BadInput, BadQuery for one that cannot be read."""
-    found = parse(text(told, "correct", most=MOST_RULE).strip())
+    found = parse_query(parse_text(told, "correct", most=MAX_RULE_CHARS).strip())
     for leaf in found.leaves():
-        if isinstance(leaf, Is) and leaf.name in CIRCULAR:
+        if isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
             said = _("The rule says what is correct, so it cannot ask for `is:{name}`.")
-            raise BadInput(said.format(name=leaf.name), "correct")
-        if passes(leaf):
-            raise BadInput(_("The rule must ask for what was recorded; flags and pins come and go."), "correct")
+            raise InvalidInputError(said.format(name=leaf.name), "correct")
+        if is_changeable_term(leaf):
+            raise InvalidInputError(
+                _("The rule must ask for what was recorded; flags and pins come and go."), "correct"
+            )
     return found

@@ -39,11 +39,11 @@ _SPACE: /\s+/
 %ignore _SPACE
 """
 
-ASCII = str.maketrans("：，（）＜＞＝！－．", ":,()<>=!-.")
+ASCII_SIGNS = str.maketrans("：，（）＜＞＝！－．", ":,()<>=!-.")
 
 
 @cache
-def parser() -> Lark:
+def get_grammar_parser() -> Lark:
     from lark import Lark
 
     return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False, propagate_positions=True)

@@ -20,7 +20,7 @@ AT_ONCE: Final = 20_000  # samples that are put together in one question
 Version = tuple[int, int, str]  # a step's id, its version, and when that was made, as the database writes it
 
 
-class Alike(NamedTuple):
+class GroupOutcomes(NamedTuple):
     """Names of the groups of one step. In `zerovar` two scores or more are all equal."""
 
     zerovar: tuple[str, ...] = ()
@@ -28,29 +28,29 @@ class Alike(NamedTuple):
     solve_none: tuple[str, ...] = ()
 
 
-kept: Cache[Version, Alike] = Cache(MAX_GROUP_NAMES, lambda alike: 1 + sum(map(len, alike)))
+outcome_cache: Cache[Version, GroupOutcomes] = Cache(MAX_GROUP_NAMES, lambda alike: 1 + sum(map(len, alike)))
 
 
-def of_one(step: int) -> Alike:
+def find_step_group_outcomes(step: int) -> GroupOutcomes:
     """Of the step with this id, as its rows stand: a rule is applied before their step has its new version."""
-    return asked([step]).get(step, Alike())
+    return asked([step]).get(step, GroupOutcomes())
 
 
-def of_several(steps: StepQuerySet) -> dict[int, Alike]:
+def find_group_outcomes(steps: StepQuerySet) -> dict[int, GroupOutcomes]:
     """By id of the step, those that have such groups."""
     written = Cast("updated_at", CharField())
     there = steps.filter(samples__gt=0).order_by("pk").values_list("pk", "version", written, "samples")
     samples = {(pk, version, at): count for pk, version, at, count in there}
-    found = kept.get_many(samples, lambda missing: made({version: samples[version] for version in missing}))
+    found = outcome_cache.get_many(samples, lambda missing: made({version: samples[version] for version in missing}))
     return {version[0]: alike for version, alike in found.items() if any(alike)}
 
 
-def made(samples: Mapping[Version, int]) -> dict[Version, Alike]:
+def made(samples: Mapping[Version, int]) -> dict[Version, GroupOutcomes]:
     """Of these steps, each with how many samples it has."""
-    found: dict[int, Alike] = {}
+    found: dict[int, GroupOutcomes] = {}
     for steps in portions(samples):
         found |= asked(steps)
-    return {version: found.get(version[0], Alike()) for version in samples}
+    return {version: found.get(version[0], GroupOutcomes()) for version in samples}
 
 
 def portions(samples: Mapping[Version, int]) -> Iterator[list[int]]:
@@ -67,7 +67,7 @@ def portions(samples: Mapping[Version, int]) -> Iterator[list[int]]:
         yield portion
 
 
-def asked(steps: Iterable[int]) -> dict[int, Alike]:
+def asked(steps: Iterable[int]) -> dict[int, GroupOutcomes]:
     """Looks at trajectories by their last samples; an unnamed group is none. Without the steps that have no group."""
     right = Case(When(correct=True, then=1), When(correct=False, then=0), output_field=IntegerField())
     last = Sample.objects.filter(step__in=list(steps), visible=True, final=True).exclude(group="")
@@ -85,4 +85,4 @@ def asked(steps: Iterable[int]) -> dict[int, Alike]:
             solve_all.append(group)
         if most == 0:
             solve_none.append(group)
-    return {step: Alike(*map(tuple, names)) for step, names in found.items()}
+    return {step: GroupOutcomes(*map(tuple, names)) for step, names in found.items()}

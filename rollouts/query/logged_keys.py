@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rollouts.lib.cache import MAX_LOGGED_KEYS, cached
 from rollouts.query import body_scan
-from rollouts.query.ast import NAMES, NUMBERS
-from rollouts.query.parser import unquoted
+from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS
+from rollouts.query.parser import unquote_text
 from rollouts.storage import files
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from rollouts.query.body_scan import Part
-    from rollouts.query.sql import Scope
+    from rollouts.query.body_scan import BodyFilePart
+    from rollouts.query.sql import QueryScope
 
-MOST_FILES: Final = 8  # of the newest steps
+MAX_KEY_FILES: Final = 8  # of the newest steps
 MOST_VALUES: Final = 200
-TAKEN: Final = (*NUMBERS, *NAMES, "is", "no", "or", "and")
+TAKEN: Final = (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no", "or", "and")
 OPEN_WORD: Final = re.compile(r"[^\W\d][\w./\-]*")
 WORD: Final = re.compile(r"[\w./\-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LoggedKey:
     """`count` is how many of the samples looked at have it; `low` and `high` of a number, `different` texts else."""
 
     name: str
@@ -38,36 +38,40 @@ class Key:
     different: int = 0
 
 
-def of(scope: Scope) -> dict[str, Key]:
+def find_logged_keys(scope: QueryScope) -> dict[str, LoggedKey]:
     """By name, of the newest files of the scope; none where they cannot be read."""
-    found: dict[str, Key] = {}
+    found: dict[str, LoggedKey] = {}
     for part in newest(scope):
         for key in of_file(part, stamp(part)):
             found[key.name] = joined(found[key.name], key) if key.name in found else key
     return dict(sorted(found.items()))
 
 
-def joined(one: Key, two: Key) -> Key:
+def joined(one: LoggedKey, two: LoggedKey) -> LoggedKey:
     ends = [end for end in (one.low, two.low, one.high, two.high) if end is not None]
     low, high = (min(ends), max(ends)) if ends else (None, None)
     different = max(one.different, two.different)
-    return Key(one.name, one.numeric and two.numeric, one.count + two.count, low, high, different)
+    return LoggedKey(one.name, one.numeric and two.numeric, one.count + two.count, low, high, different)
 
 
-def newest(scope: Scope) -> list[Part]:
-    return [part for part in body_scan.parts(scope)[:MOST_FILES] if files.body_path(part.path).exists()]
+def newest(scope: QueryScope) -> list[BodyFilePart]:
+    return [
+        part
+        for part in body_scan.list_body_parts(scope)[:MAX_KEY_FILES]
+        if files.get_body_file_path(part.path).exists()
+    ]
 
 
-def stamp(part: Part) -> int:
+def stamp(part: BodyFilePart) -> int:
     """Changes with the file; 0 where it has gone meanwhile."""
     try:
-        return files.body_path(part.path).stat().st_mtime_ns
+        return files.get_body_file_path(part.path).stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
 
 @cached(MAX_LOGGED_KEYS)
-def of_file(part: Part, stamp: int) -> tuple[Key, ...]:
+def of_file(part: BodyFilePart, stamp: int) -> tuple[LoggedKey, ...]:
     """`stamp` names the content: a file never changes, but folding makes another one of the same name."""
     import polars as pl
 
@@ -90,22 +94,22 @@ def of_file(part: Part, stamp: int) -> tuple[Key, ...]:
     return tuple(key for name in own if (key := told_of(name, row)).count)
 
 
-def told_of(name: str, row: dict[str, Any]) -> Key:
+def told_of(name: str, row: dict[str, Any]) -> LoggedKey:
     kind, _, own = name.partition(".")
     ends = row.get(f"low {name}"), row.get(f"high {name}")
-    return Key(own, kind == "num", row[f"count {name}"], *ends, different=row.get(f"different {name}", 0))
+    return LoggedKey(own, kind == "num", row[f"count {name}"], *ends, different=row.get(f"different {name}", 0))
 
 
-def opened(part: Part) -> tuple[pl.LazyFrame, list[str]]:
+def opened(part: BodyFilePart) -> tuple[pl.LazyFrame, list[str]]:
     import polars as pl
 
-    path = files.body_path(part.path)
+    path = files.get_body_file_path(part.path)
     rows = pl.scan_parquet(path)
     pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]
     return pl.concat(pieces), list(pl.read_parquet_schema(path))
 
 
-def values(scope: Scope, key: Key, most: int) -> list[tuple[str, int]]:
+def count_logged_values(scope: QueryScope, key: LoggedKey, most: int) -> list[tuple[str, int]]:
     """[(value as the query writes it, samples)] of the newest files, the most frequent first."""
     counts: Counter[str] = Counter()
     for part in newest(scope):
@@ -113,7 +117,7 @@ def values(scope: Scope, key: Key, most: int) -> list[tuple[str, int]]:
     return counts.most_common(most)
 
 
-def of_all(scope: Scope, key: Key, samples: int) -> bool:
+def is_count_complete(scope: QueryScope, key: LoggedKey, samples: int) -> bool:
     """Whether `values` counts each of the scope's samples once: a row is read for each, and no file was cut short."""
     parts = newest(scope)
     if sum(rows_of(part, stamp(part)) for part in parts) != samples:
@@ -123,7 +127,7 @@ def of_all(scope: Scope, key: Key, samples: int) -> bool:
 
 
 @cached(MAX_LOGGED_KEYS)
-def rows_of(part: Part, stamp: int) -> int:
+def rows_of(part: BodyFilePart, stamp: int) -> int:
     import polars as pl
 
     try:
@@ -133,7 +137,7 @@ def rows_of(part: Part, stamp: int) -> int:
 
 
 @cached(MAX_LOGGED_KEYS)
-def values_of(part: Part, stamp: int, name: str, numeric: bool) -> tuple[tuple[str, int], ...]:
+def values_of(part: BodyFilePart, stamp: int, name: str, numeric: bool) -> tuple[tuple[str, int], ...]:
     import polars as pl
 
     column = f"{'num' if numeric else 'str'}.{name}"
@@ -146,24 +150,24 @@ def values_of(part: Part, stamp: int, name: str, numeric: bool) -> tuple[tuple[s
         found = counted.collect().rows()
     except (pl.exceptions.PolarsError, OSError):
         return ()
-    return tuple((f"{value:.6g}" if numeric else quoted(value), count) for value, count in found)
+    return tuple((f"{value:.6g}" if numeric else quote_value(value), count) for value, count in found)
 
 
 # --- how the query writes them ----------------------------------------------------------------------------------------
 
 
-def asked_as(name: str) -> str:
+def format_key(name: str) -> str:
     """A key as the query language asks for it, `name_of` the other way round."""
     if OPEN_WORD.fullmatch(name) and name not in TAKEN:
         return name
     return f"extra.{name}" if WORD.fullmatch(name) else f"extra.{in_quotes(name)}"
 
 
-def name_of(asked: str) -> str:
-    return unquoted(asked[6:]) if asked.startswith("extra.") else asked
+def parse_key_name(asked: str) -> str:
+    return unquote_text(asked[6:]) if asked.startswith("extra.") else asked
 
 
-def quoted(text: str) -> str:
+def quote_value(text: str) -> str:
     """A value, in quotes where it needs them."""
     return text if WORD.fullmatch(text) else in_quotes(text)
 

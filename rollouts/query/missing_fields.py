@@ -6,8 +6,8 @@ from typing import Final
 
 from django.db.models import Q
 
-from rollouts.query.ast import And, Named, Node, Not, Or, Query, Range
-from rollouts.query.sql import Scope
+from rollouts.query.ast import And, NameTerm, Not, Or, Query, QueryNode, RangeTerm
+from rollouts.query.sql import QueryScope
 
 # A word of the query language, and which samples have something of it.
 HAVING: Final = {
@@ -20,7 +20,7 @@ HAVING: Final = {
 }
 
 
-def unrecorded(query: Query, scope: Scope) -> list[str]:
+def find_unrecorded_fields(query: Query, scope: QueryScope) -> list[str]:
     """The words of the query that ask for something which no sample of its step has; none said of several steps, whose
     samples may be millions. Logged keys are not among them: those that nobody logged are errors."""
     if query.root is None or scope.one is None:
@@ -29,17 +29,17 @@ def unrecorded(query: Query, scope: Scope) -> list[str]:
     return [name for name in dict.fromkeys(asked) if not scope.samples().filter(HAVING[name]).exists()]
 
 
-def wanted(root: Node) -> list[Node]:
+def wanted(root: QueryNode) -> list[QueryNode]:
     """The leaves that are not denied."""
     if isinstance(root, And | Or):
         return [leaf for part in root.parts for leaf in wanted(part)]
     return [] if isinstance(root, Not) else [root]
 
 
-def word(leaf: Node) -> str:
+def word(leaf: QueryNode) -> str:
     match leaf:
-        case Range(key=key):
+        case RangeTerm(key=key):
             return key
-        case Named(name=name):
+        case NameTerm(name=name):
             return name
     return ""

@@ -22,36 +22,36 @@ from typing import TYPE_CHECKING, Final
 from django.utils.translation import gettext as _
 
 from rollouts.query.ast import (
-    ALSO,
-    MISSING,
-    NAMES,
-    NUMBERS,
-    PROPERTIES,
-    WHOLE,
+    INTEGER_FIELDS,
+    MISSING_ALIASES,
+    MISSING_NAMES,
+    NAME_FIELDS,
+    NUMBER_FIELDS,
+    PROPERTY_NAMES,
     And,
-    BadQuery,
-    Is,
-    Known,
-    Logged,
-    Named,
-    No,
-    Node,
+    InvalidQueryError,
+    LoggedKeyTerm,
+    MissingTerm,
+    NameTerm,
     Not,
     Or,
+    PropertyTerm,
     Query,
-    Range,
-    Regex,
+    QueryNode,
+    RangeTerm,
+    RecordedTerm,
+    RegexTerm,
     Span,
-    Text,
-    leaves,
-    tolerance,
+    TextTerm,
+    collect_leaves,
+    compute_tolerance,
 )
-from rollouts.query.grammar import ASCII, parser
+from rollouts.query.grammar import ASCII_SIGNS, get_grammar_parser
 
 if TYPE_CHECKING:
     from lark import Token, Tree
 
-__all__ = ["BadQuery", "Query", "Text", "parse"]
+__all__ = ["InvalidQueryError", "Query", "TextTerm", "parse_query"]
 
 MOST_CHARACTERS: Final = 4_000
 MOST_REGEX: Final = 1_000
@@ -60,45 +60,47 @@ MOST_TERMS: Final = 64
 BIGGEST: Final = 2**63 - 1
 
 
-def parse(q: str) -> Query:
+def parse_query(q: str) -> Query:
     """The query, or BadQuery with a sentence and the span of the bad part; never another exception."""
     if len(q) > MOST_CHARACTERS:
         said = _("The query is {count} characters long; at most {most} are read.")
-        raise BadQuery(said.format(count=f"{len(q):,}", most=f"{MOST_CHARACTERS:,}"), (0, len(q)))
+        raise InvalidQueryError(said.format(count=f"{len(q):,}", most=f"{MOST_CHARACTERS:,}"), (0, len(q)))
     for at, character in enumerate(q):
         if character == "\x00" or "\ud800" <= character <= "\udfff":
-            raise BadQuery(_("The query holds a character that is no text (NUL or half a pair)."), (at, at + 1))
-    root = Reader(q).root()
-    found = leaves(root) if root else []
+            raise InvalidQueryError(
+                _("The query holds a character that is no text (NUL or half a pair)."), (at, at + 1)
+            )
+    root = AstBuilder(q).root()
+    found = collect_leaves(root) if root else []
     if len(found) > MOST_TERMS:
         said = _("The query has {count} terms; at most {most} are read.")
-        raise BadQuery(said.format(count=len(found), most=MOST_TERMS), (0, len(q)))
-    inferred = Is("truncated") in found
+        raise InvalidQueryError(said.format(count=len(found), most=MOST_TERMS), (0, len(q)))
+    inferred = PropertyTerm("truncated") in found
     notes = (_("is:truncated counts samples whose truncation was inferred (trunc?)."),) if inferred else ()
     return Query(q, root, notes)
 
 
-class Reader:
+class AstBuilder:
     """Turns lark's tree over one query text into nodes."""
 
     def __init__(self, q: str) -> None:
         self.q = q
 
-    def root(self) -> Node | None:
+    def root(self) -> QueryNode | None:
         from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
         try:
-            tree = parser().parse(self.q)
+            tree = get_grammar_parser().parse(self.q)
         except UnexpectedCharacters as error:
             raise self.unreadable(error.pos_in_stream or 0) from None
         except UnexpectedToken as error:
             raise self.unexpected(error.token) from None
         return self.node(tree.children[0], 0) if tree.children else None  # type: ignore[arg-type]
 
-    def node(self, tree: Tree[Token], depth: int) -> Node:
+    def node(self, tree: Tree[Token], depth: int) -> QueryNode:
         if depth > MOST_DEPTH:
             said = _("The query is nested more than {most} deep; take some parentheses away.")
-            raise BadQuery(said.format(most=MOST_DEPTH), (0, len(self.q)))
+            raise InvalidQueryError(said.format(most=MOST_DEPTH), (0, len(self.q)))
         match tree.data:
             case "either" | "both":
                 parts = tuple(self.node(part, depth + 1) for part in tree.children)  # type: ignore[arg-type]
@@ -108,11 +110,11 @@ class Reader:
             case _:
                 return self.leaf(str(tree.data), tree.children)  # type: ignore[arg-type]
 
-    def leaf(self, kind: str, tokens: list[Token]) -> Node:
+    def leaf(self, kind: str, tokens: list[Token]) -> QueryNode:
         head = str(tokens[0])
         match kind:
             case "word":
-                return Text(head, any_case=head == head.lower())
+                return TextTerm(head, any_case=head == head.lower())
             case "phrase":
                 return self.phrase(tokens[0])
             case "regex":
@@ -122,45 +124,47 @@ class Reader:
             case _:
                 return named(tokens[0], tokens[1])
 
-    def phrase(self, token: Token) -> Text:
-        if text := unquoted(str(token)):
-            return Text(text, any_case=False)
-        raise BadQuery(_("The quotes are empty; put text between them."), span_of(token))
+    def phrase(self, token: Token) -> TextTerm:
+        if text := unquote_text(str(token)):
+            return TextTerm(text, any_case=False)
+        raise InvalidQueryError(_("The quotes are empty; put text between them."), span_of(token))
 
-    def regex(self, token: Token) -> Regex:
+    def regex(self, token: Token) -> RegexTerm:
         pattern = str(token)[1:-1].replace(r"\/", "/")
         if len(pattern) > MOST_REGEX:
             said = _("The regular expression is over {most} characters.")
-            raise BadQuery(said.format(most=f"{MOST_REGEX:,}"), span_of(token))
+            raise InvalidQueryError(said.format(most=f"{MOST_REGEX:,}"), span_of(token))
         if complaint := refused_regex(pattern):
             said = _("The regular expression cannot be read: {complaint}.")
-            raise BadQuery(said.format(complaint=complaint), span_of(token))
-        return Regex(pattern)
+            raise InvalidQueryError(said.format(complaint=complaint), span_of(token))
+        return RegexTerm(pattern)
 
-    def unexpected(self, token: Token) -> BadQuery:
+    def unexpected(self, token: Token) -> InvalidQueryError:
         end = len(self.q)
         if token.type != "$END":
             return self.unreadable(token.start_pos or 0, span_of(token)[1])
         text = self.q.rstrip()
         start = max(0, len(text) - len(text.rsplit(maxsplit=1)[-1])) if text else 0
-        if text.translate(ASCII).count("(") > text.translate(ASCII).count(")"):
-            return BadQuery(_("A parenthesis is opened and not closed; add `)`."), (start, end))
-        return BadQuery(_("The query stops too early: a value or a term is missing at its end."), (start, end))
+        if text.translate(ASCII_SIGNS).count("(") > text.translate(ASCII_SIGNS).count(")"):
+            return InvalidQueryError(_("A parenthesis is opened and not closed; add `)`."), (start, end))
+        return InvalidQueryError(_("The query stops too early: a value or a term is missing at its end."), (start, end))
 
-    def unreadable(self, at: int, end: int | None = None) -> BadQuery:
+    def unreadable(self, at: int, end: int | None = None) -> InvalidQueryError:
         bad = self.q[at : at + 1]
         end = end or min(len(self.q), at + 1)
         if bad in '"“”＂「『':
-            return BadQuery(_("The quotes that open here are not closed."), (at, len(self.q)))
+            return InvalidQueryError(_("The quotes that open here are not closed."), (at, len(self.q)))
         if bad == "/":
             said = _("The regular expression that starts here is not closed by `/`; to search for a slash use quotes.")
-            return BadQuery(said, (at, len(self.q)))
+            return InvalidQueryError(said, (at, len(self.q)))
         if bad in ")）" and self.q[:at].rstrip().endswith(("(", "（")):
-            return BadQuery(_("There is nothing between these parentheses."), (len(self.q[:at].rstrip()) - 1, end))
+            return InvalidQueryError(
+                _("There is nothing between these parentheses."), (len(self.q[:at].rstrip()) - 1, end)
+            )
         if bad in ")）":
-            return BadQuery(_("This parenthesis was never opened."), (at, end))
+            return InvalidQueryError(_("This parenthesis was never opened."), (at, end))
         said = _("`{what}` cannot stand here; to search for it as text put it in quotes.")
-        return BadQuery(said.format(what=self.q[at:end]), (at, end))
+        return InvalidQueryError(said.format(what=self.q[at:end]), (at, end))
 
 
 def span_of(token: Token) -> Span:
@@ -168,7 +172,7 @@ def span_of(token: Token) -> Span:
     return start, token.end_pos if token.end_pos is not None else start + len(token)
 
 
-def unquoted(text: str) -> str:
+def unquote_text(text: str) -> str:
     """The inside of a quoted text, where a backslash keeps quotes and backslashes; other text as it is."""
     if text[:1] in ("「", "『"):
         return text[1:-1]
@@ -191,7 +195,7 @@ def refused_regex(pattern: str) -> str:
 
 def number_of(text: str) -> float | None:
     """The finite number that `text` writes, as `0.2`, `1e-3` or `20%`."""
-    text = text.translate(ASCII)
+    text = text.translate(ASCII_SIGNS)
     matched = re.fullmatch(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?)([%％]?)", text)
     if not matched:
         return None
@@ -199,17 +203,17 @@ def number_of(text: str) -> float | None:
     return value if abs(value) < 1e300 else None
 
 
-def compared(head: Token, value: Token) -> Node:
+def compared(head: Token, value: Token) -> QueryNode:
     """`key<number`, `key=text`. Raises BadQuery."""
     key, sign = signed(str(head))
-    text = unquoted(str(value))
+    text = unquote_text(str(value))
     span = span_of(head)[0], span_of(value)[1]
     number = number_of(text)
-    if key not in NUMBERS:
+    if key not in NUMBER_FIELDS:
         return logged(key, sign, text, number, span)
     if number is None:
         said = _("`{key}` is compared with a number, as in `{key}{sign}1`.")
-        raise BadQuery(said.format(key=key, sign=sign), span_of(value))
+        raise InvalidQueryError(said.format(key=key, sign=sign), span_of(value))
     return bounds(key, sign, whole(key, number, span_of(value)))
 
 
@@ -217,68 +221,68 @@ def signed(head: str) -> tuple[str, str]:
     """Key and sign of `key <`, the sign one of `< <= > >= = !=`."""
     key = re.match(r'extra\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
     assert key, "the grammar saw a key"
-    sign = head[key.end() :].strip().translate(ASCII)
+    sign = head[key.end() :].strip().translate(ASCII_SIGNS)
     return key[0], {"==": "=", "≤": "<=", "≦": "<=", "≥": ">=", "≧": ">=", "≠": "!="}.get(sign, sign)
 
 
 def whole(key: str, number: float, span: Span) -> float:
-    if key not in WHOLE:
+    if key not in INTEGER_FIELDS:
         return number
     if number != int(number) or abs(number) > BIGGEST:
-        raise BadQuery(_("`{key}` is counted in whole numbers.").format(key=key), span)
+        raise InvalidQueryError(_("`{key}` is counted in whole numbers.").format(key=key), span)
     return int(number)
 
 
-def bounds(key: str, sign: str, number: float) -> Node:
-    near = 0 if key in WHOLE else tolerance(number)
+def bounds(key: str, sign: str, number: float) -> QueryNode:
+    near = 0 if key in INTEGER_FIELDS else compute_tolerance(number)
     match sign:
         case "<":
-            return Range(key, None, number - near, open_high=True)
+            return RangeTerm(key, None, number - near, open_high=True)
         case "<=":
-            return Range(key, None, number + near)
+            return RangeTerm(key, None, number + near)
         case ">":
-            return Range(key, number + near, None, open_low=True)
+            return RangeTerm(key, number + near, None, open_low=True)
         case ">=":
-            return Range(key, number - near, None)
+            return RangeTerm(key, number - near, None)
         case "=":
-            return Range(key, number - near, number + near)
+            return RangeTerm(key, number - near, number + near)
         case _:
-            return And((Known(key), Not(Range(key, number - near, number + near))))
+            return And((RecordedTerm(key), Not(RangeTerm(key, number - near, number + near))))
 
 
-def logged(key: str, sign: str, text: str, number: float | None, span: Span) -> Node:
-    name = unquoted(key[6:]) if key.startswith("extra.") else key
+def logged(key: str, sign: str, text: str, number: float | None, span: Span) -> QueryNode:
+    name = unquote_text(key[6:]) if key.startswith("extra.") else key
     if not name:
-        raise BadQuery(_("A key of the run follows `extra.`, as in `extra.lang=zh`."), span)
+        raise InvalidQueryError(_("A key of the run follows `extra.`, as in `extra.lang=zh`."), span)
     if sign in ("<", "<=", ">", ">=") and number is None:
         said = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
-        raise BadQuery(said.format(name=name, sign=sign), span)
+        raise InvalidQueryError(said.format(name=name, sign=sign), span)
     if sign == "!=":
-        return And((Logged(name, "known", "", None, span), Not(Logged(name, "=", text, number, span))))
-    return Logged(name, sign, text, number, span)
+        return And((LoggedKeyTerm(name, "known", "", None, span), Not(LoggedKeyTerm(name, "=", text, number, span))))
+    return LoggedKeyTerm(name, sign, text, number, span)
 
 
-def named(head: Token, value: Token) -> Node:
+def named(head: Token, value: Token) -> QueryNode:
     """`name:value`. Raises BadQuery, with a suggestion for a misspelt name."""
     name = str(head).rstrip()[:-1]
-    text = unquoted(str(value))
+    text = unquote_text(str(value))
     span = span_of(head)[0], span_of(value)[1]
     if name.startswith("extra."):
         return logged(name, ":", text, number_of(text), span)
-    if name in NUMBERS:
+    if name in NUMBER_FIELDS:
         return ranged(name, text, span)
     if name == "is":
-        return Is(one_of("is", text.lower(), PROPERTIES, span))
+        return PropertyTerm(one_of("is", text.lower(), PROPERTY_NAMES, span))
     if name == "no":
-        return No(one_of("no", ALSO.get(text.lower(), text.lower()), MISSING, span))
-    if name in NAMES:
-        return Named(name, one_of("split", text, ("train", "eval"), span) if name == "split" else text, span)
-    raise BadQuery(unknown(name), span)
+        return MissingTerm(one_of("no", MISSING_ALIASES.get(text.lower(), text.lower()), MISSING_NAMES, span))
+    if name in NAME_FIELDS:
+        return NameTerm(name, one_of("split", text, ("train", "eval"), span) if name == "split" else text, span)
+    raise InvalidQueryError(unknown(name), span)
 
 
 def unknown(name: str) -> str:
     """What to say of a name that the language does not have."""
-    if close := meant(name, (*NUMBERS, *NAMES, "is", "no")):
+    if close := meant(name, (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no")):
         said = _(
             "There is no `{name}:`. Did you mean `{meant}`? A key of the run is asked with `extra.{name}:…`; "
             "to search for it as text put it in quotes."
@@ -291,21 +295,21 @@ def unknown(name: str) -> str:
     return said.format(name=name)
 
 
-def ranged(name: str, text: str, span: Span) -> Range:
+def ranged(name: str, text: str, span: Span) -> RangeTerm:
     """`100..200`, `100..`, `..200` or one number. Raises BadQuery."""
-    low, dots, high = text.translate(ASCII).partition("..")
+    low, dots, high = text.translate(ASCII_SIGNS).partition("..")
     first, last = number_of(low), number_of(high if dots else low)
     if (low and first is None) or (high and last is None) or first is last is None:
         said = _("`{name}:` takes a number or a range, as in `{name}:1` or `{name}:1..5`.")
-        raise BadQuery(said.format(name=name), span)
+        raise InvalidQueryError(said.format(name=name), span)
     if first is not None and last is not None and first > last:
         said = _("The range runs backwards; the smaller number comes first: `{name}:{last}..{first}`.")
-        raise BadQuery(said.format(name=name, last=high, first=low), span)
-    near = 0.0 if name in WHOLE else 1.0
-    return Range(
+        raise InvalidQueryError(said.format(name=name, last=high, first=low), span)
+    near = 0.0 if name in INTEGER_FIELDS else 1.0
+    return RangeTerm(
         name,
-        None if first is None else whole(name, first - near * tolerance(first), span),
-        None if last is None else whole(name, last + near * tolerance(last), span),
+        None if first is None else whole(name, first - near * compute_tolerance(first), span),
+        None if last is None else whole(name, last + near * compute_tolerance(last), span),
     )
 
 
@@ -317,7 +321,7 @@ def one_of(name: str, text: str, known: tuple[str, ...], span: Span) -> str:
     said = _("There is no `{name}:{text}`. Known are {listed}.")
     if close:
         said = _("There is no `{name}:{text}`. Did you mean `{meant}`? Known are {listed}.")
-    raise BadQuery(said.format(name=name, text=text, meant=close, listed=listed), span)
+    raise InvalidQueryError(said.format(name=name, text=text, meant=close, listed=listed), span)
 
 
 def meant(word: str, known: tuple[str, ...]) -> str:

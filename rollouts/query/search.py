@@ -10,21 +10,21 @@ from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Length
 from django.utils.translation import gettext as _
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.models import Run
 from rollouts.query import body_scan, correctness_rule
-from rollouts.query.ast import BODY, And, Node, Not, Or, Query, leaves
-from rollouts.query.parser import parse
-from rollouts.query.sql import Scope, condition, scope_of
-from rollouts.samples.text_properties import CATALOG
+from rollouts.query.ast import BODY_TERMS, And, Not, Or, Query, QueryNode, collect_leaves
+from rollouts.query.parser import parse_query
+from rollouts.query.sql import QueryScope, build_condition, build_scope
+from rollouts.samples.text_properties import PROPERTY_CATALOG
 
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
-__all__ = ["Found", "find", "parse"]
+__all__ = ["QueryResult", "find_samples", "parse_query"]
 
 # What each ordering sorts by, before the sample's id settles ties. Unknown values come last either way.
-ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
+SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
     "score": (F("score"),),
     "len": (F("chars"),),
     "tokens": (F("tokens"),),
@@ -38,17 +38,17 @@ ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 @dataclass
-class Found:
+class QueryResult:
     """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages. Where patience
     ended before the search did, it is the answer for the steps after `horizon`."""
 
     query: Query
-    scope: Scope
+    scope: QueryScope
     samples: SampleQuerySet
     horizon: int | None = None
     condition: Q = field(default_factory=Q)
 
-    def newest(self, most: int) -> Found:
+    def newest(self, most: int) -> QueryResult:
         """The same in the newest steps that hold at most `most` samples together, and in one step at least; itself
         where all steps hold no more."""
         start = first_of_newest(self.scope, most) if self.scope.one is None else None
@@ -69,7 +69,7 @@ class Found:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences to show beside the answer."""
-        return self.query.notes + correctness_rule.notes(self.query, self.scope.run.project)
+        return self.query.notes + correctness_rule.build_correctness_notes(self.query, self.scope.run.project)
 
     @cached_property
     def total(self) -> int:
@@ -79,23 +79,23 @@ class Found:
 
     def facets(self) -> dict[str, int]:
         """{term: how many of the found samples it would leave}; groups, not samples, where the catalog counts those."""
-        single = [one.term for one in CATALOG if one.of == "samples"]
+        single = [one.term for one in PROPERTY_CATALOG if one.of == "samples"]
         terms = {term: self.asks(term) for term in ("score<=0", *single, "is:flagged")}
         every = self.samples.order_by()
         counts = every.aggregate(**{f"n{at}": Count("pk", filter=term) for at, term in enumerate(terms.values())})
         found = {term: counts[f"n{at}"] for at, term in enumerate(terms)}
-        for term in (one.term for one in CATALOG if one.of == "groups"):
+        for term in (one.term for one in PROPERTY_CATALOG if one.of == "groups"):
             found[term] = every.filter(self.asks(term)).values("step", "group").distinct().count()
         return found
 
     def asks(self, term: str) -> Q:
         """A term that columns answer, as a condition on samples of the same scope."""
-        root = parse(term).root
+        root = parse_query(term).root
         assert root is not None, "a term asks something"
-        return condition(root, self.scope)
+        return build_condition(root, self.scope)
 
 
-def find(
+def find_samples(
     run: Run,
     *,
     split: str = "",
@@ -104,10 +104,10 @@ def find(
     q: str | Query = "",
     ordering: str = "score",
     step_kind: str = "",
-    progress: body_scan.Progress | None = None,
-    patience: body_scan.Patience | None = None,
+    progress: body_scan.ProgressCallback | None = None,
+    patience: body_scan.TimeBudget | None = None,
     reader: int | None = None,
-) -> Found:
+) -> QueryResult:
     """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
 
     `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
@@ -115,18 +115,20 @@ def find(
     scanned; with `patience` the newest steps may be all that is searched, see `Found`. `reader` is the id of who asks,
     for `is:unseen` and its like. Raises BadInput (BadQuery with the span, for `q`) and StorageUnavailable.
     """
-    query = parse(q) if isinstance(q, str) else q
+    query = parse_query(q) if isinstance(q, str) else q
     order = ordered(ordering)
-    scope = scope_of(run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader)
-    asked = Asked(scope, progress, patience).answered(query.root) if query.root is not None else Q()
+    scope = build_scope(
+        run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader
+    )
+    asked = ConditionBuilder(scope, progress, patience).answered(query.root) if query.root is not None else Q()
     samples = scope.samples().filter(asked)
     horizon = patience.horizon if patience else None
     if horizon is not None:
         samples = samples.filter(step__step__gt=horizon)
-    return Found(query, scope, samples.select_related("step").order_by(*order), horizon, asked)
+    return QueryResult(query, scope, samples.select_related("step").order_by(*order), horizon, asked)
 
 
-def first_of_newest(scope: Scope, most: int) -> int | None:
+def first_of_newest(scope: QueryScope, most: int) -> int | None:
     """The first of the newest steps that hold at most `most` samples together; None where all do."""
     first: int | None = None
     for step, samples in scope.steps.order_by("-step").values_list("step", "samples"):
@@ -140,49 +142,49 @@ def first_of_newest(scope: Scope, most: int) -> int | None:
 def ordered(ordering: str) -> tuple[Any, ...]:
     """The ORDER BY of an ordering. Raises BadInput."""
     name = ordering.removeprefix("-")
-    if name not in ORDERINGS:
+    if name not in SAMPLE_ORDERINGS:
         said = _("`ordering` must be one of {known}, with `-` before it to turn it round.")
-        raise BadInput(said.format(known=", ".join(ORDERINGS)), "ordering")
+        raise InvalidInputError(said.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
     down = ordering.startswith("-")
-    columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in ORDERINGS[name]]
+    columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in SAMPLE_ORDERINGS[name]]
     return (*columns, "pk")
 
 
 @dataclass
-class Asked:
+class ConditionBuilder:
     """Turns a whole query into one condition; what is asked of bodies is scanned in as few passes as can be."""
 
-    scope: Scope
-    progress: body_scan.Progress | None = None
-    patience: body_scan.Patience | None = None
+    scope: QueryScope
+    progress: body_scan.ProgressCallback | None = None
+    patience: body_scan.TimeBudget | None = None
 
     @cached_property
     def apart(self) -> bool:
         """Whether a sample may have several bodies. It has what any of them says, so one body alone denies nothing."""
-        return body_scan.several(self.scope)
+        return body_scan.has_several_bodies(self.scope)
 
-    def answered(self, node: Node) -> Q:
+    def answered(self, node: QueryNode) -> Q:
         if self.at_once(node):
-            return Q(pk__among=body_scan.matching(self.scope, node, self.progress, self.patience))
+            return Q(pk__among=body_scan.scan_bodies(self.scope, node, self.progress, self.patience))
         if isinstance(node, Not):
             return ~self.answered(node.part)
         if not isinstance(node, And | Or):
-            return condition(node, self.scope)
+            return build_condition(node, self.scope)
         kind = Q.AND if isinstance(node, And) else Q.OR
         return Q(*(self.answered(part) for part in self.gathered(node)), _connector=kind)
 
-    def gathered(self, node: And | Or) -> list[Node]:
+    def gathered(self, node: And | Or) -> list[QueryNode]:
         """The parts, those about bodies as one where a single scan answers them."""
         bodies = [part for part in node.parts if self.at_once(part)]
         if not bodies or not self.at_once(together := type(node)(tuple(bodies))):
             return list(node.parts)
         return [*(part for part in node.parts if part not in bodies), together]
 
-    def at_once(self, node: Node) -> bool:
+    def at_once(self, node: QueryNode) -> bool:
         """Whether one scan answers it."""
-        return all(isinstance(leaf, BODY) for leaf in leaves(node)) and (in_any(node) or not self.apart)
+        return all(isinstance(leaf, BODY_TERMS) for leaf in collect_leaves(node)) and (in_any(node) or not self.apart)
 
 
-def in_any(node: Node) -> bool:
+def in_any(node: QueryNode) -> bool:
     """Whether it holds of a sample as soon as it holds of one of its bodies."""
-    return isinstance(node, BODY) or (isinstance(node, Or) and all(map(in_any, node.parts)))
+    return isinstance(node, BODY_TERMS) or (isinstance(node, Or) and all(map(in_any, node.parts)))

@@ -20,17 +20,29 @@ from django.db.models.functions import Cast, Concat
 from django.db.models.lookups import GreaterThan
 from django.utils.translation import gettext as _
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
 from rollouts.query import group_outcomes
-from rollouts.query.ast import PERSONAL, And, BadQuery, Is, Known, Named, No, Node, Not, Or, Range
-from rollouts.samples.text_properties import FACETS
+from rollouts.query.ast import (
+    PERSONAL_PROPERTIES,
+    And,
+    InvalidQueryError,
+    MissingTerm,
+    NameTerm,
+    Not,
+    Or,
+    PropertyTerm,
+    QueryNode,
+    RangeTerm,
+    RecordedTerm,
+)
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
 
-COLUMNS: Final = {
+NUMBER_COLUMNS: Final = {
     "score": "score", "len": "chars", "tokens": "tokens", "adv": "advantage", "n": "index", "step": "step__step",
 }  # fmt: skip
 
@@ -53,7 +65,7 @@ class Among(Lookup):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class QueryScope:
     """Where a question is asked, and who asks: the steps of a run, `one` being their id when there is just one, and
     the id of the person, None for nobody."""
 
@@ -68,16 +80,16 @@ class Scope:
         return Sample.objects.filter(inside, visible=True)
 
 
-def scope_of(
+def build_scope(
     run: Run,
     *,
     split: str = "",
     step: int | None = None,
     step_kind: str = "",
     attempt: str = "",
-    root: Node | None = None,
+    root: QueryNode | None = None,
     reader: int | None = None,
-) -> Scope:
+) -> QueryScope:
     """`attempt` is empty for the current steps, `all`, or an attempt's key. Step terms of `root` narrow the steps."""
     given = {"split": split, "step": step, "step_kind": step_kind}
     chosen = {name: value for name, value in given.items() if value not in ("", None)}
@@ -93,26 +105,26 @@ def scope_of(
     if step is not None or narrowed:
         found = list(steps.values_list("pk", flat=True)[:2])
         one = found[0] if len(found) == 1 else None
-    return Scope(run, steps, one, reader)
+    return QueryScope(run, steps, one, reader)
 
 
-def conjuncts(root: Node | None) -> Sequence[Node]:
+def conjuncts(root: QueryNode | None) -> Sequence[QueryNode]:
     """The terms that all have to hold."""
     if root is None:
         return ()
     return [leaf for part in root.parts for leaf in conjuncts(part)] if isinstance(root, And) else (root,)
 
 
-def narrows(node: Node) -> bool:
-    return (isinstance(node, Range) and node.key == "step") or (isinstance(node, Named) and node.name == "split")
+def narrows(node: QueryNode) -> bool:
+    return (isinstance(node, RangeTerm) and node.key == "step") or (isinstance(node, NameTerm) and node.name == "split")
 
 
-def step_condition(node: Node) -> Q:
+def step_condition(node: QueryNode) -> Q:
     """A term about steps, asked of `Step`."""
-    return Q(split=node.text) if isinstance(node, Named) else between("step", node)  # type: ignore[arg-type]
+    return Q(split=node.text) if isinstance(node, NameTerm) else between("step", node)  # type: ignore[arg-type]
 
 
-def between(column: str, node: Range) -> Q:
+def between(column: str, node: RangeTerm) -> Q:
     condition = Q()
     if node.low is not None:
         condition &= Q(**{f"{column}__{'gt' if node.open_low else 'gte'}": node.low})
@@ -121,29 +133,29 @@ def between(column: str, node: Range) -> Q:
     return condition
 
 
-def condition(node: Node, scope: Scope) -> Q:
+def build_condition(node: QueryNode, scope: QueryScope) -> Q:
     """A term about samples, asked of `Sample`. Only for terms that columns answer."""
     match node:
         case And(parts):
-            return Q(*(condition(part, scope) for part in parts))
+            return Q(*(build_condition(part, scope) for part in parts))
         case Or(parts):
-            return Q(*(condition(part, scope) for part in parts), _connector=Q.OR)
+            return Q(*(build_condition(part, scope) for part in parts), _connector=Q.OR)
         case Not(part):
-            return ~condition(part, scope)
-        case Range():
-            return between(COLUMNS[node.key], node)
-        case Known(key):
-            return Q(**{f"{COLUMNS[key]}__isnull": False})
-        case Named():
+            return ~build_condition(part, scope)
+        case RangeTerm():
+            return between(NUMBER_COLUMNS[node.key], node)
+        case RecordedTerm(key):
+            return Q(**{f"{NUMBER_COLUMNS[key]}__isnull": False})
+        case NameTerm():
             return named(node, scope)
-        case Is(name):
+        case PropertyTerm(name):
             return property_of(name, scope)
-        case No(name):
+        case MissingTerm(name):
             return Q(score=None) if name == "score" else facet(f"no-{name}")
     raise AssertionError(f"{node} is answered by bodies")
 
 
-def named(node: Named, scope: Scope) -> Q:
+def named(node: NameTerm, scope: QueryScope) -> Q:
     match node.name:
         case "split":
             return Q(step__split=node.text)
@@ -157,7 +169,7 @@ def named(node: Named, scope: Scope) -> Q:
             return flagged(scope, reason=reason_key(node, scope))
 
 
-def reason_key(node: Named, scope: Scope) -> str:
+def reason_key(node: NameTerm, scope: QueryScope) -> str:
     """The project's reason with this key or name. Raises BadQuery with those that exist."""
     reasons = scope.run.project.reasons
     for reason in reasons:
@@ -165,11 +177,11 @@ def reason_key(node: Named, scope: Scope) -> str:
             return str(reason["key"])
     listed = ", ".join(str(reason["key"]) for reason in reasons)
     said = _("This project has no reason `{reason}`. It has: {listed}.")
-    raise BadQuery(said.format(reason=node.text, listed=listed), node.span)
+    raise InvalidQueryError(said.format(reason=node.text, listed=listed), node.span)
 
 
-def property_of(name: str, scope: Scope) -> Q:
-    if name in PERSONAL:
+def property_of(name: str, scope: QueryScope) -> Q:
+    if name in PERSONAL_PROPERTIES:
         return personal(name, scope)
     match name:
         case "truncated":
@@ -181,7 +193,7 @@ def property_of(name: str, scope: Scope) -> Q:
         case "final" | "intermediate":
             return Q(final=name == "final")
         case "zerovar":
-            return zero_variance(scope)
+            return build_zero_variance_condition(scope)
         case "pinned":
             return Q(Exists(at_the_step(Pin).filter(run=scope.run, split=OuterRef("step__split"), removed_at=None)))
         case "reused":
@@ -193,7 +205,7 @@ def property_of(name: str, scope: Scope) -> Q:
 
 
 def facet(name: str) -> Q:
-    return Q(GreaterThan(F("facets").bitand(FACETS[name]), 0))
+    return Q(GreaterThan(F("facets").bitand(TEXT_PROPERTY_BITS[name]), 0))
 
 
 def at_the_step(model: type[Pin] | type[Replay]) -> Any:
@@ -202,10 +214,10 @@ def at_the_step(model: type[Pin] | type[Replay]) -> Any:
     return model.objects.filter(**same)
 
 
-def personal(name: str, scope: Scope) -> Q:
+def personal(name: str, scope: QueryScope) -> Q:
     """What is asked of the person who asks. Raises BadInput where that is nobody."""
     if scope.reader is None:
-        raise BadInput(_("`is:{name}` depends on who asks, and here nobody does.").format(name=name), "q")
+        raise InvalidInputError(_("`is:{name}` depends on who asks, and here nobody does.").format(name=name), "q")
     if name == "flagged-by-others":
         others = Flag.objects.filter(run=scope.run, withdrawn_at=None).exclude(user=scope.reader)
         return Q(pk__in=others.values("sample"))
@@ -214,25 +226,25 @@ def personal(name: str, scope: Scope) -> Q:
     return ~found if name == "unseen" else found
 
 
-def flagged(scope: Scope, **fields: str) -> Q:
+def flagged(scope: QueryScope, **fields: str) -> Q:
     return Q(pk__in=Flag.objects.filter(run=scope.run, withdrawn_at=None, **fields).values("sample"))
 
 
-def zero_variance(scope: Scope) -> Q:
+def build_zero_variance_condition(scope: QueryScope) -> Q:
     """Samples of groups whose trajectories (two or more, by their last samples) all have one score."""
     return Q(in_groups(scope, "zerovar"), final=True, score__isnull=False)
 
 
-def solved(scope: Scope, *, by_all: bool) -> Q:
+def solved(scope: QueryScope, *, by_all: bool) -> Q:
     """Samples of groups whose judged trajectories (by their last samples) are all correct, or none of which is."""
     groups = in_groups(scope, "solve_all" if by_all else "solve_none")
     return Q(groups, final=True, correct__isnull=False)
 
 
-def in_groups(scope: Scope, kind: str) -> Q:
+def in_groups(scope: QueryScope, kind: str) -> Q:
     """Samples of groups of a kind that `alike` knows; a group is one of its step."""
     if scope.one is not None:
-        return Q(group__among=getattr(group_outcomes.of_one(scope.one), kind))
-    found = group_outcomes.of_several(scope.steps)
+        return Q(group__among=getattr(group_outcomes.find_step_group_outcomes(scope.one), kind))
+    found = group_outcomes.find_group_outcomes(scope.steps)
     names = [f"{step}/{group}" for step, groups in found.items() for group in getattr(groups, kind)]
     return Q(Among(Concat(Cast("step", CharField()), Value("/"), "group"), names))

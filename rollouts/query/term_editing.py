@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollouts.lib.cache import MAX_QUERY_TERMS, cached
-from rollouts.query.ast import And, BadQuery, Known, Logged, Named, Node, Not, Range
-from rollouts.query.grammar import parser
-from rollouts.query.parser import Reader, parse
+from rollouts.query.ast import And, InvalidQueryError, LoggedKeyTerm, NameTerm, Not, QueryNode, RangeTerm, RecordedTerm
+from rollouts.query.grammar import get_grammar_parser
+from rollouts.query.parser import AstBuilder, parse_query
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class QueryTerm:
     """One of the terms that all have to hold: its place in the query, as written, and what it asks."""
 
     start: int
     end: int
     text: str
-    node: Node
+    node: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class QueryTerms:
     """`either` where the query is one choice between terms (`a or b`), which is then its only term."""
 
     query: str
-    all: tuple[Term, ...]
+    all: tuple[QueryTerm, ...]
     either: bool = False
 
     def holds(self, added: str) -> bool:
         """Whether every term of `added` is one of these, as written."""
         own = {term.text for term in self.all}
-        return not self.either and all(term.text in own for term in of(added).all)
+        return not self.either and all(term.text in own for term in split_terms(added).all)
 
     def plus(self, added: str) -> str:
         """The query narrowed by `added`; a choice goes into parentheses first."""
@@ -41,7 +41,7 @@ class Terms:
 
     def without(self, added: str) -> str:
         """The query without the terms of `added`."""
-        gone = {term.text for term in of(added).all}
+        gone = {term.text for term in split_terms(added).all}
         return self.cut(lambda term: term.text in gone)
 
     def without_keys(self, *keys: str) -> str:
@@ -58,28 +58,28 @@ class Terms:
 
 
 @cached(MAX_QUERY_TERMS)
-def of(q: str) -> Terms:
+def split_terms(q: str) -> QueryTerms:
     """The terms of a query; one that cannot be read counts as one term, its whole text."""
     try:
-        parse(q)
-        tree = parser().parse(q)
-    except BadQuery:
-        return Terms(q, (Term(0, len(q), q.strip(), Known("")),))
+        parse_query(q)
+        tree = get_grammar_parser().parse(q)
+    except InvalidQueryError:
+        return QueryTerms(q, (QueryTerm(0, len(q), q.strip(), RecordedTerm("")),))
     if not tree.children:
-        return Terms(q, ())
+        return QueryTerms(q, ())
     top: Any = tree.children[0]
     parts = top.children if top.data == "both" else [top]
-    return Terms(q, tuple(term(q, part) for part in parts), either=top.data == "either" and not inside(top))
+    return QueryTerms(q, tuple(term(q, part) for part in parts), either=top.data == "either" and not inside(top))
 
 
-def ranges(q: str) -> list[Range]:
+def find_number_ranges(q: str) -> list[RangeTerm]:
     """What a query that can be read demands of numbers."""
-    return [term.node for term in of(q).all if isinstance(term.node, Range)]
+    return [term.node for term in split_terms(q).all if isinstance(term.node, RangeTerm)]
 
 
-def term(q: str, tree: Any) -> Term:
+def term(q: str, tree: Any) -> QueryTerm:
     start, end = place(tree)
-    return Term(start, end, q[start:end], Reader(q).node(tree, 0))
+    return QueryTerm(start, end, q[start:end], AstBuilder(q).node(tree, 0))
 
 
 def place(tree: Any) -> tuple[int, int]:
@@ -94,12 +94,12 @@ def inside(tree: Any) -> bool:
     return place(tree) != (tree.meta.start_pos, tree.meta.end_pos)
 
 
-def key_of(node: Node) -> str:
+def key_of(node: QueryNode) -> str:
     """The number, name or logged key that a term asks for; empty for others."""
     match node:
-        case Range(key) | Known(key) | Logged(key):
+        case RangeTerm(key) | RecordedTerm(key) | LoggedKeyTerm(key):
             return key
-        case Named(name):
+        case NameTerm(name):
             return name
         case Not(part):
             return key_of(part)

@@ -6,46 +6,57 @@ what has no `acc`, as a filter should; as the rule for Correct it must not judge
 
 from __future__ import annotations
 
-from rollouts.query.ast import And, Is, Known, Logged, Node, Not, Or, Range, Regex, Text
+from rollouts.query.ast import (
+    And,
+    LoggedKeyTerm,
+    Not,
+    Or,
+    PropertyTerm,
+    QueryNode,
+    RangeTerm,
+    RecordedTerm,
+    RegexTerm,
+    TextTerm,
+)
 
 
-def surely(node: Node) -> Node:
+def build_known_true(node: QueryNode) -> QueryNode:
     """Answered by the samples of which `node` is known to be true."""
     match node:
         case And(parts):
-            return And(tuple(map(surely, parts)))
+            return And(tuple(map(build_known_true, parts)))
         case Or(parts):
-            return Or(tuple(map(surely, parts)))
+            return Or(tuple(map(build_known_true, parts)))
         case Not(part):
-            return surely_not(part)
+            return build_known_false(part)
         case _:
             return node
 
 
-def surely_not(node: Node) -> Node:
+def build_known_false(node: QueryNode) -> QueryNode:
     """Answered by the samples of which `node` is known to be false."""
     match node:
         case And(parts):
-            return Or(tuple(map(surely_not, parts)))
+            return Or(tuple(map(build_known_false, parts)))
         case Or(parts):
-            return And(tuple(map(surely_not, parts)))
+            return And(tuple(map(build_known_false, parts)))
         case Not(part):
-            return surely(part)
+            return build_known_true(part)
         case _:
             there = recorded(node)
             return And((there, Not(node))) if there else Not(node)
 
 
-def recorded(leaf: Node) -> Node | None:
+def recorded(leaf: QueryNode) -> QueryNode | None:
     """Answered by the samples of which is known what `leaf` asks; None where that is all of them."""
     match leaf:
-        case Range(key):
-            return Known(key)
-        case Known():
+        case RangeTerm(key):
+            return RecordedTerm(key)
+        case RecordedTerm():
             return leaf
-        case Logged(key, _, _, _, span):
-            return Logged(key, "known", "", None, span)
-        case Text() | Regex():
-            return Not(Is("no-text"))
+        case LoggedKeyTerm(key, _, _, _, span):
+            return LoggedKeyTerm(key, "known", "", None, span)
+        case TextTerm() | RegexTerm():
+            return Not(PropertyTerm("no-text"))
         case _:
             return None

@@ -9,32 +9,32 @@ from django.db import transaction
 
 from rollouts.live import notifications
 from rollouts.models import Binding, Revision, Run
-from rollouts.pins.artifacts import together
-from rollouts.replay.plans import of_ref
+from rollouts.pins.artifacts import merge_facts
+from rollouts.replay.plans import find_revision
 
 
 @transaction.atomic
-def bind(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Binding:
+def bind_run(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Binding:
     """Binds the run to the revision that `ref` means, or to none; `facts` are what it says of itself.
 
     Once the run has begun, its binding stays for all its attempts, whatever it asks for. Raises as `of_ref`.
     """
     row = Run.objects.select_for_update(of=("self",), no_key=True).select_related("project").get(pk=run.pk)
     if facts:
-        Run.objects.filter(pk=row.pk).update(facts=together(row.facts, facts))
+        Run.objects.filter(pk=row.pk).update(facts=merge_facts(row.facts, facts))
     bound = Binding.objects.filter(run=row).select_related("revision__plan__project", "revision__user").first()
     if bound and has_begun(row):
         return bound
-    revision = of_ref(row.project, ref)
+    revision = find_revision(row.project, ref)
     bound, created = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
-    notifications.changed(row, topics=("pins",))
+    notifications.notify_run_changed(row, topics=("pins",))
     return bound
 
 
-def meant(run: Run, ref: str = "") -> Revision | None:
+def resolve_run_revision(run: Run, ref: str = "") -> Revision | None:
     """The revision that the run would replay if it asked for `ref` now. Raises as `of_ref`."""
     bound = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
-    return bound.revision if bound and has_begun(run) else of_ref(run.project, ref)
+    return bound.revision if bound and has_begun(run) else find_revision(run.project, ref)
 
 
 def has_begun(run: Run) -> bool:

@@ -13,18 +13,18 @@ from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_config import load
 from rollouts.models import Artifact, Entry, Revision, Run
 from rollouts.replay import exclusion
-from rollouts.replay.plans import entries_of
+from rollouts.replay.plans import load_plan_entries
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class EntryCompatibility:
     """An entry beside a run that would replay it. `artifacts` are those of the role that the run loads, else all;
     `excluded` is what is flagged bad in them."""
 
     entry: Entry
     artifacts: tuple[Artifact, ...]
     differences: tuple[compatibility.Difference, ...]
-    excluded: exclusion.Excluded = exclusion.NOTHING
+    excluded: exclusion.PinExclusion = exclusion.NO_EXCLUSION
 
     @property
     def refused(self) -> bool:
@@ -32,45 +32,50 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PlanCompatibility:
     """What a revision means for a run: each entry judged, and (step, target or None) for the steps that were asked."""
 
-    entries: tuple[Judged, ...]
+    entries: tuple[EntryCompatibility, ...]
     strip: tuple[tuple[int, int | None], ...]
 
 
-def verdict(revision: Revision | None, facts: Mapping[str, Any], steps: Iterable[int] = ()) -> Verdict:
+def check_plan_compatibility(
+    revision: Revision | None, facts: Mapping[str, Any], steps: Iterable[int] = ()
+) -> PlanCompatibility:
     """Of an empty plan too. A `refuse` that the project has loosened is a warning."""
-    entries = entries_of(revision)
+    entries = load_plan_entries(revision)
     loosened = revision.plan.project.loosened if revision else {}
     action, targets = revision.action if revision else "cache", [entry.target_step for entry in entries]
-    flagged, leave = exclusion.of(entry.pin for entry in entries), bool(revision and revision.exclude_flagged)
-    return Verdict(
-        tuple(judged(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
+    flagged, leave = (
+        exclusion.find_exclusions(entry.pin for entry in entries),
+        bool(revision and revision.exclude_flagged),
+    )
+    return PlanCompatibility(
+        tuple(check_entry_compatibility(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
         tuple(schedule.strip(action, targets, steps)),
     )
 
 
-def judged(
+def check_entry_compatibility(
     entry: Entry,
     facts: Mapping[str, Any],
     loosened: Collection[str],
-    excluded: exclusion.Excluded | None = None,
+    excluded: exclusion.PinExclusion | None = None,
     leave: bool = False,
-) -> Judged:
+) -> EntryCompatibility:
     """`leave`: what is flagged is left out, so that what is left of the artifact is compared."""
-    excluded = excluded or exclusion.NOTHING
+    excluded = excluded or exclusion.NO_EXCLUSION
     held = sorted(entry.pin.artifacts.all(), key=lambda one: (one.step, one.pk))
     fitting = [one for one in held if one.role == facts.get("role")] or held
     rows = excluded.artifacts.get(fitting[0].pk) if fitting else None
     if leave and rows and not rows.whole:
-        found = exclusion.differences(fitting[0], rows, facts, loosened)
+        found = exclusion.compare_remaining_facts(fitting[0], rows, facts, loosened)
     else:
         found = compatibility.differences(fitting[0].facts if fitting else {}, facts, loosened)
-    return Judged(entry, tuple(fitting), tuple(found), excluded)
+    return EntryCompatibility(entry, tuple(fitting), tuple(found), excluded)
 
 
-def facts_of(run: Run) -> dict[str, Any]:
+def load_run_facts(run: Run) -> dict[str, Any]:
     """What is known of a run that asks: what its newest files say, over that its config, and over that its own word.
 
     Files that were checked come before those that only a manifest speaks of. Their prompts are those of their own step,

@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import compatibility
 from rolloutdeck.trainer_api import registry
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
-from rollouts.pins.artifacts import FEED_INDEX, PER_PROMPT
+from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
 from rollouts.samples import bodies
 
 PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one
@@ -30,7 +30,7 @@ Place = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ExcludedRows:
     """Of one artifact: path -> records that are flagged, counted from 0; so many `prompts` go with them."""
 
     records: Mapping[str, tuple[int, ...]]
@@ -51,18 +51,18 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Excluded:
+class PinExclusion:
     """Of one pin: how many samples are flagged bad, how many of them stand in no row of its files, and the rows."""
 
     flagged: int = 0
     unplaced: int = 0
-    artifacts: Mapping[int, Rows] = field(default_factory=dict)
+    artifacts: Mapping[int, ExcludedRows] = field(default_factory=dict)
 
 
-NOTHING = Excluded()
+NO_EXCLUSION = PinExclusion()
 
 
-def of(pins: Iterable[Pin]) -> dict[int, Excluded]:
+def find_exclusions(pins: Iterable[Pin]) -> dict[int, PinExclusion]:
     """By the pin's id; pins without a flagged sample are left out. `artifacts` are those that are prefetched."""
     wanted = {pin.pk: pin for pin in pins}
     held = {pk: list(pin.artifacts.all()) for pk, pin in wanted.items()}
@@ -71,7 +71,7 @@ def of(pins: Iterable[Pin]) -> dict[int, Excluded]:
     if not bad:
         return {}
     masked = [one for every in held.values() for one in every if masks(one)]
-    found = Found({sample for samples in bad.values() for sample in samples}, masked)
+    found = FlaggedRowIndex({sample for samples in bad.values() for sample in samples}, masked)
     every_bad = {pk: {sample for place in every for sample in bad.get(place, ())} for pk, every in places.items()}
     dropped = filtered(
         found, {sample for pk, one in every_bad.items() if all(map(trained, held[pk])) for sample in one}
@@ -101,19 +101,19 @@ def trained(artifact: Artifact) -> bool:
     return registry.only_trained(str(artifact.facts.get("format")))
 
 
-def filtered(found: Found, samples: set[str]) -> set[str]:
+def filtered(found: FlaggedRowIndex, samples: set[str]) -> set[str]:
     """Those that stand in no file since the trainer itself left them out. No file holds them, so none loads them."""
     lost = samples - {sample for sample, *_ in found.places()} if samples else set()
     if not lost:
         return set()
     try:
-        told = bodies.read(list(Sample.objects.filter(pk__in=lost).select_related("dump")))
-    except StorageUnavailable:
+        told = bodies.load_bodies(list(Sample.objects.filter(pk__in=lost).select_related("dump")))
+    except StorageUnavailableError:
         return set()
     return {sample for sample, body in told.items() if body.extras.get("filtered")}
 
 
-class Found:
+class FlaggedRowIndex:
     """Where flagged samples lie: `groups` of each, and its places as (run, artifact's key, path, record). `whole` are
     artifacts of which every record counts, also those that could not be read; their files may be dumps themselves."""
 
@@ -155,7 +155,7 @@ def split(source: str) -> tuple[str, str]:
     return key, path
 
 
-def excluded(samples: set[str], artifacts: Iterable[Artifact], found: Found) -> Excluded:
+def excluded(samples: set[str], artifacts: Iterable[Artifact], found: FlaggedRowIndex) -> PinExclusion:
     """Of a pin with these flagged samples."""
     known = {(one.run_id, one.key): one for one in artifacts}
     records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
@@ -167,10 +167,12 @@ def excluded(samples: set[str], artifacts: Iterable[Artifact], found: Found) -> 
             records[one.pk][path].add(record)
             prompts[one.pk].add(group_of(one, found.groups[sample], path, record))
     for one in known.values():
-        if one.role == PER_PROMPT and (own := {sample for sample in samples if fed_as(found.groups.get(sample), one)}):
+        if one.role == PER_PROMPT_ROLE and (
+            own := {sample for sample in samples if fed_as(found.groups.get(sample), one)}
+        ):
             placed |= own
             prompts[one.pk].add("")
-    return Excluded(
+    return PinExclusion(
         len(samples),
         len(samples - placed),
         {one.pk: rows(one, records[one.pk], prompts[one.pk]) for one in known.values() if one.pk in prompts},
@@ -185,23 +187,23 @@ def group_of(artifact: Artifact, group: str, path: str, record: int) -> str:
 
 def fed_as(group: str | None, artifact: Artifact) -> bool:
     """Whether a sample of this group was generated for the prompt that the artifact holds."""
-    fed = FEED_INDEX.search(group or "")
+    fed = FEED_INDEX_PATTERN.search(group or "")
     return fed is not None and int(fed[1]) == artifact.step
 
 
-def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> Rows:
+def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> ExcludedRows:
     if masks(artifact):
         flagged = sum(map(len, records.values()))
-        return Rows(
+        return ExcludedRows(
             {path: tuple(sorted(one)) for path, one in records.items()}, 0, flagged == artifact.facts.get("rows")
         )
     known = artifact.facts.get("prompts")
-    whole = artifact.role == PER_PROMPT or (isinstance(known, int) and len(prompts) >= known)
-    return Rows({path: tuple(sorted(one)) for path, one in sorted(records.items())}, len(prompts), whole)
+    whole = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
+    return ExcludedRows({path: tuple(sorted(one)) for path, one in sorted(records.items())}, len(prompts), whole)
 
 
-def differences(
-    artifact: Artifact, rows: Rows, facts: Mapping[str, Any], loosened: Iterable[str]
+def compare_remaining_facts(
+    artifact: Artifact, rows: ExcludedRows, facts: Mapping[str, Any], loosened: Iterable[str]
 ) -> list[compatibility.Difference]:
     """Those of what is left of an artifact. Fewer rows are a warning where the trainer repeats prompts to fill up."""
     loose = list(loosened)
@@ -212,7 +214,7 @@ def differences(
     return [pinned.get(one.fact, one) for one in left]
 
 
-def refusal(found: Excluded, artifacts: Iterable[int]) -> str:
+def explain_refusal(found: PinExclusion, artifacts: Iterable[int]) -> str:
     """Why a pin can't be replayed without what is flagged; empty where it can. `artifacts` are those of the pin."""
     if found.unplaced:
         return _("{count} of its flagged samples can't be found in its files").format(count=found.unplaced)
@@ -220,5 +222,5 @@ def refusal(found: Excluded, artifacts: Iterable[int]) -> str:
     return _("all its prompts are flagged") if ids and all(is_whole(found, pk) for pk in ids) else ""
 
 
-def is_whole(found: Excluded, artifact: int) -> bool:
+def is_whole(found: PinExclusion, artifact: int) -> bool:
     return artifact in found.artifacts and found.artifacts[artifact].whole

@@ -9,9 +9,9 @@ from typing import Any
 from django.db import transaction
 
 from rolloutdeck.protocol import schedule, wire
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import attempts
-from rollouts.lib.validation import number, one_of
+from rollouts.lib.validation import parse_choice, parse_integer
 from rollouts.live import notifications
 from rollouts.metrics import series
 from rollouts.models import Binding, Pin, Replay, Run
@@ -23,7 +23,7 @@ WORDS = {"hit": "replayed", "miss": "generated", "refused": "refused"}
 
 
 @transaction.atomic
-def report(
+def record_replay_outcome(
     run: Run,
     attempt: str,
     step: int,
@@ -39,35 +39,35 @@ def report(
 
     Without `pin` it is the one that the run's plan has there. Raises BadInput, NotThere.
     """
-    outcome = one_of(outcome, "outcome", wire.OUTCOMES, default="")
+    outcome = parse_choice(outcome, "outcome", wire.OUTCOMES, default="")
     if not outcome:
-        raise BadInput(f"`outcome` must be one of: {', '.join(wire.OUTCOMES)}.", "outcome")
+        raise InvalidInputError(f"`outcome` must be one of: {', '.join(wire.OUTCOMES)}.", "outcome")
     source = source_of(run, step, pin)
     told: dict[str, Any] = {
         "outcome": outcome,
         "pin": source,
-        "rows": number(rows, "rows", most=2**31 - 1),
+        "rows": parse_integer(rows, "rows", most=2**31 - 1),
         "seconds": seconds_of(seconds),
         "reason": printable(reason),
         "saved": generation_of(source) if source and outcome == "hit" and step_kind == source.step_kind else None,
     }
-    launched = attempts.attempt_of(run, attempt)
-    kind = one_of(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
+    launched = attempts.get_or_create_attempt(run, attempt)
+    kind = parse_choice(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
     row, created = Replay.objects.update_or_create(run=run, attempt=launched, step_kind=kind, step=step, defaults=told)
-    attempts.seen(run, launched)
-    notifications.changed(run, split="train", step=step, topics=("pins",))
+    attempts.record_activity(run, launched)
+    notifications.notify_run_changed(run, split="train", step=step, topics=("pins",))
     return row, created
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class BoundPlan:
     """What the revision that a run is bound to says of each step."""
 
     action: str
     pins: dict[int, Pin]  # by target step
 
     @classmethod
-    def of(cls, run: Run) -> Planned:
+    def of(cls, run: Run) -> BoundPlan:
         bound = Binding.objects.filter(run=run).select_related("revision").first()
         if bound is None or bound.revision is None:
             return cls("cache", {})
@@ -84,9 +84,9 @@ def source_of(run: Run, step: int, pin: int | None) -> Pin | None:
     if pin is not None:
         found = Pin.objects.select_related("run", "attempt").filter(pk=pin, project=run.project_id).first()
         if found is None:
-            raise NotThere(f"There is no pin {pin} in this project.", "pin")
+            raise NotFoundError(f"There is no pin {pin} in this project.", "pin")
         return found
-    return Planned.of(run).pin_at(step)
+    return BoundPlan.of(run).pin_at(step)
 
 
 def seconds_of(value: Any) -> float | None:
@@ -94,19 +94,19 @@ def seconds_of(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise BadInput("`seconds` must be a number of seconds.", "seconds")
+        raise InvalidInputError("`seconds` must be a number of seconds.", "seconds")
     return float(value)
 
 
 def printable(reason: Any) -> str:
     if not isinstance(reason, str | None):
-        raise BadInput("`reason` must be a string.", "reason")
+        raise InvalidInputError("`reason` must be a string.", "reason")
     return (reason or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:MOST_REASON]
 
 
 def generation_of(pin: Pin) -> float | None:
     """Seconds that generating the pinned step took, where its run has logged it; of its own launch first."""
-    curves = series.read(pin.run, GENERATION, attempt="all")[pin.run.uid]
+    curves = series.load_curves(pin.run, GENERATION, attempt="all")[pin.run.uid]
     found: dict[str, float] = {}
     for curve in (one for name in GENERATION for one in curves[name] if one["step_kind"] == pin.step_kind):
         value = dict(zip(curve["steps"], curve["values"], strict=True)).get(pin.step)
@@ -116,7 +116,7 @@ def generation_of(pin: Pin) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReplayTimelineStep:
     """One step of a run: `replayed`, `generated` or `refused` as its trainer told; `planned` where the plan replays a
     pin and nobody told what came of it; `none` where no plan speaks of it. `pin` is what was, or would be, replayed."""
 
@@ -131,11 +131,11 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class ReplayTimeline:
     """A run's cells in step order. `saved` sums what generating the source steps had taken, over the `estimated`
     replayed steps that it is known of; `seconds` is what loading took."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[ReplayTimelineStep, ...]
     counts: dict[str, int]
     rows: int
     seconds: float
@@ -143,11 +143,11 @@ class Strip:
     estimated: int
 
 
-def strip(run: Run) -> Strip:
+def load_replay_timeline(run: Run) -> ReplayTimeline:
     """One cell per training step of the run that anything tells of, the last launch's word for each."""
     events = Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk")
     told = {(event.step_kind, event.step): event for event in events}
-    planned, places = Planned.of(run), {*told, *trained(run)}
+    planned, places = BoundPlan.of(run), {*told, *trained(run)}
     cells = tuple(cell(kind, step, told.get((kind, step)), planned) for kind, step in sorted(places))
     return totalled(cells)
 
@@ -157,18 +157,20 @@ def trained(run: Run) -> Iterable[tuple[str, int]]:
     return {(str(kind), int(step)) for kind, step in rows.values_list("step_kind", "step")}
 
 
-def cell(kind: str, step: int, event: Replay | None, planned: Planned) -> Cell:
+def cell(kind: str, step: int, event: Replay | None, planned: BoundPlan) -> ReplayTimelineStep:
     if event is None:
         pin = planned.pin_at(step)
-        return Cell(step, kind, "planned" if pin else "none", pin)
-    return Cell(step, kind, WORDS[event.outcome], event.pin, event.rows, event.seconds, event.saved, event.reason)
+        return ReplayTimelineStep(step, kind, "planned" if pin else "none", pin)
+    return ReplayTimelineStep(
+        step, kind, WORDS[event.outcome], event.pin, event.rows, event.seconds, event.saved, event.reason
+    )
 
 
-def totalled(cells: tuple[Cell, ...]) -> Strip:
+def totalled(cells: tuple[ReplayTimelineStep, ...]) -> ReplayTimeline:
     hits = [one for one in cells if one.state == "replayed"]
     known = [one.saved for one in hits if one.saved is not None]
     states = ("replayed", "generated", "refused", "planned", "none")
-    return Strip(
+    return ReplayTimeline(
         cells,
         {state: sum(one.state == state for one in cells) for state in states},
         rows=sum(one.rows or 0 for one in hits),

@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import compatibility
-from rollouts.errors import BadInput
-from rollouts.lib.validation import one_of, text
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_choice, parse_text
 from rollouts.live import notifications
 from rollouts.models import Project
 from rollouts.projects import audit
@@ -22,22 +22,24 @@ MOST_NOTE = 500
 
 
 @transaction.atomic
-def loosen(project: Project, fact: str, by: User, note: str) -> Project:
+def override_check(project: Project, fact: str, by: User, note: str) -> Project:
     """A difference in `fact` is only a warning from now on; `note` says why. Raises BadInput without one."""
-    fact = one_of(fact, "fact", compatibility.REFUSE, default="")
-    note = text(note, "note", most=MOST_NOTE).strip()
+    fact = parse_choice(fact, "fact", compatibility.REFUSE, default="")
+    note = parse_text(note, "note", most=MOST_NOTE).strip()
     if not fact:
-        raise BadInput(_("`fact` must be one of {known}.").format(known=", ".join(compatibility.REFUSE)), "fact")
+        raise InvalidInputError(
+            _("`fact` must be one of {known}.").format(known=", ".join(compatibility.REFUSE)), "fact"
+        )
     if not note:
         said = _("Say why: whoever replays in spite of a difference should be able to read it later.")
-        raise BadInput(said, "note")
+        raise InvalidInputError(said, "note")
     told = {"note": note, "user": by.get_username(), "at": timezone.now().isoformat()}
     loosened = {**Project.objects.lock(project).loosened, fact: told}
     return kept(project, loosened, by, "plan.loosen", fact=fact, note=note)
 
 
 @transaction.atomic
-def tighten(project: Project, fact: str, by: User) -> Project:
+def restore_check(project: Project, fact: str, by: User) -> Project:
     """A difference in `fact` is a refusal again; so it was if it had not been loosened."""
     before = Project.objects.lock(project).loosened
     if fact not in before:
@@ -49,6 +51,6 @@ def tighten(project: Project, fact: str, by: User) -> Project:
 def kept(project: Project, loosened: dict[str, dict[str, str]], by: User, verb: str, **detail: str) -> Project:
     project.loosened = loosened
     project.save(update_fields=["loosened"])
-    audit.note(by, verb, project.slug, project=project, **detail)
-    notifications.rung("pins")
+    audit.record_audit_entry(by, verb, project.slug, project=project, **detail)
+    notifications.notify_topics("pins")
     return project

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
 from rolloutdeck.trainer_api import registry
-from rollouts.errors import BadInput, NotThere, Outdated
-from rollouts.lib.validation import number, one_of, text
+from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
+from rollouts.lib.validation import parse_choice, parse_integer, parse_text
 from rollouts.live import notifications
 from rollouts.models import Artifact, Entry, Pin, Project, ReplayPlan, Revision, Run
 from rollouts.pins import pins
@@ -22,46 +22,52 @@ from rollouts.projects import audit
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-DEFAULT = "default"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
+DEFAULT_PLAN_NAME = "default"
+PLAN_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
 MOST_ENTRIES = 10_000
 
 
-def current(project: Project, name: str = DEFAULT) -> Revision | None:
+def find_current_revision(project: Project, name: str = DEFAULT_PLAN_NAME) -> Revision | None:
     """The newest revision; None while nobody has saved one."""
-    return revisions(project, name).last()
+    return list_revisions(project, name).last()
 
 
-def revisions(project: Project, name: str = DEFAULT) -> QuerySet[Revision]:
+def list_revisions(project: Project, name: str = DEFAULT_PLAN_NAME) -> QuerySet[Revision]:
     """All that were saved, oldest first."""
     found = Revision.objects.filter(plan__project=project, plan__name=name)
     return found.select_related("plan__project", "user").order_by("number")
 
 
-def of_ref(project: Project, ref: str) -> Revision | None:
+def find_revision(project: Project, ref: str) -> Revision | None:
     """The revision that `name`, `name@number` or an empty string (the newest of `default`) means.
 
     None where `default` was never saved. Raises BadInput, and NotThere for a plan or revision that is not there.
     """
-    name, asked = text(ref, "plan", most=120).partition("@")[::2]
-    name, wanted = name or DEFAULT, number(asked, "plan")
-    found = revisions(project, name).filter(number=wanted).first() if wanted is not None else current(project, name)
-    if found is None and (wanted or name != DEFAULT):
+    name, asked = parse_text(ref, "plan", most=120).partition("@")[::2]
+    name, wanted = name or DEFAULT_PLAN_NAME, parse_integer(asked, "plan")
+    found = (
+        list_revisions(project, name).filter(number=wanted).first()
+        if wanted is not None
+        else find_current_revision(project, name)
+    )
+    if found is None and (wanted or name != DEFAULT_PLAN_NAME):
         said = _("There is no replay plan {name} in {project}.")
-        raise NotThere(said.format(name=repr(ref[:80]), project=project.slug), "plan")
+        raise NotFoundError(said.format(name=repr(ref[:80]), project=project.slug), "plan")
     return found
 
 
-def name_of(told: Any) -> str:
+def parse_plan_name(told: Any) -> str:
     """Raises BadInput."""
-    name = text(told, "plan", most=80) or DEFAULT
-    if not NAME.match(name):
-        raise BadInput(_("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit."), "plan")
+    name = parse_text(told, "plan", most=80) or DEFAULT_PLAN_NAME
+    if not PLAN_NAME_PATTERN.match(name):
+        raise InvalidInputError(
+            _("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit."), "plan"
+        )
     return name
 
 
 @transaction.atomic
-def save(
+def save_plan(
     project: Project,
     name: str,
     by: User,
@@ -78,18 +84,23 @@ def save(
     saved meanwhile, BadInput for entries that no plan can have.
     """
     told = {
-        "action": one_of(action, "action", wire.ACTIONS, default="cache"),
-        "on_mismatch": one_of(on_mismatch, "on_mismatch", wire.MISMATCH, default="generate"),
+        "action": parse_choice(action, "action", wire.ACTIONS, default="cache"),
+        "on_mismatch": parse_choice(on_mismatch, "on_mismatch", wire.MISMATCH, default="generate"),
         "exclude_flagged": exclude_flagged,
     }
-    plan = locked(project, name_of(name))
+    plan = locked(project, parse_plan_name(name))
     targets = checked(project, entries)
-    last = current(project, plan.name)
+    last = find_current_revision(project, plan.name)
     newest = last.number if last else 0
     if newest != if_match:
-        if last and newest == if_match + 1 and last.user_id == by.pk and says(last) == {**told, "targets": targets}:
+        if (
+            last
+            and newest == if_match + 1
+            and last.user_id == by.pk
+            and serialize_revision(last) == {**told, "targets": targets}
+        ):
             return last
-        raise Outdated(outdated(plan, last, if_match))
+        raise OutdatedError(outdated(plan, last, if_match))
     return written(plan, newest + 1, by, told, targets)
 
 
@@ -112,55 +123,55 @@ def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
 def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
     """{target step: pin id}. Raises BadInput."""
     if len(entries) > MOST_ENTRIES:
-        raise BadInput(_("A plan may have {most} entries.").format(most=f"{MOST_ENTRIES:,}"), "entries")
+        raise InvalidInputError(_("A plan may have {most} entries.").format(most=f"{MOST_ENTRIES:,}"), "entries")
     found: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
-    firsts = first_steps(ids)
+    firsts = find_first_steps(ids)
     for told, target in entries:
-        step = number(target, "target_step", least=firsts.get(told.pk, 1))
+        step = parse_integer(target, "target_step", least=firsts.get(told.pk, 1))
         if step is None:
-            raise BadInput(_("Every entry needs the step at which its pin is replayed."), "target_step")
+            raise InvalidInputError(_("Every entry needs the step at which its pin is replayed."), "target_step")
         pin = known.get(told.pk)
         if pin is None:
             said = _("There is no pin {pin} in {project}.")
-            raise NotThere(said.format(pin=told.pk, project=project.slug), "entries")
+            raise NotFoundError(said.format(pin=told.pk, project=project.slug), "entries")
         if pin.removed_at is not None:
             said = _("Pin {pin} was removed; pin {step} again to replay it.")
-            raise BadInput(said.format(pin=pin.pk, step=pin), "entries")
+            raise InvalidInputError(said.format(pin=pin.pk, step=pin), "entries")
         if step in found:
             said = _("Two entries have the target step {step}; a step replays one pin.")
-            raise BadInput(said.format(step=step), "target_step")
+            raise InvalidInputError(said.format(step=step), "target_step")
         found[step] = pin.pk
     return found
 
 
-def first_steps(ids: Collection[int]) -> dict[int, int]:
+def find_first_steps(ids: Collection[int]) -> dict[int, int]:
     """By pin: the first step of the trainer that would load it, 0 or 1; those that nothing is known of are left out."""
     formats = Artifact.objects.filter(pins__in=ids).values_list("pins", "facts__format").distinct()
     return {pin: registry.first_step(form) for pin, form in formats if isinstance(form, str)}
 
 
-def masks(ids: Collection[int]) -> bool:
+def can_mask_rows(ids: Collection[int]) -> bool:
     """Whether the trainers that would load these pins take flagged rows along, without weight."""
     known = formats(ids)
     return bool(known) and all(map(registry.masks_flagged, known))
 
 
-def trainer_of(revision: Revision | None) -> str:
+def find_plan_trainer(revision: Revision | None) -> str:
     """The trainer that would load the plan's pins; "" where nothing tells."""
-    return loader(list(revision.entries.values_list("pin", flat=True))) if revision else ""
+    return find_loading_trainer(list(revision.entries.values_list("pin", flat=True))) if revision else ""
 
 
-def loader(ids: Collection[int]) -> str:
+def find_loading_trainer(ids: Collection[int]) -> str:
     """The trainer that would load these pins; "" where nothing tells."""
     return next((found.name for form in formats(ids) if (found := registry.find_loader(form))), "")
 
 
-def of_ones_own(revision: Revision) -> bool:
+def has_unknown_trainer(revision: Revision) -> bool:
     """Whether its pins say how they are written, and no trainer that we know loads that."""
     ids = list(revision.entries.values_list("pin", flat=True))
-    return bool(formats(ids)) and not loader(ids)
+    return bool(formats(ids)) and not find_loading_trainer(ids)
 
 
 def formats(ids: Collection[int]) -> list[str]:
@@ -169,7 +180,7 @@ def formats(ids: Collection[int]) -> list[str]:
     return [form for form in told if isinstance(form, str) and form]
 
 
-def says(revision: Revision) -> dict[str, Any]:
+def serialize_revision(revision: Revision) -> dict[str, Any]:
     """What a save with the same content would be told."""
     names = ("action", "on_mismatch", "exclude_flagged")
     targets = dict(revision.entries.values_list("target_step", "pin"))
@@ -182,22 +193,22 @@ def written(plan: ReplayPlan, number: int, by: User, told: dict[str, Any], targe
         Entry(revision=revision, pin_id=pin, target_step=target) for target, pin in sorted(targets.items())
     )
     shown = {str(target): pin for target, pin in sorted(targets.items())}
-    audit.note(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
-    notifications.rung("pins")
+    audit.record_audit_entry(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
+    notifications.notify_topics("pins")
     return revision
 
 
 @transaction.atomic
-def add(project: Project, name: str, by: User, pin: Pin, target: int) -> Revision:
+def add_plan_entry(project: Project, name: str, by: User, pin: Pin, target: int) -> Revision:
     """Adds one entry to the newest revision, whoever saved it. Raises BadInput where the step replays another pin."""
-    plan = locked(project, name_of(name))
-    last = current(project, plan.name)
-    told: dict[str, Any] = says(last) if last else {"action": "cache"}
+    plan = locked(project, parse_plan_name(name))
+    last = find_current_revision(project, plan.name)
+    told: dict[str, Any] = serialize_revision(last) if last else {"action": "cache"}
     targets: dict[int, int] = told.pop("targets", {})
     step = next(iter(checked(project, [(pin, target)])))
     if targets.get(step, pin.pk) != pin.pk:
         said = _("Step {step} of the plan {plan} replays another pin; move that first.")
-        raise BadInput(said.format(step=step, plan=plan.name), "target_step")
+        raise InvalidInputError(said.format(step=step, plan=plan.name), "target_step")
     if last and step in targets:
         return last
     return written(plan, (last.number if last else 0) + 1, by, told, {**targets, step: pin.pk})
@@ -210,20 +221,20 @@ def pin_into_plan(
     by: User,
     *,
     target_step: int | None = None,
-    plan: str = DEFAULT,
+    plan: str = DEFAULT_PLAN_NAME,
     split: str = "train",
     attempt: str = "",
     step_kind: str = "global_step",
     note: str | None = None,
 ) -> tuple[Pin, bool]:
     """Pins a step as `pins.pin` does; with `target_step`, the pin enters the plan too, or neither happens."""
-    row, new = pins.pin(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
+    row, new = pins.pin_step(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
     if target_step is not None:
-        add(run.project, plan, by, row, target_step)
+        add_plan_entry(run.project, plan, by, row, target_step)
     return row, new
 
 
-def entries_of(revision: Revision | None) -> list[Entry]:
+def load_plan_entries(revision: Revision | None) -> list[Entry]:
     """In the order of their targets, with pins, runs and artifacts."""
     if revision is None:
         return []

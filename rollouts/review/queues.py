@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from django.db.models import Case, IntegerField, Q, Value, When
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.models import Flag, Run, Sample, Seen
 from rollouts.query import search
-from rollouts.query.ast import passes
-from rollouts.query.body_scan import Patience
-from rollouts.query.parser import parse
+from rollouts.query.ast import is_changeable_term
+from rollouts.query.body_scan import TimeBudget
+from rollouts.query.parser import parse_query
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 BATCH: Final = 40
 NEWEST: Final = 5  # steps that a queue of the newest steps covers
 SECONDS: Final = 2.0  # of a search through texts before what was found so far is the queue
-MOST_SEED: Final = 9999
+MAX_SEED: Final = 9999
 BEGINNING: Final = 10  # characters of a sample's id that name it in a batch
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class ReviewQueue:
     """`term` and `ordering` are the query's; `every` step is asked, or the newest."""
 
     name: str
@@ -49,23 +49,25 @@ class Queue:
 
 
 RULES: Final = "(is:truncated or is:repetition or is:language-mix or is:empty or no:marker)"
-QUEUES: Final = (
-    Queue("low", N_("Low score"), N_("the lowest scores of the newest steps")),
-    Queue("rules", N_("Rule hits"), N_("cut off, repeating, mixing languages, empty, or without a marker"), RULES),
-    Queue("random", N_("Random"), N_("drawn by a seed from the newest steps"), ordering="order"),
-    Queue("flagged", N_("Flagged by others"), N_("a second pair of eyes"), "is:flagged-by-others", "-step", every=True),
-    Queue("pinned", N_("Pinned steps"), N_("what a later run would replay"), "is:pinned", every=True),
+REVIEW_QUEUES: Final = (
+    ReviewQueue("low", N_("Low score"), N_("the lowest scores of the newest steps")),
+    ReviewQueue("rules", N_("Rule hits"),
+                N_("cut off, repeating, mixing languages, empty, or without a marker"), RULES),
+    ReviewQueue("random", N_("Random"), N_("drawn by a seed from the newest steps"), ordering="order"),
+    ReviewQueue("flagged", N_("Flagged by others"), N_("a second pair of eyes"),
+                "is:flagged-by-others", "-step", every=True),
+    ReviewQueue("pinned", N_("Pinned steps"), N_("what a later run would replay"), "is:pinned", every=True),
 )  # fmt: skip
-OWN: Final = Queue("query", N_("Query"), N_("what your query finds"), every=True)
-NAMES: Final = tuple(one.name for one in (*QUEUES, OWN))
+QUERY_QUEUE: Final = ReviewQueue("query", N_("Query"), N_("what your query finds"), every=True)
+QUEUE_NAMES: Final = tuple(one.name for one in (*REVIEW_QUEUES, QUERY_QUEUE))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueueRequest:
     """A queue of one run: of steps up to `upto`; `seed` draws the random one, `q` is the query of `OWN`, `only` are the
     beginnings of the ids of the samples that it held when it was opened, where it is told by them."""
 
-    queue: Queue
+    queue: ReviewQueue
     split: str
     step_kind: str
     upto: int
@@ -75,7 +77,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReviewBatch:
     """`number` from 1 of `batches`; `verdicts` {sample: what the person said of it}: `fine`, or keys of reasons, empty
     for a flag without one. `query` finds the whole queue on the page of all steps."""
 
@@ -100,20 +102,20 @@ class Batch:
         return 100 * self.done // max(1, len(self.samples))
 
 
-def named(name: str) -> Queue:
+def find_queue(name: str) -> ReviewQueue:
     """The queue of this name, the first for any other."""
-    return next((one for one in (*QUEUES, OWN) if one.name == name), QUEUES[0])
+    return next((one for one in (*REVIEW_QUEUES, QUERY_QUEUE) if one.name == name), REVIEW_QUEUES[0])
 
 
-def passing(queue: Queue, q: str) -> bool:
+def is_changeable_queue(queue: ReviewQueue, q: str) -> bool:
     """Whether a queue asks for what changes while its samples are judged, as only a query of somebody's own does."""
     try:
-        return queue is OWN and any(map(passes, parse(q).leaves()))
-    except BadInput:
+        return queue is QUERY_QUEUE and any(map(is_changeable_term, parse_query(q).leaves()))
+    except InvalidInputError:
         return False
 
 
-def newest_step(run: Run, split: str, step_kind: str) -> int:
+def find_newest_step(run: Run, split: str, step_kind: str) -> int:
     """The newest step with samples; 0 where there is none."""
     return next(iter(newest(run, split, step_kind)), 0)
 
@@ -125,9 +127,9 @@ def newest(run: Run, split: str, step_kind: str, upto: int | None = None) -> lis
     return list(there.order_by("-step").values_list("step", flat=True)[:NEWEST])
 
 
-def query(run: Run, asked: Asked) -> str:
+def query(run: Run, asked: QueueRequest) -> str:
     """The queue in the query language."""
-    if asked.queue is OWN:
+    if asked.queue is QUERY_QUEUE:
         own = asked.q.strip()
         return f"step:..{asked.upto} ({own})" if own else f"step:..{asked.upto}"
     if asked.queue.every:
@@ -136,31 +138,31 @@ def query(run: Run, asked: Asked) -> str:
     return f"step:{first}..{asked.upto} {asked.queue.term}".strip()
 
 
-def batch(run: Run, asked: Asked, by: User, number: int | None = None) -> Batch:
+def load_review_batch(run: Run, asked: QueueRequest, by: User, number: int | None = None) -> ReviewBatch:
     """One batch of a queue, the first in which something is left to do unless a `number` is given. Raises BadInput for
     a query that cannot be read, StorageUnavailable."""
-    parse(asked.q)
+    parse_query(asked.q)
     q = query(run, asked)
     if asked.only:
         samples = named_by(run, asked.only)
-        return Batch(q, len(samples), 1, samples, verdicts(run, by, [one.pk for one in samples]), None)
-    found = search.find(
+        return ReviewBatch(q, len(samples), 1, samples, verdicts(run, by, [one.pk for one in samples]), None)
+    found = search.find_samples(
         run,
         split=asked.split,
         step_kind=asked.step_kind,
         q=q,
         ordering=asked.queue.ordering,
-        patience=Patience(SECONDS),
+        patience=TimeBudget(SECONDS),
         reader=by.pk,
     )
     rows = drawn(found.samples, asked.seed) if asked.queue.name == "random" else found.samples
     total = found.total
     number = first_open(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
     samples = list(rows[(number - 1) * BATCH : number * BATCH])
-    return Batch(q, total, number, samples, verdicts(run, by, [one.pk for one in samples]), found.horizon)
+    return ReviewBatch(q, total, number, samples, verdicts(run, by, [one.pk for one in samples]), found.horizon)
 
 
-def beginnings(samples: Iterable[Sample]) -> tuple[str, ...]:
+def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:
     """By which a batch is told, see `Asked.only`."""
     return tuple(one.pk[:BEGINNING] for one in samples)
 

@@ -12,9 +12,9 @@ from django.db.models import Count, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts.errors import Conflict
+from rollouts.errors import ConflictError
 from rollouts.indexing import indexer
-from rollouts.ingest.runs import tag_list
+from rollouts.ingest.runs import parse_tags
 from rollouts.live import notifications
 from rollouts.models import Dump, Flag, Pin, Run, Step
 from rollouts.projects import audit
@@ -22,14 +22,14 @@ from rollouts.runs import trash
 
 
 @transaction.atomic
-def tag(runs: Sequence[Run], by: User, word: str, *, off: bool = False) -> int:
+def tag_runs(runs: Sequence[Run], by: User, word: str, *, off: bool = False) -> int:
     """Gives runs a tag, or takes it `off`, all of them or none; returns how many changed. Raises BadInput for a word
     that is no tag, and where a run has too many."""
     changed = 0
     rows = Run.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=[run.pk for run in runs])
     for run in rows.order_by("pk"):
         kept = [one for one in run.tags if one != word]
-        wanted = kept if off else run.tags if word in run.tags else tag_list([*run.tags, word])
+        wanted = kept if off else run.tags if word in run.tags else parse_tags([*run.tags, word])
         if wanted == run.tags:
             continue
         run.tags = wanted
@@ -37,7 +37,7 @@ def tag(runs: Sequence[Run], by: User, word: str, *, off: bool = False) -> int:
     return changed
 
 
-def archive(runs: Sequence[Run], by: User, *, back: bool = False) -> int:
+def archive_runs(runs: Sequence[Run], by: User, *, back: bool = False) -> int:
     """Takes runs out of the ordinary list, or puts them `back`; nothing of them is lost."""
     changed = 0
     for run in runs:
@@ -49,19 +49,19 @@ def archive(runs: Sequence[Run], by: User, *, back: bool = False) -> int:
 
 
 @transaction.atomic
-def index_again(runs: Sequence[Run], by: User) -> int:
+def reindex_runs(runs: Sequence[Run], by: User) -> int:
     """What their dumps hold is read anew from the bytes that were kept; returns how many dumps wait for it."""
     waiting = 0
     for run in runs:
-        count = indexer.reindex(run)
-        audit.note(by, "run.index", run.name, project=run.project, uid=run.uid, dumps=count)
-        notifications.changed(run)
+        count = indexer.reindex_run(run)
+        audit.record_audit_entry(by, "run.index", run.name, project=run.project, uid=run.uid, dumps=count)
+        notifications.notify_run_changed(run)
         waiting += count
     return waiting
 
 
 @transaction.atomic
-def delete(runs: Sequence[Run], by: User) -> None:
+def move_runs_to_trash(runs: Sequence[Run], by: User) -> None:
     """Puts runs into the bin, all of them or none. Raises Conflict that names those with pins: a pin that somebody
     sets meanwhile waits for the rows that are locked here, or is seen."""
     locked = Run.objects.select_for_update(of=("self",)).select_related("project").order_by("pk")
@@ -69,21 +69,21 @@ def delete(runs: Sequence[Run], by: User) -> None:
     pinned = [run.name for run in rows if run.pins.filter(removed_at=None).exists()]
     if pinned:
         said = _("Nothing was deleted: steps of {names} are pinned. Remove the pins first.")
-        raise Conflict(said.format(names=", ".join(pinned[:5])))
+        raise ConflictError(said.format(names=", ".join(pinned[:5])))
     for run in rows:
-        trash.bin_run(run, by)
+        trash.move_run_to_trash(run, by)
 
 
 def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:
     with transaction.atomic():
         run.save(update_fields=[field])
-        audit.note(by, verb, run.name, project=run.project, uid=run.uid, **detail)
-        notifications.changed(run)
+        audit.record_audit_entry(by, verb, run.name, project=run.project, uid=run.uid, **detail)
+        notifications.notify_run_changed(run)
     return 1
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class RunSize:
     """What a run holds, and what would go with it."""
 
     steps: int = 0
@@ -93,7 +93,7 @@ class Weight:
     bytes: int = 0
 
 
-def weights(runs: Sequence[Run]) -> dict[int, Weight]:
+def load_run_sizes(runs: Sequence[Run]) -> dict[int, RunSize]:
     """By run id, in four queries."""
     ids = [run.pk for run in runs]
     steps = Step.objects.filter(run__in=ids).order_by().values_list("run")
@@ -103,5 +103,5 @@ def weights(runs: Sequence[Run]) -> dict[int, Weight]:
     pins = Pin.objects.filter(run__in=ids, removed_at=None).order_by().values_list("run").annotate(Count("pk"))
     by_bytes, by_flags, by_pins = dict(kept), dict(flags), dict(pins)
     return {
-        pk: Weight(*told.get(pk, (0, 0)), by_flags.get(pk, 0), by_pins.get(pk, 0), by_bytes.get(pk) or 0) for pk in ids
+        pk: RunSize(*told.get(pk, (0, 0)), by_flags.get(pk, 0), by_pins.get(pk, 0), by_bytes.get(pk) or 0) for pk in ids
     }

@@ -15,7 +15,7 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from rollouts.models import Run, Step
-from rollouts.models.runs import QUIET, STEPS_QUIET, STEPS_TIMED, median_gap
+from rollouts.models.runs import MAX_TIMED_STEPS, SILENT_AFTER, SILENT_AFTER_STEPS, compute_median_gap
 
 DEEPEST: Final = 12
 WORD: Final = re.compile(
@@ -25,7 +25,7 @@ FACTS: Final = ("tag", "owner", "status", "project", "framework")
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class RunFilterTerm:
     """A word of the filter. `name` is one of `FACTS`, a key of the config, or empty for a part of the run's name."""
 
     name: str
@@ -37,34 +37,34 @@ class Term:
         return bool(self.name) and self.name not in FACTS
 
 
-def terms(words: str) -> list[Term]:
+def parse_run_filter(words: str) -> list[RunFilterTerm]:
     """`part-of-name tag:good owner:mina status:failed actor.lr=1e-6 -tag:"old one"`, all of them at once."""
     return [term_of(found) for found in WORD.finditer(words)]
 
 
-def term_of(found: re.Match[str]) -> Term:
+def term_of(found: re.Match[str]) -> RunFilterTerm:
     name, sign = found["name"] or "", found["sign"] or ""
     value = found["quoted"] if found["quoted"] is not None else found["bare"]
     negated = bool(found["negated"])
     if sign in (":", "：") and name not in FACTS:  # a colon belongs to names such as `a:b`
-        return Term("", f"{name}:{value}", negated)
+        return RunFilterTerm("", f"{name}:{value}", negated)
     if name in FACTS or sign in ("=", "＝"):
-        return Term(name, value, negated)
-    return Term("", value, negated)
+        return RunFilterTerm(name, value, negated)
+    return RunFilterTerm("", value, negated)
 
 
-def matching(runs: Iterable[Run], wanted: Sequence[Term], statuses: Mapping[int, str]) -> list[Run]:
+def filter_runs(runs: Iterable[Run], wanted: Sequence[RunFilterTerm], statuses: Mapping[int, str]) -> list[Run]:
     """The runs for which every term holds. Those with terms of the config need it loaded."""
     deep = any(term.of_config for term in wanted)
     found = []
     for run in runs:
-        known = flat(run.config) if deep else {}
+        known = flatten_config(run.config) if deep else {}
         if all(holds(term, run, known, statuses[run.pk]) != term.negated for term in wanted):
             found.append(run)
     return found
 
 
-def holds(term: Term, run: Run, known: Mapping[str, Any], status: str) -> bool:
+def holds(term: RunFilterTerm, run: Run, known: Mapping[str, Any], status: str) -> bool:
     value = term.value.lower()
     if not term.name:
         return value in run.name.lower()
@@ -88,45 +88,47 @@ def same(known: Any, wanted: str) -> bool:
             return float(known) == float(wanted)
         except (ValueError, OverflowError):
             return False
-    return written(known).lower() == wanted.lower()
+    return format_config_value(known).lower() == wanted.lower()
 
 
-def written(value: Any) -> str:
+def format_config_value(value: Any) -> str:
     """A value of a config as a person would type it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def flat(config: Any, depth: int = DEEPEST) -> dict[str, Any]:
+def flatten_config(config: Any, depth: int = DEEPEST) -> dict[str, Any]:
     """{`actor.optim.lr`: value} of a config of dictionaries in dictionaries; lists and empty ones are values."""
     out: dict[str, Any] = {}
     for key, value in config.items() if isinstance(config, dict) else ():
         if isinstance(value, dict) and value and depth:
-            out |= {f"{key}.{inner}": found for inner, found in flat(value, depth - 1).items()}
+            out |= {f"{key}.{inner}": found for inner, found in flatten_config(value, depth - 1).items()}
         else:
             out[str(key)] = value
     return out
 
 
-def differing(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
+def compare_config_keys(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     """Keys of the runs' configs: those in which the runs differ, and those in which all are alike."""
-    configs = [known for run in runs if (known := flat(run.config))]
+    configs = [known for run in runs if (known := flatten_config(run.config))]
     values: dict[str, set[str]] = defaultdict(set)
     told: dict[str, int] = defaultdict(int)
     for known in configs:
         for key, value in known.items():
-            values[key].add(written(value))
+            values[key].add(format_config_value(value))
             told[key] += 1
     differ = {key for key, found in values.items() if len(found) > 1 or told[key] < len(configs)}
     return sorted(differ), sorted(set(values) - differ)
 
 
-def statuses(runs: Sequence[Run]) -> dict[int, str]:
+def load_run_statuses(runs: Sequence[Run]) -> dict[int, str]:
     """`Run.status` of many runs by id, in one query at most: only a long silence needs the pace of its run."""
     now = timezone.now()
-    quiet = [run for run in runs if not run.outcome and now - run.seen_at > QUIET]
+    quiet = [run for run in runs if not run.outcome and now - run.seen_at > SILENT_AFTER]
     paces = medians([run.pk for run in quiet])
     found = {run.pk: run.outcome or "running" for run in runs}
-    found |= {run.pk: "silent" for run in quiet if now - run.seen_at > STEPS_QUIET * paces.get(run.pk, timedelta(0))}
+    found |= {
+        run.pk: "silent" for run in quiet if now - run.seen_at > SILENT_AFTER_STEPS * paces.get(run.pk, timedelta(0))
+    }
     return found
 
 
@@ -137,6 +139,6 @@ def medians(run_ids: Sequence[int]) -> dict[int, timedelta]:
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("step").desc())
     steps = Step.objects.filter(run__in=run_ids, split="train").annotate(newest=newest)
     arrived: dict[int, list[datetime]] = defaultdict(list)
-    for run, moment in steps.filter(newest__lte=STEPS_TIMED).values_list("run", "created_at"):
+    for run, moment in steps.filter(newest__lte=MAX_TIMED_STEPS).values_list("run", "created_at"):
         arrived[run].append(moment)
-    return {run: median_gap(moments) for run, moments in arrived.items()}
+    return {run: compute_median_gap(moments) for run, moments in arrived.items()}

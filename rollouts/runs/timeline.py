@@ -10,11 +10,11 @@ from django.db.models import Max, Min, QuerySet
 
 from rollouts.models import Block, MetricRow, Run, Step
 
-KINDS: Final = ("failed", "restarted", "flagged", "pinned", "replayed")
+EVENT_KINDS: Final = ("failed", "restarted", "flagged", "pinned", "replayed")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something of one `kind` at a step. `count` is of flags; of a restart it is the number of the launch."""
 
     kind: str
@@ -24,46 +24,46 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RunTimeline:
     """In step order. `low` and `high` are the first and the last step that the run recorded anything of."""
 
-    events: list[Event]
+    events: list[RunEvent]
     low: int
     high: int
 
 
-def of(run: Run) -> Told | None:
+def load_run_timeline(run: Run) -> RunTimeline | None:
     """None where nothing happened. Eleven queries at most."""
     found = [*flagged(run), *pinned(run), *replayed(run), *restarted(run)]
     broke = run.outcome == Run.Outcome.FAILED
     ends = span(run) if found or broke else None
     if broke and ends:
-        found.append(Event("failed", ends[1]))
+        found.append(RunEvent("failed", ends[1]))
     if not found:
         return None
-    found.sort(key=lambda one: (one.step, KINDS.index(one.kind), one.count))
+    found.sort(key=lambda one: (one.step, EVENT_KINDS.index(one.kind), one.count))
     low, high = ends or (found[0].step, found[-1].step)
-    return Told(found, min(low, found[0].step), max(high, found[-1].step))
+    return RunTimeline(found, min(low, found[0].step), max(high, found[-1].step))
 
 
-def flagged(run: Run) -> list[Event]:
+def flagged(run: Run) -> list[RunEvent]:
     if not run.flags.filter(withdrawn_at=None).exists():  # else every step is looked at
         return []
     rows = run.steps.filter(superseded=False, flags__gt=0).order_by("step").values_list("step", "split", "flags")
-    return [Event("flagged", *row) for row in rows]
+    return [RunEvent("flagged", *row) for row in rows]
 
 
-def pinned(run: Run) -> list[Event]:
+def pinned(run: Run) -> list[RunEvent]:
     rows = run.pins.filter(removed_at=None).values_list("step", "split").distinct()
-    return [Event("pinned", *row) for row in rows]
+    return [RunEvent("pinned", *row) for row in rows]
 
 
-def replayed(run: Run) -> list[Event]:
+def replayed(run: Run) -> list[RunEvent]:
     steps = run.replays.filter(outcome="hit").values_list("step", flat=True).distinct()
-    return [Event("replayed", step) for step in steps]
+    return [RunEvent("replayed", step) for step in steps]
 
 
-def restarted(run: Run) -> list[Event]:
+def restarted(run: Run) -> list[RunEvent]:
     """The first step that each later launch recorded; one that has recorded nothing yet has none."""
     later = dict(run.attempts.filter(number__gt=1).values_list("pk", "number"))
     if not later:
@@ -74,7 +74,7 @@ def restarted(run: Run) -> list[Event]:
         rows = table.filter(**{f"{attempt}__in": later}).values_list(attempt).annotate(first=Min(start))
         for pk, step in rows.order_by():
             first[pk] = min(step, first.get(pk, step))
-    return [Event("restarted", step, count=later[pk]) for pk, step in first.items()]
+    return [RunEvent("restarted", step, count=later[pk]) for pk, step in first.items()]
 
 
 def span(run: Run) -> tuple[int, int] | None:

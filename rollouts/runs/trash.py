@@ -8,15 +8,15 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts.errors import Conflict
+from rollouts.errors import ConflictError
 from rollouts.live import notifications
 from rollouts.models import Run
 from rollouts.projects import audit
 
-BIN = timedelta(days=7)
+TRASH_RETENTION = timedelta(days=7)
 
 
-def bin_run(run: Run, by: User, *, force: bool = False) -> Run:
+def move_run_to_trash(run: Run, by: User, *, force: bool = False) -> Run:
     """Puts a run into the bin, from which it goes for good after `BIN`, with its pins where that is said with `force`.
 
     Raises Conflict while pins stand on it.
@@ -24,12 +24,12 @@ def bin_run(run: Run, by: User, *, force: bool = False) -> Run:
     pinned = run.pins.filter(removed_at=None).count()
     if pinned and not force and run.deleted_at is None:
         said = _("{count} of its steps are pinned; remove the pins first, or delete it with `?force`.")
-        raise Conflict(said.format(count=pinned))
+        raise ConflictError(said.format(count=pinned))
     if run.deleted_at is None:
         run.deleted_at = timezone.now()
         run.save(update_fields=["deleted_at"])
-        audit.note(by, "run.delete", run.name, project=run.project, uid=run.uid)
-        notifications.changed(run)
+        audit.record_audit_entry(by, "run.delete", run.name, project=run.project, uid=run.uid)
+        notifications.notify_run_changed(run)
     return run
 
 
@@ -38,6 +38,6 @@ def restore_run(run: Run, by: User) -> Run:
     if run.deleted_at is not None:
         run.deleted_at = None
         run.save(update_fields=["deleted_at"])
-        audit.note(by, "run.restore", run.name, project=run.project, uid=run.uid)
-        notifications.changed(run)
+        audit.record_audit_entry(by, "run.restore", run.name, project=run.project, uid=run.uid)
+        notifications.notify_run_changed(run)
     return run

@@ -14,24 +14,24 @@ import pyarrow.parquet as pq
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.errors import NotThere, StorageUnavailable
+from rollouts.errors import NotFoundError, StorageUnavailableError
 from rollouts.models import Dump, Sample, Segment, Sighting
 from rollouts.samples import parquet
 from rollouts.samples.record import Record
 from rollouts.storage import files
 
-GONE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
+MISSING_BODY_MESSAGE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
 MOVED_TRIES = 3  # a body may be folded into a segment between asking where it is and opening it
 
 
 @dataclass(slots=True)
-class Body(Record):
+class SampleBody(Record):
     """A sample with everything its dumps tell; `seen_in` lists them, the one that owns its row first."""
 
     seen_in: list[Dump] = field(default_factory=list)
 
 
-def read(samples: Sequence[Sample]) -> dict[str, Body]:
+def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
     """Bodies by sample id. Raises StorageUnavailable when a file cannot be read."""
     places: dict[int, dict[int, str]] = defaultdict(dict)
     owners = {sample.id: sample.dump_id for sample in samples}
@@ -43,25 +43,25 @@ def read(samples: Sequence[Sample]) -> dict[str, Body]:
     told: dict[str, list[tuple[Dump, Record]]] = defaultdict(list)
     for dump in dumps:
         wanted = places[dump.pk]
-        for ordinal, record in records_at(dump, sorted(wanted)).items():
+        for ordinal, record in load_dump_records(dump, sorted(wanted)).items():
             told[wanted[ordinal]].append((dump, record))
     for sample_id, sights in told.items():
         sights.sort(key=lambda sight: sight[0].pk != owners[sample_id])
     return {sample_id: joined(sights) for sample_id, sights in told.items()}
 
 
-def whole(sample: Sample) -> Body:
+def load_body(sample: Sample) -> SampleBody:
     """The body of one sample. Raises NotThere where it is gone, StorageUnavailable."""
-    body = read([sample]).get(sample.pk)
+    body = load_bodies([sample]).get(sample.pk)
     if body is None:
-        raise NotThere(_(GONE), "sample")
+        raise NotFoundError(_(MISSING_BODY_MESSAGE), "sample")
     return body
 
 
-def joined(sights: Sequence[tuple[Dump, Record]]) -> Body:
+def joined(sights: Sequence[tuple[Dump, Record]]) -> SampleBody:
     """The first record, with what it lacks from the later ones."""
     first = sights[0][1]
-    body = Body(**{known.name: getattr(first, known.name) for known in fields(Record)})
+    body = SampleBody(**{known.name: getattr(first, known.name) for known in fields(Record)})
     body.seen_in = [dump for dump, _ in sights]
     for _dump, record in sights[1:]:
         if body.textless and not record.textless:
@@ -74,22 +74,22 @@ def joined(sights: Sequence[tuple[Dump, Record]]) -> Body:
     return body
 
 
-def records_at(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
+def load_dump_records(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
     """Records of a dump by ordinal; ordinals that its body does not have are left out."""
     for _try in range(MOVED_TRIES):
         try:
-            with opened(dump) as file:
+            with open_body_file(dump) as file:
                 return dict(picked(file, dump.segment_offset, ordinals))
         except FileNotFoundError:
             dump.refresh_from_db(fields=["segment", "segment_offset"])
         except (OSError, pa.ArrowException) as error:
             said = _("The body of dump {dump} cannot be read: {error}.")
-            raise StorageUnavailable(said.format(dump=dump.pk, error=error)) from error
+            raise StorageUnavailableError(said.format(dump=dump.pk, error=error)) from error
     said = _("The body of dump {dump} is not on the disk; index the run again to make it anew.")
-    raise StorageUnavailable(said.format(dump=dump.pk))
+    raise StorageUnavailableError(said.format(dump=dump.pk))
 
 
-def opened(dump: Dump) -> pq.ParquetFile:
+def open_body_file(dump: Dump) -> pq.ParquetFile:
     """The Parquet file that holds a dump's body. Raises FileNotFoundError, also where the dump has another since its
     row was read."""
     try:
@@ -98,7 +98,7 @@ def opened(dump: Dump) -> pq.ParquetFile:
         segment = None
     if segment is None:
         raise FileNotFoundError
-    return pq.ParquetFile(files.body_path(segment.path), memory_map=True)
+    return pq.ParquetFile(files.get_body_file_path(segment.path), memory_map=True)
 
 
 def picked(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) -> Iterator[tuple[int, Record]]:
@@ -111,17 +111,17 @@ def picked(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) -> Iterat
     for group, inside in wanted.items():
         table = file.read_row_group(group)
         start = ends[group] - table.num_rows
-        found = parquet.records(table.take([offset + ordinal - start for ordinal in inside]))
+        found = parquet.build_records(table.take([offset + ordinal - start for ordinal in inside]))
         yield from zip(inside, found, strict=True)
 
 
-def scan(dump: Dump, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+def scan_dump_rows(dump: Dump, columns: Sequence[str] | None) -> Iterator[pa.Table]:
     """A dump's rows in order, a row group at a time; these columns only, unless None."""
-    with opened(dump) as file:
-        yield from rows_of(dump, file, columns)
+    with open_body_file(dump) as file:
+        yield from scan_dump_rows_in_file(dump, file, columns)
 
 
-def rows_of(dump: Dump, file: pq.ParquetFile, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+def scan_dump_rows_in_file(dump: Dump, file: pq.ParquetFile, columns: Sequence[str] | None) -> Iterator[pa.Table]:
     """The same from its open file: opening a segment of hundreds of dumps takes longer than reading one of them."""
     at, end = 0, dump.segment_offset + dump.rows
     for group in range(file.metadata.num_row_groups):

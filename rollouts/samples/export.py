@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from rollouts.models import Sample, SampleQuerySet
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
-from rollouts.samples.text_properties import FACETS
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 BATCH = 256
 BODY = tuple(known.name for known in fields(Record) if known.name != "textless")
@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def slim(sample: Sample) -> dict[str, Any]:
+def serialize_index_row(sample: Sample) -> dict[str, Any]:
     """A sample as lists show it: what it can be sorted and filtered by, and its tail; never its body."""
     step = sample.step
     return {
@@ -56,38 +56,38 @@ def slim(sample: Sample) -> dict[str, Any]:
         "chars": sample.chars,
         "tokens": sample.tokens,
         "truncated": sample.truncated,
-        "facets": [name for name, bit in FACETS.items() if sample.facets & bit],
+        "facets": [name for name, bit in TEXT_PROPERTY_BITS.items() if sample.facets & bit],
         "data_source": sample.data_source,
         "expected": sample.expected,
         "tail": sample.tail,
     }
 
 
-def whole(sample: Sample, body: bodies.Body) -> dict[str, Any]:
+def serialize_full_sample(sample: Sample, body: bodies.SampleBody) -> dict[str, Any]:
     """A sample with everything its dumps tell of it; a response of which only the tokens are known is null."""
     told = {name: getattr(body, name) for name in BODY}
     told["response"] = None if body.textless else body.response
-    row = slim(sample)
+    row = serialize_index_row(sample)
     del row["tail"], row["expected"]
     return {**told, **row, "group": row["group"] or told["group"]}
 
 
-def with_places(samples: SampleQuerySet) -> SampleQuerySet:
+def prefetch_step_relations(samples: SampleQuerySet) -> SampleQuerySet:
     """Steps, runs and attempts beside the rows: a few for many samples, so a join would decode each of them anew."""
     return samples.select_related(None).prefetch_related("step__run", "step__attempt")
 
 
-def rows(samples: SampleQuerySet) -> Iterator[list[dict[str, Any]]]:
+def iterate_full_samples(samples: SampleQuerySet) -> Iterator[list[dict[str, Any]]]:
     """Whole samples in batches, in the order of the query."""
-    found = with_places(samples).iterator(chunk_size=BATCH)
+    found = prefetch_step_relations(samples).iterator(chunk_size=BATCH)
     while batch := list(islice(found, BATCH)):
-        read = bodies.read(batch)
-        yield [whole(sample, read[sample.pk]) for sample in batch if sample.pk in read]
+        read = bodies.load_bodies(batch)
+        yield [serialize_full_sample(sample, read[sample.pk]) for sample in batch if sample.pk in read]
 
 
-def jsonl(samples: SampleQuerySet) -> Iterator[bytes]:
+def export_jsonl(samples: SampleQuerySet) -> Iterator[bytes]:
     """One JSON object per line."""
-    for batch in rows(samples):
+    for batch in iterate_full_samples(samples):
         yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
 
 
@@ -113,11 +113,11 @@ class Drain:
         return taken
 
 
-def parquet(samples: SampleQuerySet) -> Iterator[bytes]:
+def export_parquet(samples: SampleQuerySet) -> Iterator[bytes]:
     """A Parquet file, a row group per batch; what has no fixed shape is JSON text."""
     drain = Drain()
     with pq.ParquetWriter(pa.PythonFile(drain, mode="w"), SCHEMA, compression="zstd") as writer:
-        for batch in rows(samples):
+        for batch in iterate_full_samples(samples):
             writer.write_table(pa.Table.from_pylist(flat(batch), schema=SCHEMA))
             yield drain.take()
     yield drain.take()

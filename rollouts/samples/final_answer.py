@@ -20,7 +20,7 @@ LONGEST: Final = 44  # characters of such a token
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
-def answer_of(response: str, logged: Mapping[str, Any]) -> str:
+def extract_final_answer(response: str, logged: Mapping[str, Any]) -> str:
     """The answer in the form in which equal ones are equal; empty where there is none. `logged`: the reward
     function's own keys."""
     for name in LOGGED:

@@ -36,7 +36,7 @@ def piece(text: str) -> bytes:
 FIRST = piece("0")
 
 
-def sample_id(
+def compute_sample_id(
     run_uid: str,
     attempt_key: str,
     split: str,
@@ -56,7 +56,7 @@ def sample_id(
     return base64.b32encode(digest)[:ID_CHARS].decode().lower()
 
 
-class Namer:
+class SampleIdGenerator:
     """Gives the samples of one dump their ids, in the dump's order; the same names as `sample_id`, much faster."""
 
     def __init__(self, run_uid: str, attempt_key: str, split: str, step_kind: str, step: int, producer: str) -> None:
@@ -102,7 +102,7 @@ def base32(digests: Sequence[bytes]) -> list[str]:
     return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
 
 
-def prompt_key(prompt: str) -> str:
+def compute_prompt_key(prompt: str) -> str:
     """26 characters that two prompts share when they say the same: see `plain_prompt`."""
     digest = hashlib.sha256(plain_prompt(prompt).encode("utf-8", "surrogatepass")).digest()
     return base64.b32encode(digest)[:KEY_CHARS].decode().lower()

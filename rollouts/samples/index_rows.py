@@ -13,14 +13,14 @@ from django.db import connection
 
 from rollouts.models import Sample
 from rollouts.samples import text_properties
-from rollouts.samples.parquet import whole_text
+from rollouts.samples.parquet import replace_surrogates
 from rollouts.samples.record import Record
 
 FIELDS = (
     "id", "step_id", "dump_id", "ordinal", "visible", "final", "group", "index", "trajectory", "prompt_key", "score",
     "correct", "advantage", "chars", "tokens", "truncated", "facets", "data_source", "expected", "tail",
 )  # fmt: skip
-AT = {name: place for place, name in enumerate(FIELDS)}
+FIELD_POSITIONS = {name: place for place, name in enumerate(FIELDS)}
 # Found in each batch; the rest of a row is known at the end of the dump or belongs to the step.
 BATCH = (
     "id", "group", "index", "trajectory", "prompt_key", "score", "correct", "advantage", "tokens", "truncated",
@@ -34,18 +34,22 @@ TYPES = {
 FILLABLE = (
     "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
 )  # fmt: skip
-JOINED = text_properties.FACETS["tokens"] | text_properties.FACETS["tool"] | text_properties.FACETS["filtered"]
+JOINED = (
+    text_properties.TEXT_PROPERTY_BITS["tokens"]
+    | text_properties.TEXT_PROPERTY_BITS["tool"]
+    | text_properties.TEXT_PROPERTY_BITS["filtered"]
+)
 
 MARKS = ("marked", "ended")  # of facets.Seen
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
 TAIL = 200
 MOST_NUMBER = 1e100
 
-Row = tuple[Any, ...]
+IndexRow = tuple[Any, ...]
 One = TypeVar("One", bound=Hashable)
 
 
-class Place(NamedTuple):
+class TrajectoryPosition(NamedTuple):
     """Where a row stands in its step, and what else decides how two sights of a sample join. `trajectory` is empty and
     `turn` None where the dump does not say; `judged`: `correct` is the reward function's own word."""
 
@@ -54,7 +58,7 @@ class Place(NamedTuple):
     judged: bool
 
 
-class Trait(NamedTuple):
+class ResponseTraits(NamedTuple):
     """What a response shows that says something only beside the others of its step: equal texts of one group have
     equal `twin`s; see `facets.Seen`."""
 
@@ -63,7 +67,7 @@ class Trait(NamedTuple):
     ended: bool
 
 
-class Ends(Generic[One]):
+class IntermediateTracker(Generic[One]):
     """Which samples are `inner`: another one of their trajectory ends it, by turn, else by order."""
 
     def __init__(self) -> None:
@@ -80,20 +84,20 @@ class Ends(Generic[One]):
         self._last[whose] = turn, sample
 
 
-def whose(trajectory: str, group: str, prompt_key: str) -> tuple[str, str]:
+def build_trajectory_key(trajectory: str, group: str, prompt_key: str) -> tuple[str, str]:
     """A trajectory's name counts in its group; a group that only its prompt names says nothing, each turn has its
     own."""
     return trajectory, "" if group == prompt_key else group
 
 
-class Slim:
+class IndexRowBuilder:
     """Rows of one dump in its order, fed in batches. Small while it grows: older batches rest as Arrow tables."""
 
     def __init__(self) -> None:
         self.batches: list[dict[str, list[Any]] | pa.Table] = []
-        self.seen: list[text_properties.Seen] = []
+        self.seen: list[text_properties.ResponseScan] = []
         self.twins: list[int] = []
-        self.ends: Ends[int] = Ends()
+        self.ends: IntermediateTracker[int] = IntermediateTracker()
         self.count = 0
 
     def add(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> None:
@@ -105,11 +109,11 @@ class Slim:
         named = zip(*(columns[name] for name in ("trajectory", "group", "prompt_key", "turn")), strict=True)
         for row, (trajectory, group, key, turn) in enumerate(named, self.count):
             if trajectory:
-                self.ends.follow(whose(trajectory, group, key), row if turn is None else turn, row)
+                self.ends.follow(build_trajectory_key(trajectory, group, key), row if turn is None else turn, row)
         self.batches.append(columns)
         self.count += len(records)
 
-    def rows(self, step_id: int, dump_id: int) -> Iterator[Row]:
+    def rows(self, step_id: int, dump_id: int) -> Iterator[IndexRow]:
         """Every row, visible, in the order of `FIELDS`."""
         columns = [batch if isinstance(batch, dict) else None for batch in self.batches]
         bits, chars, final = self.bits(), np.concatenate([seen.chars for seen in self.seen]), np.ones(self.count, bool)
@@ -130,37 +134,42 @@ class Slim:
             yield from zip(*(part[name] if name in part else own[name] for name in FIELDS), strict=True)
             start = end
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[TrajectoryPosition]:
         """Of every row, in the order of `rows`."""
         for batch in self.batches:
-            named = (column(batch, name) for name in Place._fields)
-            yield from map(Place._make, zip(*named, strict=True))
+            named = (column(batch, name) for name in TrajectoryPosition._fields)
+            yield from map(TrajectoryPosition._make, zip(*named, strict=True))
 
-    def traits(self) -> Iterator[Trait]:
+    def traits(self) -> Iterator[ResponseTraits]:
         """Of every row, in the order of `rows`."""
         marked, ended = (chain.from_iterable(getattr(seen, name).tolist() for seen in self.seen) for name in MARKS)
-        yield from map(Trait, self.twins, marked, ended)
+        yield from map(ResponseTraits, self.twins, marked, ended)
 
-    def bits(self) -> text_properties.Bits:
+    def bits(self) -> text_properties.PropertyBits:
         tokens = list(chain.from_iterable(column(batch, "tokens") for batch in self.batches))
         told = list(chain.from_iterable(column(batch, "truncated") for batch in self.batches))
-        whole = text_properties.Seen(
-            *(np.concatenate([getattr(seen, name) for seen in self.seen]) for name in text_properties.Seen.__slots__)
+        whole = text_properties.ResponseScan(
+            *(
+                np.concatenate([getattr(seen, name) for seen in self.seen])
+                for name in text_properties.ResponseScan.__slots__
+            )
         )
-        return text_properties.settled(whole, np.array(self.twins, np.int64), tokens, told)
+        return text_properties.compute_text_properties(whole, np.array(self.twins, np.int64), tokens, told)
 
 
-def looked_at(records: Sequence[Record]) -> text_properties.Seen:
+def looked_at(records: Sequence[Record]) -> text_properties.ResponseScan:
     """Facets of a batch, those that the text does not tell included."""
-    seen = text_properties.look([record.prompt for record in records], [record.response for record in records])
+    seen = text_properties.scan_responses(
+        [record.prompt for record in records], [record.response for record in records]
+    )
     textless = np.fromiter((record.textless for record in records), np.bool_, len(records))
-    seen.bits[textless] = text_properties.FACETS["no-text"]
+    seen.bits[textless] = text_properties.TEXT_PROPERTY_BITS["no-text"]
     with_ids = np.fromiter((record.response_ids is not None for record in records), np.bool_, len(records))
-    seen.bits[with_ids] |= text_properties.FACETS["tokens"]
-    with_tools = [text_properties.calls(record.response, record.messages or ()) for record in records]
-    seen.bits[np.array(with_tools, np.bool_)] |= text_properties.FACETS["tool"]
+    seen.bits[with_ids] |= text_properties.TEXT_PROPERTY_BITS["tokens"]
+    with_tools = [text_properties.has_tool_call(record.response, record.messages or ()) for record in records]
+    seen.bits[np.array(with_tools, np.bool_)] |= text_properties.TEXT_PROPERTY_BITS["tool"]
     dropped = np.fromiter((record.extras.get("filtered") is True for record in records), np.bool_, len(records))
-    seen.bits[dropped] |= text_properties.FACETS["filtered"]
+    seen.bits[dropped] |= text_properties.TEXT_PROPERTY_BITS["filtered"]
     return seen
 
 
@@ -223,7 +232,7 @@ def preview(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return whole_text(text)
+        return replace_surrogates(text)
     return text
 
 
@@ -269,22 +278,26 @@ def mean(values: list[float | None] | None) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def filled(row: Row, other: Row) -> Row:
+def fill_missing_values(row: IndexRow, other: IndexRow) -> IndexRow:
     """`row` with what it lacks taken from another sight of the same sample."""
-    lacking = [name for name in FILLABLE if row[AT[name]] in (None, "") and other[AT[name]] not in (None, "")]
-    more = other[AT["facets"]] & ~row[AT["facets"]] & JOINED
+    lacking = [
+        name
+        for name in FILLABLE
+        if row[FIELD_POSITIONS[name]] in (None, "") and other[FIELD_POSITIONS[name]] not in (None, "")
+    ]
+    more = other[FIELD_POSITIONS["facets"]] & ~row[FIELD_POSITIONS["facets"]] & JOINED
     if not lacking and not more:
         return row
     made = list(row)
-    made[AT["facets"]] |= more
+    made[FIELD_POSITIONS["facets"]] |= more
     for name in lacking:
-        made[AT[name]] = other[AT[name]]
+        made[FIELD_POSITIONS[name]] = other[FIELD_POSITIONS[name]]
     if "truncated" in lacking:
-        made[AT["facets"]] &= ~text_properties.FACETS["trunc?"]
+        made[FIELD_POSITIONS["facets"]] &= ~text_properties.TEXT_PROPERTY_BITS["trunc?"]
     return tuple(made)
 
 
-def insert(rows: Iterable[Row]) -> None:
+def insert_index_rows(rows: Iterable[IndexRow]) -> None:
     """COPY on PostgreSQL, executemany elsewhere: `bulk_create` takes four times as long."""
     names = [connection.ops.quote_name(name) for name in FIELDS]
     table, columns = connection.ops.quote_name(Sample._meta.db_table), ", ".join(names)

@@ -29,12 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.samples.record import Record
-from rollouts.samples.values import as_json
+from rollouts.samples.values import to_json
 
-SCHEMA_VERSION = 1
+BODY_SCHEMA_VERSION = 1
 GROUP_ROWS = 128
 GROUP_BYTES = 4 << 20
-LONG_ROW = 1 << 20  # bytes
+LONG_ROW_BYTES = 1 << 20  # bytes
 MOST_KEYS = 300
 MOST_KEY_CHARS = 200
 
@@ -45,13 +45,13 @@ ARRAYS = {
     "logprobs": pa.float32(), "ref_logprobs": pa.float32(), "advantages": pa.float32(),
 }  # fmt: skip
 JSONS = ("messages", "timing", "metrics", "segments", "tools")
-PART = {b"part": b"reward"}
+REWARD_METADATA = {b"part": b"reward"}
 # Which column takes a value: `num` (booleans too), `str` or `json`.
 HOMES: dict[type, str] = {
     float: "num", int: "num", bool: "num", str: "str", dict: "json", list: "json", type(None): "",
 }  # fmt: skip
 
-FIXED: tuple[pa.Field, ...] = (
+FIXED_FIELDS: tuple[pa.Field, ...] = (
     pa.field("id", pa.string()),
     pa.field("prompt_key", pa.string()),
     pa.field("prompt", pa.string()),
@@ -69,7 +69,7 @@ REPEATED = ["prompt", "prompt_key", "group", "trajectory", "ground_truth", "data
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BodyLayout:
     """The run's own columns of one file, in order. `parts` are names of rewards, also `num.` columns."""
 
     parts: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Layout:
     jsons: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> Layout:
+    def of(cls, records: Sequence[Record]) -> BodyLayout:
         """What the records need, at most `MOST_KEYS` of them."""
         parts = list(dict.fromkeys(key for record in records for key in record.rewards if is_column(key)))
         kinds = dict.fromkeys((key, type(value)) for record in records for key, value in record.extras.items())
@@ -92,12 +92,12 @@ class Layout:
 
     def schema(self) -> pa.Schema:
         own = [
-            *(pa.field(f"num.{name}", pa.float64(), metadata=PART) for name in self.parts),
+            *(pa.field(f"num.{name}", pa.float64(), metadata=REWARD_METADATA) for name in self.parts),
             *(pa.field(f"num.{name}", pa.float64()) for name in self.nums),
             *(pa.field(f"str.{name}", pa.string()) for name in self.strs),
             *(pa.field(f"json.{name}", pa.string()) for name in self.jsons),
         ]
-        return pa.schema([*FIXED, *own], metadata={"rolloutdeck": str(SCHEMA_VERSION)})
+        return pa.schema([*FIXED_FIELDS, *own], metadata={"rolloutdeck": str(BODY_SCHEMA_VERSION)})
 
     def table(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> pa.Table:
         """One row per record, in order; what has no column goes into `more`."""
@@ -114,7 +114,7 @@ class Layout:
         made |= {name: pa.array(fixed[name], pa.int64()) for name in INTEGERS}
         made |= {name: arrays(fixed[name], kind) for name, kind in ARRAYS.items()}
         made |= {name: jsons(fixed[name]) for name in JSONS}
-        columns = [made[field.name] for field in FIXED] + self.own(fixed["rewards"], fixed["extras"])
+        columns = [made[field.name] for field in FIXED_FIELDS] + self.own(fixed["rewards"], fixed["extras"])
         return pa.Table.from_arrays(columns, schema=self.schema())
 
     def own(self, rewards: list[dict[str, Any]], extras: list[dict[str, Any]]) -> list[pa.Array]:
@@ -175,10 +175,10 @@ def texts(values: list[str | None]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
-        return pa.array([value and whole_text(value) for value in values], pa.string())
+        return pa.array([value and replace_surrogates(value) for value in values], pa.string())
 
 
-def whole_text(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with half surrogates as U+FFFD and split pairs joined."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -186,7 +186,7 @@ def whole_text(text: str) -> str:
 def jsons(values: list[Any]) -> pa.Array:
     if values.count(None) == len(values):
         return pa.nulls(len(values), pa.string())
-    return texts([None if value is None else as_json(value) for value in values])
+    return texts([None if value is None else to_json(value) for value in values])
 
 
 def arrays(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -195,7 +195,7 @@ def arrays(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, pa.list_(kind))
 
 
-class Writer:
+class BodyWriter:
     """Writes tables of one layout into a file, in row groups that can be read one at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -206,7 +206,7 @@ class Writer:
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
-        for start, end in group_bounds(table):
+        for start, end in find_row_group_bounds(table):
             self.file.write_table(table.slice(start, end - start), row_group_size=end - start)
         self.rows += table.num_rows
 
@@ -214,15 +214,15 @@ class Writer:
         self.file.close()
 
 
-def group_bounds(table: pa.Table) -> Iterator[tuple[int, int]]:
+def find_row_group_bounds(table: pa.Table) -> Iterator[tuple[int, int]]:
     """(first, end) of the row groups: up to 128 rows, ending when their text passes 4 MB; a long row stands alone."""
     start = total = 0
     for row, size in enumerate(row_bytes(table)):
-        if row > start and size >= LONG_ROW:
+        if row > start and size >= LONG_ROW_BYTES:
             yield start, row
             start, total = row, 0
         total += size
-        if size >= LONG_ROW or total >= GROUP_BYTES or row - start + 1 == GROUP_ROWS:
+        if size >= LONG_ROW_BYTES or total >= GROUP_BYTES or row - start + 1 == GROUP_ROWS:
             yield start, row + 1
             start, total = row + 1, 0
     if start < table.num_rows:
@@ -246,12 +246,12 @@ def row_bytes(table: pa.Table) -> list[int]:
 
 
 # What the slim rows are made of; the other columns need not be read for that.
-SLIM = [
+INDEX_ROW_COLUMNS = [
     "id", "prompt_key", "prompt", "response", "score", *TEXTS, *INTEGERS, "truncated", "response_ids", "advantages",
 ]  # fmt: skip
 
 
-def records(table: pa.Table) -> list[Record]:
+def build_records(table: pa.Table) -> list[Record]:
     """The rows of a table as records again; columns that were not read stay empty."""
     names = table.schema.names
     plain = {name: table[name].to_pylist() for name in names}

@@ -46,7 +46,7 @@ class Record:
 
 
 @dataclass(slots=True, frozen=True)
-class Problem:
+class LineProblem:
     """A line that could not become a `Record`: counted, shown on the dump, never fatal. `line` counts from 1.
 
     `kept` says that the line did become a record, mended (bytes that were not UTF-8).
@@ -58,14 +58,14 @@ class Problem:
 
 
 @dataclass(slots=True, frozen=True)
-class LeftOut:
+class SkippedRow:
     """Something that is deliberately no sample (a trainer's padding row). Counted by `reason`."""
 
     reason: str
 
 
 @dataclass(slots=True, frozen=True)
-class Point:
+class MetricPoint:
     """The metrics of one step: `values` maps name to float, None where the trainer logged NaN."""
 
     step: int

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from django.utils.translation import gettext_noop as N_
 
-FACETS: dict[str, int] = {
+TEXT_PROPERTY_BITS: dict[str, int] = {
     "trunc?": 1,
     "repetition": 2,
     "language-mix": 4,
@@ -41,7 +41,7 @@ FACETS: dict[str, int] = {
 }
 
 
-class Facet(NamedTuple):
+class PropertyDescription(NamedTuple):
     """One property as pages offer it: `name` in a step's counts, the `term` of the query language that finds it, what
     its chip is called, whether `samples` or `groups` are counted, and what it says in full."""
 
@@ -52,30 +52,44 @@ class Facet(NamedTuple):
     of: str = "samples"
 
 
-CATALOG: Final[tuple[Facet, ...]] = (
-    Facet(
+PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
+    PropertyDescription(
         "truncated",
         "is:truncated",
         N_("Truncated"),
         N_("stopped by the length limit: recorded, or inferred where it is not"),
     ),
-    Facet("trunc?", "is:trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")),
-    Facet("no-marker", "no:marker", N_("No answer marker"), N_("lacks the answer marker that most of its step have")),
-    Facet("repetition", "is:repetition", N_("Repetition"), N_("ends in repetition")),
-    Facet("language-mix", "is:language-mix", N_("Language mix"), N_("uses a script that the prompt does not")),
-    Facet("empty", "is:empty", N_("Empty"), N_("nothing but white space")),
-    Facet("tool", "is:tool", N_("Tool calls"), N_("calls a tool")),
-    Facet("filtered", "is:filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")),
-    Facet("duplicate", "is:duplicate", N_("Duplicate"), N_("the same text as another response of its group")),
-    Facet(
+    PropertyDescription(
+        "trunc?", "is:trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")
+    ),
+    PropertyDescription(
+        "no-marker", "no:marker", N_("No answer marker"), N_("lacks the answer marker that most of its step have")
+    ),
+    PropertyDescription("repetition", "is:repetition", N_("Repetition"), N_("ends in repetition")),
+    PropertyDescription(
+        "language-mix", "is:language-mix", N_("Language mix"), N_("uses a script that the prompt does not")
+    ),
+    PropertyDescription("empty", "is:empty", N_("Empty"), N_("nothing but white space")),
+    PropertyDescription("tool", "is:tool", N_("Tool calls"), N_("calls a tool")),
+    PropertyDescription(
+        "filtered", "is:filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")
+    ),
+    PropertyDescription(
+        "duplicate", "is:duplicate", N_("Duplicate"), N_("the same text as another response of its group")
+    ),
+    PropertyDescription(
         "zerovar", "is:zerovar", N_("Zero-variance groups"), N_("all responses have one score: no gradient"), "groups"
     ),
-    Facet("solve-all", "is:solve-all", N_("Solved by all"), N_("every response of the group is correct"), "groups"),
-    Facet("solve-none", "is:solve-none", N_("Solved by none"), N_("no response of the group is correct"), "groups"),
+    PropertyDescription(
+        "solve-all", "is:solve-all", N_("Solved by all"), N_("every response of the group is correct"), "groups"
+    ),
+    PropertyDescription(
+        "solve-none", "is:solve-none", N_("Solved by none"), N_("no response of the group is correct"), "groups"
+    ),
 )
 
 # Found by looking at the other responses of a step.
-COMPARED: Final = FACETS["trunc?"] | FACETS["duplicate"] | FACETS["no-marker"]
+COMPARED: Final = TEXT_PROPERTY_BITS["trunc?"] | TEXT_PROPERTY_BITS["duplicate"] | TEXT_PROPERTY_BITS["no-marker"]
 EDGE = 8192  # characters looked at from each end
 SCRIPT_EDGE = 1024  # characters from each end in which scripts are told apart
 ANSWER_EDGE = 2048  # characters from the end in which an answer is looked for
@@ -85,7 +99,7 @@ MANY = 8  # responses in a step before habits are spoken of
 FOREIGN_LETTERS = 8
 ENDS = re.compile(r"""[.!?…。！？)\]}>"'`*|$\d」』）】]\s*\Z""")
 
-Bits = npt.NDArray[np.uint32]
+PropertyBits = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 
 # Scripts by the first byte of a UTF-8 letter; symbols, Greek, punctuation and emoji have none.
@@ -100,26 +114,28 @@ KANA_SECOND = (0x81, 0x82, 0x83)
 
 
 @dataclass(slots=True)
-class Seen:
+class ResponseScan:
     """What samples show by themselves; `settled` draws the conclusions once all are known. One entry per sample."""
 
-    bits: Bits
+    bits: PropertyBits
     marked: Flags
     ended: Flags
     chars: npt.NDArray[np.int64]
 
 
-def look(prompts: Sequence[str], responses: Sequence[str]) -> Seen:
+def scan_responses(prompts: Sequence[str], responses: Sequence[str]) -> ResponseScan:
     """Per-response facets of one batch."""
     tails = [response if len(response) <= EDGE else response[-EDGE:] for response in responses]
     heads = [response if len(response) <= EDGE else response[:EDGE] for response in responses]
-    bits = FACETS["repetition"] * np.fromiter(map(repeats, heads, tails), np.uint32, len(tails))
-    bits |= FACETS["empty"] * np.fromiter((not tail or tail.isspace() for tail in tails), np.uint32, len(tails))
-    bits |= FACETS["language-mix"] * mixed(prompts, heads, tails)
+    bits = TEXT_PROPERTY_BITS["repetition"] * np.fromiter(map(repeats, heads, tails), np.uint32, len(tails))
+    bits |= TEXT_PROPERTY_BITS["empty"] * np.fromiter(
+        (not tail or tail.isspace() for tail in tails), np.uint32, len(tails)
+    )
+    bits |= TEXT_PROPERTY_BITS["language-mix"] * mixed(prompts, heads, tails)
     marked = [has_marker(tail[-ANSWER_EDGE:]) for tail in tails]
     ended = [ENDS.search(tail, max(0, len(tail) - 8)) is not None for tail in tails]
     chars = np.fromiter(map(len, responses), np.int64, len(responses))
-    return Seen(bits.astype(np.uint32), np.array(marked, np.bool_), np.array(ended, np.bool_), chars)
+    return ResponseScan(bits.astype(np.uint32), np.array(marked, np.bool_), np.array(ended, np.bool_), chars)
 
 
 def repeats(head: str, tail: str) -> bool:
@@ -146,7 +162,7 @@ def has_marker(end: str) -> bool:
     return "Answer:" in end or "\\boxed" in end or "####" in end
 
 
-def calls(response: str, messages: Iterable[Mapping[str, Any]]) -> bool:
+def has_tool_call(response: str, messages: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a response calls a tool."""
     if "<tool_call>" in response or "<tool_response>" in response:
         return True
@@ -188,19 +204,19 @@ def letters(texts: Sequence[str]) -> npt.NDArray[np.int64]:
     return counts
 
 
-def settled(
-    seen: Seen, twins: npt.NDArray[np.int64], tokens: Sequence[int | None], told: Sequence[bool | None]
-) -> Bits:
+def compute_text_properties(
+    seen: ResponseScan, twins: npt.NDArray[np.int64], tokens: Sequence[int | None], told: Sequence[bool | None]
+) -> PropertyBits:
     """Facets of a whole step, or of its one dump. `twins` are equal for equal responses of one group, `tokens` are
     lengths where they are recorded, `told` what the trainer says of truncation."""
     bits = seen.bits & ~np.uint32(COMPARED)
-    filled = (bits & (FACETS["empty"] | FACETS["no-text"])) == 0
-    bits[repeated(twins) & filled] |= FACETS["duplicate"]
+    filled = (bits & (TEXT_PROPERTY_BITS["empty"] | TEXT_PROPERTY_BITS["no-text"])) == 0
+    bits[repeated(twins) & filled] |= TEXT_PROPERTY_BITS["duplicate"]
     habit = filled.sum() >= MANY and seen.marked.sum() >= MOST * filled.sum()
     if habit:
-        bits[~seen.marked & filled] |= FACETS["no-marker"]
+        bits[~seen.marked & filled] |= TEXT_PROPERTY_BITS["no-marker"]
     unknown = np.fromiter((value is None for value in told), np.bool_, len(told))
-    bits[looks_cut(seen, filled, tokens, bool(habit)) & unknown] |= FACETS["trunc?"]
+    bits[looks_cut(seen, filled, tokens, bool(habit)) & unknown] |= TEXT_PROPERTY_BITS["trunc?"]
     return bits
 
 
@@ -209,7 +225,7 @@ def repeated(values: npt.NDArray[np.int64]) -> Flags:
     return np.asarray(counts[which] > 1)
 
 
-def looks_cut(seen: Seen, filled: Flags, tokens: Sequence[int | None], habit: bool) -> Flags:
+def looks_cut(seen: ResponseScan, filled: Flags, tokens: Sequence[int | None], habit: bool) -> Flags:
     """With token counts: two responses or more have exactly the step's greatest length, which is at least 32 and twice
     the median, or they lack an end. Without: no end and no marker, where 80 % have both, and longer than most."""
     if len(tokens) and all(count is not None for count in tokens):

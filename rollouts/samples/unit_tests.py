@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_TESTS = 64
+MAX_TESTS = 64
 MOST_SHOWN = 200  # characters of what went in or came out
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class UnitTestCase:
     """One test as it went for one program. `number` counts from 1; `given` by the data set, not generated."""
 
     number: int
@@ -27,24 +27,24 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitTests:
+class UnitTestResults:
     """A row of the matrix: the tests of a program, or the programs that a test met. `passed` of the `ran` ones did;
     `cases` are the first `MOST_TESTS` of them."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[UnitTestCase, ...]
     of_tests: bool
     passed: int
     ran: int
 
 
-def unit_tests(extras: Mapping[str, Any]) -> UnitTests | None:
+def parse_unit_tests(extras: Mapping[str, Any]) -> UnitTestResults | None:
     """None where nothing was run, or where what was recorded is none of it."""
     ran = extras.get("tests")
     if isinstance(ran, dict) and (passed := row(ran.get("passed"))):
-        return UnitTests(tuple(cases(ran, passed[:MOST_TESTS])), True, sum(passed), len(passed))
+        return UnitTestResults(tuple(cases(ran, passed[:MAX_TESTS])), True, sum(passed), len(passed))
     if met := row(extras.get("passed_by")):
-        programs = tuple(Case(at, passed) for at, passed in enumerate(met[:MOST_TESTS], 1))
-        return UnitTests(programs, False, sum(met), len(met))
+        programs = tuple(UnitTestCase(at, passed) for at, passed in enumerate(met[:MAX_TESTS], 1))
+        return UnitTestResults(programs, False, sum(met), len(met))
     return None
 
 
@@ -55,13 +55,15 @@ def row(value: Any) -> list[bool]:
     return value
 
 
-def cases(ran: Mapping[str, Any], row: Sequence[bool]) -> Iterable[Case]:
+def cases(ran: Mapping[str, Any], row: Sequence[bool]) -> Iterable[UnitTestCase]:
     given = ran["given"] if isinstance(ran.get("given"), int) else 0
     told, printed = listed(ran.get("cases")), listed(ran.get("printed"))
     for at, passed in enumerate(row):
         case = told[at] if at < len(told) and isinstance(told[at], dict) else {}
         shown = printed[at] if at < len(printed) else ""
-        yield Case(at + 1, passed, at < given, brief(case.get("input")), brief(case.get("output")), brief(shown))
+        yield UnitTestCase(
+            at + 1, passed, at < given, brief(case.get("input")), brief(case.get("output")), brief(shown)
+        )
 
 
 def listed(value: Any) -> Sequence[Any]:

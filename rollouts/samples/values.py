@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 
-def kind(value: Any) -> str:
+def describe_json_type(value: Any) -> str:
     """What a JSON value is, for a person."""
     if value is None:
         return "null"
@@ -24,12 +24,12 @@ def kind(value: Any) -> str:
     return names[type(value)]
 
 
-def number(value: Any) -> float | None:
+def to_float(value: Any) -> float | None:
     """A finite float, or None: of numbers, booleans and the strings that `json.dumps(default=str)` makes of them."""
     if type(value) is float:
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return number_in(value)
+        return text_to_float(value)
     if not isinstance(value, (int, float)):
         return None
     try:
@@ -39,7 +39,7 @@ def number(value: Any) -> float | None:
     return real if math.isfinite(real) else None
 
 
-def number_in(text: str) -> float | None:
+def text_to_float(text: str) -> float | None:
     if text in ("True", "False"):
         return float(text == "True")
     if len(text) > 40:
@@ -55,7 +55,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
-def integer(value: Any, bits: int = 64) -> int | None:
+def to_integer(value: Any, bits: int = 64) -> int | None:
     """A whole number that fits, else None."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -64,14 +64,14 @@ def integer(value: Any, bits: int = 64) -> int | None:
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
 
 
-def told_text(value: Any) -> str | None:
+def to_text(value: Any) -> str | None:
     """A value that is shown as text (a ground truth, a label): strings as they are, the rest as JSON."""
     if value is None or isinstance(value, str):
         return value
-    return as_json(value)
+    return to_json(value)
 
 
-def as_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     """JSON text of any JSON value, half surrogates and huge integers included; of one that is nested too deep to be
     written, a text that says so."""
     try:

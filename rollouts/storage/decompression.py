@@ -8,21 +8,21 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 
 CODECS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 MAGIC_BYTES = 4
 CHUNK = 128 << 10
 
 
-def plain(stream: io.BufferedReader[Any]) -> BinaryIO:
+def open_decompressed(stream: io.BufferedReader[Any]) -> BinaryIO:
     """The stream, or what it holds compressed; that stream raises UnreadableDump where it breaks off."""
     begun = stream.peek(MAGIC_BYTES)
     codec = next((codec for magic, codec in CODECS.items() if begun.startswith(magic)), "")
-    return io.BufferedReader(Unpacked(stream, codec), CHUNK) if codec else stream
+    return io.BufferedReader(DecompressedStream(stream, codec), CHUNK) if codec else stream
 
 
-class Unpacked(io.RawIOBase):
+class DecompressedStream(io.RawIOBase):
     """Plain bytes, at most as many as a dump may have."""
 
     def __init__(self, stream: BinaryIO, codec: str) -> None:
@@ -36,9 +36,9 @@ class Unpacked(io.RawIOBase):
         try:
             piece = self.inner.read(len(buffer))
         except (OSError, pa.ArrowException) as error:
-            raise UnreadableDump(f"It is compressed with {self.codec} and not whole: {error}.") from error
+            raise UnreadableDumpError(f"It is compressed with {self.codec} and not whole: {error}.") from error
         self.done += len(piece)
         if self.done > wire.MAX_DUMP_BYTES:
-            raise UnreadableDump(f"It unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+            raise UnreadableDumpError(f"It unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
         buffer[: len(piece)] = piece
         return len(piece)

@@ -17,70 +17,72 @@ from uuid import uuid4
 import zstandard
 from django.conf import settings
 
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 
 
-def root() -> Path:
+def get_data_root() -> Path:
     return Path(settings.DATA_DIR)
 
 
-def incoming() -> Path:
+def create_incoming_path() -> Path:
     """A new path on the data volume for bytes that are still arriving."""
-    folder = root() / "incoming"
+    folder = get_data_root() / "incoming"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / uuid4().hex
 
 
-def parts_folder() -> Path:
+def ensure_parts_folder() -> Path:
     """Where bodies that travel in parts are gathered."""
-    folder = root() / "incoming" / "parts"
+    folder = get_data_root() / "incoming" / "parts"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def raw_path(project_id: int, sha256: str) -> Path:
-    return root() / "raw" / str(project_id) / sha256[:2] / f"{sha256}.zst"
+def get_raw_dump_path(project_id: int, sha256: str) -> Path:
+    return get_data_root() / "raw" / str(project_id) / sha256[:2] / f"{sha256}.zst"
 
 
-def keep_raw(project_id: int, sha256: str, plain: Path) -> None:
+def store_raw_dump(project_id: int, sha256: str, plain: Path) -> None:
     """Compresses `plain` into its place and removes it; does nothing but remove it when the bytes are there already.
 
     Raises StorageUnavailable when the disk refuses.
     """
-    target = raw_path(project_id, sha256)
+    target = get_raw_dump_path(project_id, sha256)
     try:
         if target.exists():
             os.utime(target)  # the purge leaves young files alone: a row for these bytes is about to be written
         else:
-            with written_whole(target) as aside, plain.open("rb") as source, aside.open("wb") as out:
+            with write_atomically(target) as aside, plain.open("rb") as source, aside.open("wb") as out:
                 zstandard.ZstdCompressor(level=1).copy_stream(source, out)
         plain.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageUnavailable(f"The server cannot write to {target.parent}: {error.strerror}.") from error
+        raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
 
 
-def open_raw(project_id: int, sha256: str) -> BinaryIO:
+def open_raw_dump(project_id: int, sha256: str) -> BinaryIO:
     """The plain bytes, as a stream. Raises StorageUnavailable when they are not there."""
     try:
-        stream = zstandard.ZstdDecompressor().stream_reader(raw_path(project_id, sha256).open("rb"), closefd=True)
+        stream = zstandard.ZstdDecompressor().stream_reader(
+            get_raw_dump_path(project_id, sha256).open("rb"), closefd=True
+        )
     except OSError as error:
-        raise StorageUnavailable(f"The bytes of dump {sha256[:12]} cannot be read: {error.strerror}.") from error
+        raise StorageUnavailableError(f"The bytes of dump {sha256[:12]} cannot be read: {error.strerror}.") from error
     return cast(BinaryIO, stream)
 
 
-def body_path(name: str) -> Path:
+def get_body_file_path(name: str) -> Path:
     """A Parquet file of sample bodies; `name` as in `Segment.path`."""
-    return root() / "bodies" / name
+    return get_data_root() / "bodies" / name
 
 
-def retire(path: Path) -> None:
+def retire_body_file(path: Path) -> None:
     """For a body file that no row names any more: the sweep removes it an hour from now, who reads it can go on."""
     with suppress(FileNotFoundError):
         os.utime(path)
 
 
 @contextmanager
-def unless_it_fails(path: Path) -> Iterator[None]:
+def delete_on_failure(path: Path) -> Iterator[None]:
     """Removes the file when the block fails. To be entered within the transaction that names the file: whatever fails
     behind that may have come after the commit, and an orphan is better than a row without its file. The sweep removes
     it, as it does what a killed worker leaves."""
@@ -92,7 +94,7 @@ def unless_it_fails(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
+def write_atomically(target: Path) -> Iterator[Path]:
     """Yields a path beside `target` to write to; renames it into place if the block ends well, else removes it.
 
     What was renamed survives a power cut: its bytes, its name, and the folders that were made for it.
@@ -102,15 +104,15 @@ def written_whole(target: Path) -> Iterator[Path]:
     aside = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
     try:
         yield aside
-        sync(aside)
+        fsync_path(aside)
         aside.replace(target)
         for path in (target, *made):
-            sync(path.parent)
+            fsync_path(path.parent)
     finally:
         aside.unlink(missing_ok=True)
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Makes a file's bytes or a folder's names durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -119,7 +121,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def free_bytes() -> int:
+def count_free_bytes() -> int:
     """Room left on the data volume."""
-    root().mkdir(parents=True, exist_ok=True)
-    return shutil.disk_usage(root()).free
+    get_data_root().mkdir(parents=True, exist_ok=True)
+    return shutil.disk_usage(get_data_root()).free

@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
 
-from dashboard.consumers import Feed, listening
+from dashboard.consumers import ChangeNotificationConsumer, listener_counts
 from rollouts.live import notifications
 from rollouts.models import Run
 from tests.support import builders
@@ -28,7 +28,7 @@ def run(transactional_db: None) -> Run:
 
 
 def socket(user: Any) -> WebsocketCommunicator:
-    communicator = WebsocketCommunicator(Feed.as_asgi(), "/ws/")
+    communicator = WebsocketCommunicator(ChangeNotificationConsumer.as_asgi(), "/ws/")
     communicator.scope["user"] = user
     return communicator
 
@@ -52,7 +52,7 @@ async def opened(name: str, topics: list[str]) -> tuple[WebsocketCommunicator, A
 
 
 def rung(run: Run) -> None:
-    notifications.changed(run, split="train", step=7)
+    notifications.notify_run_changed(run, split="train", step=7)
 
 
 @waited
@@ -91,7 +91,7 @@ async def test_a_ring_says_how_many_pages_hear_it_until_they_close(run: Run) -> 
     assert [(await page.receive_json_from())["listeners"] for page in pages] == [2, 2]
     for page in pages:
         await page.disconnect()
-    assert not listening
+    assert not listener_counts
 
 
 @waited

@@ -57,7 +57,7 @@ def person(owner: User) -> Client:
 
 def test_a_page_and_the_api_say_that_the_disk_is_full(person: Client, owner: User, project: Project) -> None:
     ask = Ask.signed_in(owner)
-    finding = findings.begin(project, owner, title="x")
+    finding = findings.create_finding(project, owner, title="x")
     with full():
         answer = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
         while answer.status_code == 201:  # some pages lay free

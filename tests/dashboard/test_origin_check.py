@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.asgi import get_asgi_application
 
-from dashboard.origin_check import Door, below_prefix, origin_is_ours
+from dashboard.origin_check import HostOriginCheck, is_own_origin, remove_url_prefix
 from tests.dashboard.support.asgi_server import Site, served
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def site() -> Iterator[Site]:
     django = get_asgi_application()
-    with served(Door(django, django)) as running:
+    with served(HostOriginCheck(django, django)) as running:
         yield running
 
 
@@ -52,7 +52,7 @@ def test_below_a_prefix_it_answers_whether_the_proxy_takes_the_prefix_off_or_not
 )
 def test_only_a_whole_prefix_is_taken_off(path: str, below: str, settings: Any) -> None:
     settings.PREFIX = "/a/b"
-    assert below_prefix(path) == below
+    assert remove_url_prefix(path) == below
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_websocket_is_opened_for_our_own_pages_only(
     public: str, origin: str, host: str, ours: bool, settings: Any
 ) -> None:
     settings.PUBLIC_URL = public
-    assert origin_is_ours(origin, host) is ours
+    assert is_own_origin(origin, host) is ours
 
 
 async def knock(path: str, host: str, origin: str) -> list[Any]:
@@ -91,7 +91,7 @@ async def knock(path: str, host: str, origin: str) -> list[Any]:
         sent.append(message)
 
     headers = [(b"host", host.encode()), (b"origin", origin.encode())]
-    await Door(sockets, sockets)({"type": "websocket", "path": path, "headers": headers}, receive, send)
+    await HostOriginCheck(sockets, sockets)({"type": "websocket", "path": path, "headers": headers}, receive, send)
     return sent
 
 

@@ -48,7 +48,7 @@ def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:
 
 def test_only_an_address_with_a_version_is_kept_for_good(client: Client) -> None:
     assert "immutable" in client.get(f"/static/{VENDORED}").headers["Cache-Control"]
-    assert "immutable" in client.get(assets.url("js/common/panel.js")).headers["Cache-Control"]
+    assert "immutable" in client.get(assets.build_asset_url("js/common/panel.js")).headers["Cache-Control"]
     assert "immutable" not in client.get("/static/js/common/panel.js").headers["Cache-Control"]
 
 
@@ -64,10 +64,10 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
-    tags = assets.module("sample/index.js", "review/viewed.js")
+    tags = assets.render_module_script("sample/index.js", "review/viewed.js")
     asked = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
     assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= asked
-    assert tags.endswith(f'<script src="{assets.url("js/sample/index.js")}" type="module"></script>')
+    assert tags.endswith(f'<script src="{assets.build_asset_url("js/sample/index.js")}" type="module"></script>')
     for name in asked:
         text = (STATIC / "js" / name).read_text()
         assert {posixpath.normpath(f"{posixpath.dirname(name)}/{one}") for one in IMPORT.findall(text)} <= asked, name

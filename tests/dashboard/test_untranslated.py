@@ -14,7 +14,7 @@ from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.dashboard.pages.pins.support import told
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
 from tests.rollouts.support.push import indexed, lines
@@ -77,28 +77,28 @@ def run(project: Project, owner: User) -> Run:
         indexed(run, lines(*rows), step, format="native", split="eval", source=f"eval/{step}.jsonl")
         told(run, step)
     points = [
-        Point(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
+        MetricPoint(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
         for step in range(1, 5)
     ]
-    series.append(run, builders.attempt(run), points)
+    series.append_points(run, builders.attempt(run), points)
     run.refresh_from_db()
     return run
 
 
 @pytest.fixture
 def pin(run: Run, owner: User) -> Pin:
-    return pins.pin(run, 2, owner, note="一")[0]
+    return pins.pin_step(run, 2, owner, note="一")[0]
 
 
 @pytest.fixture
 def later(project: Project, pin: Pin, owner: User) -> Run:
     """A run that replays by a plan: one step did, one had nothing to replay, one refused."""
     run = builders.run(project, "later", uid="later", config={"甲": 2})
-    plans.save(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
-    bindings.bind(run)
+    plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
+    bindings.bind_run(run)
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
-        outcomes.report(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
+        outcomes.record_replay_outcome(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
     return run
 
 
@@ -109,7 +109,7 @@ def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
     at_two = {one.index: one for one in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
     one = at_two[1]
     builders.flag(one.pk, owner, reason=project.reasons[0]["key"], text="坏")
-    finding = findings.begin(project, owner, title="循环", note="**多**")
+    finding = findings.create_finding(project, owner, title="循环", note="**多**")
     names = {"finding": finding.pk, "one": one.pk, "key": one.prompt_key, "unscored": at_two[11].prompt_key}
     odd = {"talk": at_two[9].pk, "cut": at_two[10].pk, "blank": at_two[11].pk, "tokens": at_two[12].pk}
     return [path.format(**names, **odd) for path in PATHS.split()]

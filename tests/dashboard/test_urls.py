@@ -98,12 +98,12 @@ def things(project: Project, owner: User) -> dict[str, str]:
     never signed in."""
     run, other = filled(project), builders.run(project, "other")
     sample = one_sample(run)
-    bulk.mark(run, [sample.pk], owner)
-    finding = findings.begin(project, owner, title="Loops")
-    exhibit = findings.show_sample(finding, sample, owner)
+    bulk.flag_samples(run, [sample.pk], owner)
+    finding = findings.create_finding(project, owner, title="Loops")
+    exhibit = findings.add_sample_evidence(finding, sample, owner)
     for step in (1, 2):
         registered(run, step, attempt="a")
-    pin = pins.pin(run, 2, owner)[0]
+    pin = pins.pin_step(run, 2, owner)[0]
     builders.token(owner, "read", on=project)
     project.memberships.create(user=User.objects.create_user("nora"), role="viewer")
     ids = {"finding": finding, "exhibit": exhibit, "flag": Flag.objects.get(), "pin": pin, "token": Token.objects.get()}

@@ -12,8 +12,8 @@ from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
-from rollouts.formats import Told, pick
-from rollouts.samples.record import LeftOut, Point, Problem, Record
+from rollouts.formats import DumpContext, select_format
+from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 
 DUMPS = Path(__file__).parents[1] / "data"
 REAL = (
@@ -40,16 +40,16 @@ def reading(path: Path) -> dict[str, Any]:
     body = path.read_bytes()
     step = int(path.stem) if path.stem.isdigit() else None
     is_eval = path.parent.name == "val" or path.name.startswith("eval_")
-    told = Told(path.name, "eval" if is_eval else "train", step, path=path)
-    form = pick(path.name, body[:65536])
+    told = DumpContext(path.name, "eval" if is_eval else "train", step, path=path)
+    form = select_format(path.name, body[:65536])
     items = list(form.read(io.BytesIO(body), told))
-    things = [item for item in items if isinstance(item, (Record, Point))]
+    things = [item for item in items if isinstance(item, (Record, MetricPoint))]
     groups = Counter(str(item.group or item.prompt) for item in things if isinstance(item, Record))
     return {
         "format": form.name,
         "count": len(things),
-        "problems": sum(isinstance(item, Problem) for item in items),
-        "left_out": sum(isinstance(item, LeftOut) for item in items),
+        "problems": sum(isinstance(item, LineProblem) for item in items),
+        "left_out": sum(isinstance(item, SkippedRow) for item in items),
         "groups": len(groups),
         "group_sizes": sorted(set(groups.values())),
         "scores": [item.score for item in things if isinstance(item, Record)],
@@ -57,7 +57,7 @@ def reading(path: Path) -> dict[str, Any]:
     }
 
 
-def filled(thing: Record | Point) -> dict[str, Any]:
+def filled(thing: Record | MetricPoint) -> dict[str, Any]:
     """Without what says nothing; `textless` says something where it is true."""
     kept = {key: short(value) for key, value in asdict(thing).items() if value not in (None, {}, [])}
     return {key: value for key, value in kept.items() if key != "textless" or value}

@@ -42,7 +42,7 @@ def elsewhere(act: Callable[[], Any]) -> None:
 def test_a_project_that_is_held_takes_new_findings(project: Project, owner: User) -> None:
     with transaction.atomic():
         Project.objects.lock(project)
-        elsewhere(lambda: findings.begin(project, owner, title="Loops"))
+        elsewhere(lambda: findings.create_finding(project, owner, title="Loops"))
     assert project.findings.count() == 1
 
 
@@ -51,6 +51,6 @@ def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner:
     indexed(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
     sample = Sample.objects.get().pk
     with transaction.atomic():
-        runs.is_awaited(run)
-        elsewhere(lambda: viewed.look(run, [sample], owner))
+        runs.is_awaiting_attempt(run)
+        elsewhere(lambda: viewed.mark_viewed(run, [sample], owner))
     assert Seen.objects.filter(run=run).count() == 1

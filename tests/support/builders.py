@@ -36,7 +36,7 @@ def token(user: User, *scopes: str, on: Project | None = None) -> str:
 def flag(sample: str, by: User, **told: Any) -> Flag:
     """A flag that nobody can undo: the act that raised it is forgotten."""
     run = Sample.objects.select_related("step__run__project").get(pk=sample).step.run
-    act = bulk.mark(run, [sample], by, **told)
+    act = bulk.flag_samples(run, [sample], by, **told)
     if act.pk:
         act.delete()
     return Flag.objects.get(sample=sample, user=by, reason=told.get("reason", ""))

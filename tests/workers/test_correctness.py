@@ -31,7 +31,7 @@ def sent(monkeypatch: Any) -> list[int]:
 @pytest.fixture
 def ruled(project: Project, owner: User) -> Project:
     filled(project)
-    return correctness.change(project, "score>=0.5", owner)
+    return correctness.change_correctness_rule(project, "score>=0.5", owner)
 
 
 def test_the_task_judges_every_sample_of_the_project(ruled: Project) -> None:

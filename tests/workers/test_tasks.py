@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError as BrokerDown
 from rollouts.lib import process_id
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Dump, Project, Run, Sample, Segment
-from rollouts.runs.trash import bin_run
+from rollouts.runs.trash import move_run_to_trash
 from rollouts.storage import files
 from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders
@@ -48,23 +48,24 @@ def claimed(dump: Dump, by: str, *, tries: int = 1, ago: timedelta = timedelta(0
 def a_dead_process() -> str:
     """The name of a process of this host that was killed."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
-        while not process_id.started(child.pid):
+        while not process_id.read_start_ticks(child.pid):
             time.sleep(0.01)
-        name = f"{process_id.me().rsplit(':', 2)[0]}:{child.pid}:{process_id.started(child.pid)}"
-        assert not process_id.is_gone(name)
+        host = process_id.get_current_process_id().rsplit(":", 2)[0]
+        name = f"{host}:{child.pid}:{process_id.read_start_ticks(child.pid)}"
+        assert not process_id.has_process_ended(name)
         os.kill(child.pid, signal.SIGKILL)
     return name
 
 
 def test_a_killed_process_is_gone_and_this_one_and_other_hosts_are_not() -> None:
-    assert process_id.is_gone(a_dead_process())
-    assert not process_id.is_gone(process_id.me())
-    assert not process_id.is_gone("elsewhere:1:1")
+    assert process_id.has_process_ended(a_dead_process())
+    assert not process_id.has_process_ended(process_id.get_current_process_id())
+    assert not process_id.has_process_ended("elsewhere:1:1")
 
 
 def test_a_pid_that_is_used_again_is_another_process() -> None:
-    host, pid, start = process_id.me().rsplit(":", 2)
-    assert process_id.is_gone(f"{host}:{pid}:{int(start) - 1}")
+    host, pid, start = process_id.get_current_process_id().rsplit(":", 2)
+    assert process_id.has_process_ended(f"{host}:{pid}:{int(start) - 1}")
 
 
 def test_the_sweep_sends_a_killed_workers_dump_again_at_once(dump: Dump, sent: list[Any]) -> None:
@@ -85,7 +86,7 @@ def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project
 
 
 def test_the_claim_of_a_living_worker_is_left_alone_until_its_lease_is_over(dump: Dump, sent: list[Any]) -> None:
-    claimed(dump, process_id.me())
+    claimed(dump, process_id.get_current_process_id())
     tasks.sweep()
     assert sent == []
     claimed(dump, "elsewhere:1:1", ago=Dump.LEASE)
@@ -153,10 +154,13 @@ def aged(path: Path, seconds: float) -> Path:
 
 
 def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: Path) -> None:
-    folder = files.parts_folder()
-    old = [aged(folder / "1-a-2", sweep.PARTS_LIVE + 9), aged(data_dir / "incoming" / "x", sweep.LEFTOVERS_LIVE + 9)]
+    folder = files.ensure_parts_folder()
+    old = [
+        aged(folder / "1-a-2", sweep.PART_LIFETIME_SECONDS + 9),
+        aged(data_dir / "incoming" / "x", sweep.ORPHAN_LIFETIME_SECONDS + 9),
+    ]
     new = [aged(folder / "1-b-2", 60), aged(data_dir / "incoming" / "y", 60)]
-    assert sweep.expire_arrivals() == 2
+    assert sweep.delete_stale_uploads() == 2
     assert [path.exists() for path in old + new] == [False, False, True, True]
 
 
@@ -164,16 +168,16 @@ def test_a_run_leaves_the_bin_after_a_week_with_all_its_files(project: Project, 
     run, kept = filled(project, "gone"), filled(project, "kept")
     for path in data_dir.rglob("*.zst"):
         os.utime(path, (time.time() - 3600,) * 2)
-    bin_run(run, owner)
-    assert sweep.empty_bin() == 0
+    move_run_to_trash(run, owner)
+    assert sweep.empty_trash() == 0
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
-    assert sweep.empty_bin() == 1
+    assert sweep.empty_trash() == 1
     assert list(Run.objects.all()) == [kept]
     assert Sample.objects.count() == 8
     bodies = {str(path.relative_to(data_dir / "bodies")) for path in (data_dir / "bodies").rglob("*.parquet")}
     assert bodies == set(Segment.objects.values_list("path", flat=True))
     for dump in kept.dumps.all():
-        with files.open_raw(project.pk, dump.sha256) as raw:
+        with files.open_raw_dump(project.pk, dump.sha256) as raw:
             assert raw.read(1) == b"{"
 
 
@@ -182,20 +186,20 @@ def test_raw_bytes_that_no_run_names_go_with_the_bin(project: Project, owner: Us
     raw = list(data_dir.rglob("*.zst"))
     for path in raw:
         os.utime(path, (time.time() - 3600,) * 2)
-    sweep.purge(run)
+    sweep.delete_run_permanently(run)
     assert raw and not any(path.exists() for path in raw)
 
 
 def test_a_body_that_no_segment_names_is_dropped_when_it_is_old(dump: Dump, data_dir: Path) -> None:
-    orphan = aged(data_dir / "bodies" / "9" / "orphan.parquet", sweep.LEFTOVERS_LIVE + 9)
-    mine = files.body_path(Segment.objects.get().path)
-    os.utime(mine, (time.time() - sweep.LEFTOVERS_LIVE - 9,) * 2)
-    assert compaction.drop_orphans() == 1
+    orphan = aged(data_dir / "bodies" / "9" / "orphan.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
+    mine = files.get_body_file_path(Segment.objects.get().path)
+    os.utime(mine, (time.time() - sweep.ORPHAN_LIFETIME_SECONDS - 9,) * 2)
+    assert compaction.delete_orphan_body_files() == 1
     assert (orphan.exists(), mine.exists()) == (False, True)
 
 
 def test_a_segment_that_no_dump_is_in_goes_with_its_file(dump: Dump, data_dir: Path) -> None:
-    left = aged(data_dir / "bodies" / "9" / "left.parquet", sweep.LEFTOVERS_LIVE + 9)
+    left = aged(data_dir / "bodies" / "9" / "left.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
     Segment.objects.create(run=dump.run, split="train", path="9/left.parquet", rows=1, bytes=1)
     tasks.hourly_cleanup()
     assert (left.exists(), Segment.objects.count()) == (False, 1)

@@ -17,13 +17,13 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers_replay
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
-from dashboard.api.views.runs import arriving
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
+from dashboard.api.views.runs import find_or_open_requested_run
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, Conflict
-from rollouts.lib.validation import number, one_of, text
+from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.lib.validation import parse_choice, parse_integer, parse_text
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifacts, pins
 from rollouts.storage import blobs
@@ -38,7 +38,7 @@ class Artifacts(APIView):
 
     scopes = {"PUT": "ingest"}
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "step": "A number.",
             "step_kind": "What the number counts.",
@@ -63,44 +63,46 @@ class Artifacts(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """The run's artifacts in step order, filtered by `step`, `role` and `state`."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         rows = permissions.run_or_404(request, uid).artifacts.order_by("step", "pk")
         words = {"split": wire.SPLITS, "step_kind": wire.STEP_KINDS, "role": wire.ROLES, "state": Artifact.State.values}
-        chosen = {name: one_of(query.get(name), name, allowed, default="") for name, allowed in words.items()}
+        chosen = {name: parse_choice(query.get(name), name, allowed, default="") for name, allowed in words.items()}
         rows = rows.filter(**{name: value for name, value in chosen.items() if value})
-        if (step := number(query.get("step"), "step")) is not None:
+        if (step := parse_integer(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
-        pages = Pages()
-        page = pages.paginate_queryset(artifacts.with_blobs(rows), request, self) or []
-        return pages.get_paginated_response([serializers_replay.artifact(row) for row in page])
+        pages = ApiPagination()
+        page = pages.paginate_queryset(artifacts.prefetch_blobs(rows), request, self) or []
+        return pages.get_paginated_response([serializers_replay.serialize_artifact(row) for row in page])
 
     def put(self, request: Request, uid: str) -> Response:
         """Tell of the files of a step; `id` is the sha256 of the canonical manifest, `missing` what is not here yet."""
-        data = told(request, self)
-        attempt = text(data.get("attempt"), "attempt", most=120)
-        row, created = artifacts.register(arriving(request, uid), attempt, artifacts.Manifest.read(data))
+        data = parse_json_body(request, self)
+        attempt = parse_text(data.get("attempt"), "attempt", most=120)
+        row, created = artifacts.register_artifact(
+            find_or_open_requested_run(request, uid), attempt, artifacts.ArtifactManifest.read(data)
+        )
         if created:
-            pins.offer(row)
+            pins.add_artifact_to_pins(row)
         if row.due:
             dispatch.send_artifact(row.pk)
-        return Response(serializers_replay.registered(row), status=201 if created else 200)
+        return Response(serializers_replay.serialize_registered_artifact(row), status=201 if created else 200)
 
 
 class Wanted(APIView):
     """Which bytes are asked for."""
 
     scopes = {"GET": "ingest"}
-    takes: ClassVar[Takes] = {"GET": {"host": "The node that asks; it is told of its own files only."}}
+    takes: ClassVar[AcceptedParams] = {"GET": {"host": "The node that asks; it is told of its own files only."}}
 
     def get(self, request: Request, uid: str) -> Response:
         """Files of the run that a pin wants and that are not here; ask again with each heartbeat."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         run = permissions.run_or_404(request, uid, scope="ingest")
-        host = text(query.get("host"), "host", most=120)
-        return Response({"files": [asdict(file) for file in artifacts.wanted(run, host)]})
+        host = parse_text(query.get("host"), "host", most=120)
+        return Response({"files": [asdict(file) for file in artifacts.list_requested_files(run, host)]})
 
 
-class NoSuchRange(APIException):
+class RangeNotSatisfiableError(APIException):
     status_code = 416
     default_code = "bad_range"
 
@@ -110,12 +112,12 @@ class OneFile(APIView):
 
     def get(self, request: Request, uid: str, key: str, sha256: str) -> HttpResponseBase:
         """The very bytes that were dumped, whole or a `Range` of them. 409 unless a trainer may safely have them."""
-        artifact, size = file_or_404(replayable(request, uid), key, sha256)
-        if reason := artifacts.why_not(artifact):
-            raise Conflict(reason)
-        first, last = span_of(request.headers.get("Range", ""), size)
+        artifact, size = file_or_404(find_replayable_run(request, uid), key, sha256)
+        if reason := artifacts.explain_unavailability(artifact):
+            raise ConflictError(reason)
+        first, last = parse_byte_range(request.headers.get("Range", ""), size)
         file = blobs.open_blob(artifact.run.project_id, sha256)
-        response = StreamingHttpResponse(pieces(file, first, last), content_type="application/octet-stream")
+        response = StreamingHttpResponse(read_file_pieces(file, first, last), content_type="application/octet-stream")
         response["Content-Length"] = str(last - first)
         response["Accept-Ranges"], response["ETag"] = "bytes", f'"{sha256}"'
         response["Content-Disposition"] = f'attachment; filename="{sha256}"'
@@ -125,9 +127,9 @@ class OneFile(APIView):
         return response
 
 
-def replayable(request: Request, uid: str) -> Run:
+def find_replayable_run(request: Request, uid: str) -> Run:
     """A run that you may see; one in the bin too, while a run that has not ended replays its steps. Raises Http404."""
-    binned = permissions.binned_runs(request).filter(pins__in=pins.replayed()).select_related("project")
+    binned = permissions.trashed_runs(request).filter(pins__in=pins.find_bound_pins()).select_related("project")
     run = binned.by_uid(uid) if wire.UID.match(uid) else None
     return run or permissions.run_or_404(request, uid)
 
@@ -135,15 +137,15 @@ def replayable(request: Request, uid: str) -> Run:
 def file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:
     """The artifact and the bytes of its file."""
     if not wire.SHA256.match(key) or not wire.SHA256.match(sha256):
-        raise BadInput("An artifact and its files are named by a sha256: 64 lower-case hex digits.")
+        raise InvalidInputError("An artifact and its files are named by a sha256: 64 lower-case hex digits.")
     artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
-    size = artifacts.size_of(artifact, sha256) if artifact else None
+    size = artifacts.find_file_size(artifact, sha256) if artifact else None
     if artifact is None or size is None:
         raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}….")
     return artifact, size
 
 
-def span_of(asked_for: str, size: int) -> tuple[int, int]:
+def parse_byte_range(asked_for: str, size: int) -> tuple[int, int]:
     """(first, one after the last) byte of a single Range. Raises NoSuchRange."""
     if not asked_for:
         return 0, size
@@ -152,11 +154,11 @@ def span_of(asked_for: str, size: int) -> tuple[int, int]:
     first = int(start) if start else max(0, size - int(end or 0))
     last = min(int(end) + 1, size) if start and end else size
     if not found or not (start or end) or first >= last:
-        raise NoSuchRange(f"The file has {size} bytes; ask for one range within them.")
+        raise RangeNotSatisfiableError(f"The file has {size} bytes; ask for one range within them.")
     return first, last
 
 
-async def pieces(file: BinaryIO, first: int, last: int) -> AsyncIterator[bytes]:
+async def read_file_pieces(file: BinaryIO, first: int, last: int) -> AsyncIterator[bytes]:
     """The bytes from `first` to before `last`, a megabyte at a time."""
     read = sync_to_async(file.read, thread_sensitive=False)
     try:

@@ -9,23 +9,23 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked
-from dashboard.api.schema import Takes
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_query_params
+from dashboard.api.schema import AcceptedParams
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare
-from rollouts.compare.compare import Comparison, Figure, Row
-from rollouts.compare.pairing import Prompt
-from rollouts.compare.targets import Cell
-from rollouts.errors import BadInput
-from rollouts.lib.validation import one_of
+from rollouts.compare.compare import ComparedMean, Comparison, ComparisonRow
+from rollouts.compare.pairing import ComparedPrompt
+from rollouts.compare.targets import ComparisonTarget
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_choice
 
 
 class Compare(APIView):
     """A comparison."""
 
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "of": "Two to six cells `run@step` with commas between them: a run's id or name, a number or latest.",
             "split": "train or eval; eval where all runs have these steps of it, unless told.",
@@ -36,22 +36,22 @@ class Compare(APIView):
     def get(self, request: Request) -> Response:
         """Figures per data source over the prompts that all cells answered, differences against the first with their
         95 % interval, the differing config, and the prompts, those with the widest change first."""
-        query = asked(request, self)
-        split = one_of(query.get("split"), "split", wire.SPLITS, default="")
-        found = compare.cells(permissions.visible_runs(request), query.get("of", ""), split)
+        query = parse_query_params(request, self)
+        split = parse_choice(query.get("split"), "split", wire.SPLITS, default="")
+        found = compare.load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
         if len(found) < 2:
-            raise BadInput("`of` needs two cells or more, like `of=run@200,other@latest`.", "of")
-        result = compare.compare(found)
-        only = one_of(query.get("only"), "only", (*result.outcomes, "unjudged", "unpaired"), default="")
-        pages = Pages()
+            raise InvalidInputError("`of` needs two cells or more, like `of=run@200,other@latest`.", "of")
+        result = compare.compare_steps(found)
+        only = parse_choice(query.get("only"), "only", (*result.outcomes, "unjudged", "unpaired"), default="")
+        pages = ApiPagination()
         page = pages.paginate_queryset(result.rows(only), request, self) or []
-        answer = pages.get_paginated_response([shown_row(row) for row in page])
-        return Response({**whole(found, result), **dict(answer.data or {})})
+        answer = pages.get_paginated_response([serialize_comparison_row(row) for row in page])
+        return Response({**serialize_comparison(found, result), **dict(answer.data or {})})
 
 
-def whole(found: list[Cell], result: Comparison) -> dict[str, Any]:
+def serialize_comparison(found: list[ComparisonTarget], result: Comparison) -> dict[str, Any]:
     return {
-        "cells": [shown_cell(cell) for cell in found],
+        "cells": [serialize_comparison_target(cell) for cell in found],
         "outcomes": result.outcomes,
         "unjudged": result.unjudged,
         "paired_by_task": result.by_task,
@@ -63,30 +63,32 @@ def whole(found: list[Cell], result: Comparison) -> dict[str, Any]:
                 "data_source": source.name or None,
                 "prompts": source.prompts,
                 "k": source.k,
-                "figures": {name: [figure(one) for one in figures] for name, figures in source.figures.items()},
+                "figures": {
+                    name: [serialize_statistic(one) for one in figures] for name, figures in source.figures.items()
+                },
             }
             for source in result.sources
         ],
-        "config": [{"key": key, "values": values} for key, values in compare.settings(found)],
+        "config": [{"key": key, "values": values} for key, values in compare.find_config_differences(found)],
     }
 
 
-def shown_cell(cell: Cell) -> dict[str, Any]:
+def serialize_comparison_target(cell: ComparisonTarget) -> dict[str, Any]:
     step = cell.step
     told = {"split": step.split, "step_kind": step.step_kind, "step": step.step}
     return {"letter": cell.letter, "run": cell.run.uid, "name": cell.run.name, **told}
 
 
-def figure(one: Figure) -> dict[str, Any]:
+def serialize_statistic(one: ComparedMean) -> dict[str, Any]:
     return {"value": one.value, "change": one.change, "interval": one.interval}
 
 
-def shown_row(row: Row) -> dict[str, Any]:
-    cells = [prompt and shown_prompt(prompt) for prompt in row.prompts]
+def serialize_comparison_row(row: ComparisonRow) -> dict[str, Any]:
+    cells = [prompt and serialize_compared_prompt(prompt) for prompt in row.prompts]
     return {"right": row.right, "change": row.change, "expected": row.truths, "cells": cells}
 
 
-def shown_prompt(prompt: Prompt) -> dict[str, Any]:
+def serialize_compared_prompt(prompt: ComparedPrompt) -> dict[str, Any]:
     return {
         "prompt_key": prompt.key,
         "data_source": prompt.source,

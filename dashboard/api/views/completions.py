@@ -9,19 +9,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from dashboard.api.parsers import asked
-from dashboard.api.schema import Takes
-from dashboard.api.views.samples import WHERE, place
-from rollouts.lib.validation import number
+from dashboard.api.parsers import parse_query_params
+from dashboard.api.schema import AcceptedParams
+from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope
+from rollouts.lib.validation import parse_integer
 from rollouts.query import completion
 
 
 class Completions(APIView):
     """Completion of a query."""
 
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
-            **{name: about for name, about in WHERE.items() if name != "ordering"},
+            **{name: about for name, about in SAMPLE_QUERY_PARAMS.items() if name != "ordering"},
             "q": "The query as it is typed, whole or not.",
             "at": "Where it is typed, in characters from 0; its end unless told.",
         }
@@ -30,7 +30,7 @@ class Completions(APIView):
     def get(self, request: Request) -> Response:
         """`choices` for the characters from `start` to `end` of `q`: what takes their place, what kind of thing it is,
         its range or meaning, how many samples it would leave (null where that was not counted)."""
-        query = asked(request, self)
-        where = place(request, query)
-        found = completion.complete(q=query.get("q", ""), at=number(query.get("at"), "at"), **where)
+        query = parse_query_params(request, self)
+        where = parse_sample_scope(request, query)
+        found = completion.complete_query(q=query.get("q", ""), at=parse_integer(query.get("at"), "at"), **where)
         return Response(asdict(found))

@@ -11,12 +11,12 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
-from rollouts.lib.validation import number, one_of
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_choice, parse_integer
 from rollouts.models import Dump
 from rollouts.runs import bulk_actions
 
@@ -25,7 +25,7 @@ class Dumps(APIView):
     """What arrived."""
 
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "state": "received, indexing, indexed, failed, unsafe or superseded.",
             "split": "train or eval.",
@@ -35,17 +35,17 @@ class Dumps(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """The run's dumps, newest first, filtered by `state`, `split` and `step`."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         rows = permissions.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
         wanted = {
-            "state": one_of(query.get("state"), "state", Dump.State.values, default=""),
-            "split": one_of(query.get("split"), "split", wire.SPLITS, default=""),
-            "step": number(query.get("step"), "step"),
+            "state": parse_choice(query.get("state"), "state", Dump.State.values, default=""),
+            "split": parse_choice(query.get("split"), "split", wire.SPLITS, default=""),
+            "step": parse_integer(query.get("step"), "step"),
         }
         rows = rows.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
-        pages = Pages()
+        pages = ApiPagination()
         return pages.get_paginated_response(
-            [serializers.dump(row) for row in pages.paginate_queryset(rows, request) or []]
+            [serializers.serialize_dump(row) for row in pages.paginate_queryset(rows, request) or []]
         )
 
 
@@ -55,22 +55,22 @@ class OneDump(APIView):
     def get(self, request: Request, uid: str, sha256: str) -> Response:
         """The dumps of a run with these bytes: one for each identity they arrived under."""
         if not wire.SHA256.match(sha256):
-            raise BadInput("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
+            raise InvalidInputError("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
         rows = permissions.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
         if not rows:
             raise Http404("This run has no dump with these bytes.")
-        return Response({"results": [serializers.dump(row) for row in rows]})
+        return Response({"results": [serializers.serialize_dump(row) for row in rows]})
 
 
 class Index(APIView):
     """Indexing anew."""
 
     scopes = {"POST": "ingest"}
-    takes: ClassVar[Takes] = {"POST": {}}
+    takes: ClassVar[AcceptedParams] = {"POST": {}}
 
     def post(self, request: Request, uid: str) -> Response:
         """Read the run's dumps once more from the bytes that were kept; ids, flags and links stay. `dumps` says how
         many wait for it."""
-        told(request, self)
+        parse_json_body(request, self)
         run = permissions.run_or_404(request, uid, scope="ingest")
-        return Response({"dumps": bulk_actions.index_again([run], permissions.person(request))})
+        return Response({"dumps": bulk_actions.reindex_runs([run], permissions.require_user(request))})

@@ -11,20 +11,20 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
-from dashboard.api.serializers import address
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
+from dashboard.api.serializers import build_public_url
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.findings import exhibits, findings
-from rollouts.lib.validation import number, one_of, text, yes
+from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.models import Exhibit, Finding, Run
 from rollouts.samples import bodies
 
-MAY_WRITE = permissions.ROLE_FOR["annotate"]
-MOST_TEXT = 100_000  # characters of a quote, before it is looked for
-MOST_RUNS = 8
+FINDING_WRITE_ROLE = permissions.ROLE_BY_SCOPE["annotate"]
+MAX_QUOTE_CHARS = 100_000  # characters of a quote, before it is looked for
+MAX_CHART_RUNS = 8
 
 
 class Findings(APIView):
@@ -32,7 +32,7 @@ class Findings(APIView):
 
     scopes = {"POST": "annotate"}
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "project": "A slug.",
             "name": "Words of its title or note.",
@@ -43,30 +43,34 @@ class Findings(APIView):
 
     def get(self, request: Request) -> Response:
         """Findings you may see, those with the latest news first."""
-        query = asked(request, self)
-        rows = visible(request).filter(removed_at__isnull=not yes(query.get("removed", "false"), "removed"))
+        query = parse_query_params(request, self)
+        rows = visible_findings(request).filter(
+            removed_at__isnull=not parse_boolean(query.get("removed", "false"), "removed")
+        )
         if "project" in query:
             rows = rows.filter(project=permissions.project_or_404(request, query["project"]))
         if name := query.get("name"):
             rows = rows.filter(Q(title__icontains=name) | Q(note__icontains=name))
-        pages = Pages()
+        pages = ApiPagination()
         page = pages.paginate_queryset(rows.order_by("-updated_at", "-pk"), request, self) or []
-        return pages.get_paginated_response([shown(row) for row in page])
+        return pages.get_paginated_response([serialize_finding(row) for row in page])
 
     def post(self, request: Request) -> Response:
         """Begin a finding in `project`."""
-        data = told(request, self)
-        project = permissions.project_or_404(request, text(data.get("project"), "project", most=80))
-        permissions.require_role(request, project, MAY_WRITE)
-        row = findings.begin(project, permissions.person(request), title=data.get("title"), note=data.get("note"))
-        return Response(whole(row), status=201)
+        data = parse_json_body(request, self)
+        project = permissions.project_or_404(request, parse_text(data.get("project"), "project", most=80))
+        permissions.require_role(request, project, FINDING_WRITE_ROLE)
+        row = findings.create_finding(
+            project, permissions.require_user(request), title=data.get("title"), note=data.get("note")
+        )
+        return Response(serialize_full_finding(row), status=201)
 
 
 class OneFinding(APIView):
     """One finding."""
 
     scopes = {"PATCH": "annotate", "DELETE": "annotate"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "PATCH": {
             "title": "A line.",
             "note": "Markdown.",
@@ -77,23 +81,27 @@ class OneFinding(APIView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A finding with all that its exhibits hold."""
-        return Response(whole(finding_or_404(request, pk)))
+        return Response(serialize_full_finding(finding_or_404(request, pk)))
 
     def patch(self, request: Request, pk: int) -> Response:
         """Change `title` or `note`; `removed: false` restores a finding that was removed."""
-        data = told(request, self)
-        row = writable(request, pk)
+        data = parse_json_body(request, self)
+        row = writable_finding_or_404(request, pk)
         if "removed" in data:
-            if yes(data["removed"], "removed"):
-                raise BadInput("Send DELETE to remove a finding.", "removed")
-            row = findings.restore(row, permissions.person(request))
-        version = number(data.get("version"), "version")
-        return Response(whole(findings.change(row, title=data.get("title"), note=data.get("note"), version=version)))
+            if parse_boolean(data["removed"], "removed"):
+                raise InvalidInputError("Send DELETE to remove a finding.", "removed")
+            row = findings.restore_finding(row, permissions.require_user(request))
+        version = parse_integer(data.get("version"), "version")
+        return Response(
+            serialize_full_finding(
+                findings.update_finding(row, title=data.get("title"), note=data.get("note"), version=version)
+            )
+        )
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding; it can be restored."""
-        asked(request, self)
-        findings.remove(writable(request, pk), permissions.person(request))
+        parse_query_params(request, self)
+        findings.remove_finding(writable_finding_or_404(request, pk), permissions.require_user(request))
         return Response(status=204)
 
 
@@ -101,7 +109,7 @@ class Exhibits(APIView):
     """What a finding shows."""
 
     scopes = {"POST": "annotate"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "POST": {
             "sample": "Its id, to show it.",
             "quotes": "With it: texts that it has, or ranges {field: response or prompt, start, end} in characters.",
@@ -120,19 +128,19 @@ class Exhibits(APIView):
 
     def post(self, request: Request, pk: int) -> Response:
         """Show a `sample`, the query `q` of a `run`, or the curves `names` of a `run`, as they are now."""
-        data = told(request, self)
-        row = writable(request, pk)
+        data = parse_json_body(request, self)
+        row = writable_finding_or_404(request, pk)
         if sum(name in data for name in ("sample", "q", "names")) != 1:
-            raise BadInput("Say one of `sample`, `q` (with `run`) and `names` (with `run`).", "sample")
-        show = show_sample if "sample" in data else show_query if "q" in data else show_charts
-        return Response(exhibit(show(request, row, data)), status=201)
+            raise InvalidInputError("Say one of `sample`, `q` (with `run`) and `names` (with `run`).", "sample")
+        show = create_sample_item if "sample" in data else create_query_item if "q" in data else create_charts_item
+        return Response(serialize_evidence_item(show(request, row, data)), status=201)
 
 
 class OneExhibit(APIView):
     """One exhibit."""
 
     scopes = {"PATCH": "annotate", "DELETE": "annotate"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "PATCH": {
             "words": "What it shows, Markdown.",
             "began": "The words that you read; 412 when somebody has changed them since.",
@@ -142,113 +150,117 @@ class OneExhibit(APIView):
 
     def patch(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Change the `words` beside it, or `move` it."""
-        data = told(request, self)
-        row = exhibit_or_404(request, pk, exhibit_pk)
+        data = parse_json_body(request, self)
+        row = evidence_item_or_404(request, pk, exhibit_pk)
         if "words" in data:
-            row = findings.say(row, data["words"], began=data.get("began"))
-        if move := number(data.get("move"), "move", least=-findings.MOST_EXHIBITS, most=findings.MOST_EXHIBITS):
-            findings.move(row, move)
+            row = findings.set_evidence_note(row, data["words"], began=data.get("began"))
+        if move := parse_integer(
+            data.get("move"), "move", least=-findings.MAX_EVIDENCE_ITEMS, most=findings.MAX_EVIDENCE_ITEMS
+        ):
+            findings.move_evidence(row, move)
             row.refresh_from_db()
-        return Response(exhibit(row))
+        return Response(serialize_evidence_item(row))
 
     def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Take it out of the finding."""
-        asked(request, self)
-        findings.take_out(exhibit_or_404(request, pk, exhibit_pk), permissions.person(request))
+        parse_query_params(request, self)
+        findings.remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), permissions.require_user(request))
         return Response(status=204)
 
 
-def visible(request: Request) -> QuerySet[Finding]:
+def visible_findings(request: Request) -> QuerySet[Finding]:
     rows = Finding.objects.filter(project__in=permissions.visible_projects(request))
     return rows.select_related("project", "user")
 
 
 def finding_or_404(request: Request, pk: int) -> Finding:
-    row: Finding | None = visible(request).filter(pk=pk).first() if pk < 2**63 else None
+    row: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(f"There is no finding {pk} that you may see.")
     return row
 
 
-def writable(request: Request, pk: int) -> Finding:
+def writable_finding_or_404(request: Request, pk: int) -> Finding:
     row = finding_or_404(request, pk)
-    permissions.require_role(request, row.project, MAY_WRITE)
+    permissions.require_role(request, row.project, FINDING_WRITE_ROLE)
     return row
 
 
-def exhibit_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
-    finding = writable(request, pk)
+def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
+    finding = writable_finding_or_404(request, pk)
     row = finding.exhibits.select_related("finding__project", "user").filter(pk=min(exhibit_pk, 2**63 - 1)).first()
     if row is None:
         raise Http404(f"This finding has no exhibit {exhibit_pk}.")
     return row
 
 
-def show_sample(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
-    sample = permissions.sample_or_404(request, text(data["sample"], "sample", most=60))
+def create_sample_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+    sample = permissions.sample_or_404(request, parse_text(data["sample"], "sample", most=60))
     same_project(row, sample.step.run)
-    body = bodies.whole(sample)
+    body = bodies.load_body(sample)
     asked_for = data.get("quotes") or []
-    if not isinstance(asked_for, list) or len(asked_for) > findings.MOST_QUOTES:
-        raise BadInput(f"`quotes` must be a list of at most {findings.MOST_QUOTES} texts or ranges.", "quotes")
+    if not isinstance(asked_for, list) or len(asked_for) > findings.MAX_QUOTES:
+        raise InvalidInputError(f"`quotes` must be a list of at most {findings.MAX_QUOTES} texts or ranges.", "quotes")
     quotes = [quote(body, one) for one in asked_for]
-    return findings.show_sample(row, sample, permissions.person(request), quotes=quotes, words=data.get("words"))
+    return findings.add_sample_evidence(
+        row, sample, permissions.require_user(request), quotes=quotes, words=data.get("words")
+    )
 
 
 def quote(body: Any, one: Any) -> exhibits.Quote:
     """Raises BadInput."""
-    if isinstance(one, str) and len(one) <= MOST_TEXT:
-        return exhibits.quote_of(body, one)
+    if isinstance(one, str) and len(one) <= MAX_QUOTE_CHARS:
+        return exhibits.find_quote(body, one)
     if not isinstance(one, dict) or set(one) != {"field", "start", "end"}:
-        raise BadInput("A quote is a text of the sample, or {field, start, end}.", "quotes")
-    start, end = (number(one[name], f"quotes.{name}") or 0 for name in ("start", "end"))
-    return exhibits.quote_at(body, str(one["field"]), start, end)
+        raise InvalidInputError("A quote is a text of the sample, or {field, start, end}.", "quotes")
+    start, end = (parse_integer(one[name], f"quotes.{name}") or 0 for name in ("start", "end"))
+    return exhibits.build_quote(body, str(one["field"]), start, end)
 
 
-def show_query(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
-    return findings.show_query(
+def create_query_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+    return findings.add_query_evidence(
         row,
         run_of(request, row, data),
-        permissions.person(request),
-        split=one_of(data.get("split"), "split", wire.SPLITS, default=""),
-        step=number(data.get("step"), "step"),
-        step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
-        attempt="" if data.get("attempt") == "current" else text(data.get("attempt"), "attempt", most=120),
-        q=text(data["q"], "q", most=8000),
-        ordering=text(data.get("ordering"), "ordering", most=40) or "score",
+        permissions.require_user(request),
+        split=parse_choice(data.get("split"), "split", wire.SPLITS, default=""),
+        step=parse_integer(data.get("step"), "step"),
+        step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
+        attempt="" if data.get("attempt") == "current" else parse_text(data.get("attempt"), "attempt", most=120),
+        q=parse_text(data["q"], "q", most=8000),
+        ordering=parse_text(data.get("ordering"), "ordering", most=40) or "score",
         words=data.get("words"),
     )
 
 
-def show_charts(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+def create_charts_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
     names, uids = strings(data["names"], "names", 300), strings(data.get("runs") or [], "runs", 64)
     first = run_of(request, row, data)
-    others = [permissions.run_or_404(request, uid) for uid in uids[: MOST_RUNS - 1] if uid != first.uid]
+    others = [permissions.run_or_404(request, uid) for uid in uids[: MAX_CHART_RUNS - 1] if uid != first.uid]
     for other in others:
         same_project(row, other)
-    attempt = text(data.get("attempt"), "attempt", most=120) or "current"
-    by = permissions.person(request)
-    return findings.show_charts(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
+    attempt = parse_text(data.get("attempt"), "attempt", most=120) or "current"
+    by = permissions.require_user(request)
+    return findings.add_chart_evidence(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
 
 
 def run_of(request: Request, row: Finding, data: dict[str, Any]) -> Run:
-    run = permissions.run_or_404(request, text(data.get("run"), "run", most=64))
+    run = permissions.run_or_404(request, parse_text(data.get("run"), "run", most=64))
     same_project(row, run)
     return run
 
 
 def same_project(row: Finding, run: Run) -> None:
     if run.project_id != row.project_id:
-        raise BadInput(f"The finding belongs to {row.project.slug}, {run.name} does not.", "run")
+        raise InvalidInputError(f"The finding belongs to {row.project.slug}, {run.name} does not.", "run")
 
 
 def strings(value: Any, field: str, most: int) -> list[str]:
     if not isinstance(value, list):
-        raise BadInput(f"`{field}` must be a list of strings.", field)
-    return [text(one, field, most=most) for one in value]
+        raise InvalidInputError(f"`{field}` must be a list of strings.", field)
+    return [parse_text(one, field, most=most) for one in value]
 
 
-def shown(row: Finding) -> dict[str, Any]:
+def serialize_finding(row: Finding) -> dict[str, Any]:
     return {
         "id": row.pk,
         "project": row.project.slug,
@@ -256,18 +268,21 @@ def shown(row: Finding) -> dict[str, Any]:
         "note": row.note,
         "user": row.user.get_username(),
         "version": row.version,
-        "url": address(f"/findings/{row.pk}/"),
+        "url": build_public_url(f"/findings/{row.pk}/"),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
         "removed_at": row.removed_at,
     }
 
 
-def whole(row: Finding) -> dict[str, Any]:
-    return {**shown(row), "exhibits": [exhibit(one) for one in row.exhibits.select_related("user")]}
+def serialize_full_finding(row: Finding) -> dict[str, Any]:
+    return {
+        **serialize_finding(row),
+        "exhibits": [serialize_evidence_item(one) for one in row.exhibits.select_related("user")],
+    }
 
 
-def exhibit(row: Exhibit) -> dict[str, Any]:
+def serialize_evidence_item(row: Exhibit) -> dict[str, Any]:
     return {
         "id": row.pk,
         "kind": row.kind,

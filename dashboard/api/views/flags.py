@@ -12,13 +12,13 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.flags import bulk, flags
-from rollouts.lib.validation import number, one_of, text, yes
+from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.models import Flag
 
 
@@ -27,7 +27,7 @@ class Flags(APIView):
 
     scopes = {"POST": "annotate"}
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "run": "Its id.",
             "sample": "Its id.",
@@ -49,15 +49,15 @@ class Flags(APIView):
 
     def get(self, request: Request) -> Response:
         """Flags you may see, newest first, by `run sample split step user label reason`; `withdrawn=true` for all."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         rows = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run", "step", "user")
         if "run" in query:
             rows = rows.filter(run=permissions.run_or_404(request, query["run"]))
-        if not yes(query.get("withdrawn", "false"), "withdrawn"):
+        if not parse_boolean(query.get("withdrawn", "false"), "withdrawn"):
             rows = rows.filter(withdrawn_at=None)
-        one_of(query.get("label"), "label", wire.LABELS, default="")
-        one_of(query.get("split"), "split", wire.SPLITS, default="")
-        step = number(query.get("step"), "step")
+        parse_choice(query.get("label"), "label", wire.LABELS, default="")
+        parse_choice(query.get("split"), "split", wire.SPLITS, default="")
+        step = parse_integer(query.get("step"), "step")
         columns = {
             "sample": "sample",
             "user": "user__username",
@@ -67,75 +67,75 @@ class Flags(APIView):
         }
         rows = rows.filter(**{columns[name]: query[name] for name in columns if query.get(name)})
         rows = rows if step is None else rows.filter(step__step=step)
-        pages = Pages()
+        pages = ApiPagination()
         page = pages.paginate_queryset(rows.order_by("-updated_at", "-pk"), request, self) or []
-        return pages.get_paginated_response([serializers.flag(row) for row in page])
+        return pages.get_paginated_response([serializers.serialize_flag(row) for row in page])
 
     def post(self, request: Request) -> Response:
         """Flag `sample` with `label` (bad, good, unsure), a `reason` of the project and `text`; again replaces them.
 
         With `samples` many in one act: all or none; the answer counts them.
         """
-        data = told(request, self)
+        data = parse_json_body(request, self)
         if "samples" in data:
-            return many(request, data)
-        sample = permissions.sample_or_404(request, text(data.get("sample"), "sample", most=60))
-        permissions.require_role(request, sample.step.run.project, permissions.ROLE_FOR["annotate"])
-        label, reason = data.get("label", "bad"), text(data.get("reason"), "reason", most=40)
+            return flag_many_samples(request, data)
+        sample = permissions.sample_or_404(request, parse_text(data.get("sample"), "sample", most=60))
+        permissions.require_role(request, sample.step.run.project, permissions.ROLE_BY_SCOPE["annotate"])
+        label, reason = data.get("label", "bad"), parse_text(data.get("reason"), "reason", most=40)
         mine = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason)
         before = mine.exists()
-        by, words = permissions.person(request), data.get("text", "")
-        bulk.mark(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
+        by, words = permissions.require_user(request), data.get("text", "")
+        bulk.flag_samples(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
         flag = mine.select_related("run__project", "step", "user").get()
-        return Response(serializers.flag(flag), status=200 if before else 201)
+        return Response(serializers.serialize_flag(flag), status=200 if before else 201)
 
 
 class OneFlag(APIView):
     """One flag."""
 
     scopes = {"PATCH": "annotate"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "PATCH": {"label": "bad, good or unsure.", "text": "Anything.", "withdrawn": "true: take it back."}
     }
 
     def get(self, request: Request, pk: int) -> Response:
         """A flag."""
-        return Response(serializers.flag(flag_or_404(request, pk)))
+        return Response(serializers.serialize_flag(flag_or_404(request, pk)))
 
     def patch(self, request: Request, pk: int) -> Response:
         """Change `label` or `text` of your own flag; `withdrawn: true` takes it back (maintainers: anybody's)."""
-        data = told(request, self)
+        data = parse_json_body(request, self)
         flag = flag_or_404(request, pk)
-        permissions.require_role(request, flag.run.project, permissions.ROLE_FOR["annotate"])
-        wanted = yes(data.get("withdrawn", False), "withdrawn")
+        permissions.require_role(request, flag.run.project, permissions.ROLE_BY_SCOPE["annotate"])
+        wanted = parse_boolean(data.get("withdrawn", False), "withdrawn")
         if wanted and (len(data) > 1):
-            raise BadInput("Withdraw a flag or change it, not both at once.", "withdrawn")
+            raise InvalidInputError("Withdraw a flag or change it, not both at once.", "withdrawn")
         if wanted:
-            if not flags.can_withdraw(request.user, flag):
+            if not flags.can_withdraw_flag(request.user, flag):
                 raise PermissionDenied("This is somebody else's flag; a maintainer can withdraw it.")
-            bulk.take_back(flag, permissions.person(request))
-            return Response(serializers.flag(flag_or_404(request, pk)))
+            bulk.withdraw_flag(flag, permissions.require_user(request))
+            return Response(serializers.serialize_flag(flag_or_404(request, pk)))
         if flag.user_id != request.user.pk:
             raise PermissionDenied("This is somebody else's flag; raise one of your own.")
         label, words = data.get("label", flag.label), data.get("text", flag.text)
-        by = permissions.person(request)
-        bulk.mark(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
-        return Response(serializers.flag(flag_or_404(request, pk)))
+        by = permissions.require_user(request)
+        bulk.flag_samples(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
+        return Response(serializers.serialize_flag(flag_or_404(request, pk)))
 
 
-def many(request: Request, data: dict[str, Any]) -> Response:
+def flag_many_samples(request: Request, data: dict[str, Any]) -> Response:
     """Flags the samples of one run. Raises BadInput, Http404."""
     ids = data["samples"]
     if not isinstance(ids, list) or not ids or "sample" in data:
-        raise BadInput("`samples` must be a list of ids, and then there is no `sample`.", "samples")
-    run = permissions.sample_or_404(request, text(ids[0], "samples", most=60)).step.run
-    permissions.require_role(request, run.project, permissions.ROLE_FOR["annotate"])
-    act = bulk.mark(
+        raise InvalidInputError("`samples` must be a list of ids, and then there is no `sample`.", "samples")
+    run = permissions.sample_or_404(request, parse_text(ids[0], "samples", most=60)).step.run
+    permissions.require_role(request, run.project, permissions.ROLE_BY_SCOPE["annotate"])
+    act = bulk.flag_samples(
         run,
-        [text(one, "samples", most=60) for one in ids],
-        permissions.person(request),
+        [parse_text(one, "samples", most=60) for one in ids],
+        permissions.require_user(request),
         label=data.get("label", "bad"),
-        reason=text(data.get("reason"), "reason", most=40),
+        reason=parse_text(data.get("reason"), "reason", most=40),
         text=data.get("text", ""),
     )
     return Response({"samples": len(set(ids)), "changed": len(act.before["was"])})

@@ -20,7 +20,7 @@ from rollouts.storage import files
 
 log = logging.getLogger(__name__)
 
-Figure = tuple[str, str, str, Iterable[tuple[str, float]]]  # name, type, help, [(labels, value)]
+ServerMetric = tuple[str, str, str, Iterable[tuple[str, float]]]  # name, type, help, [(labels, value)]
 
 
 @require_safe
@@ -36,29 +36,32 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 @require_safe
-def metrics(request: HttpRequest) -> HttpResponse:
+def prometheus_metrics_view(request: HttpRequest) -> HttpResponse:
     """Prometheus text. Needs a token with the scope read, unless the server is bound to loopback."""
-    if not is_loopback() and not is_known(request):
+    if not is_loopback() and not has_read_token(request):
         denied = HttpResponse(
             "Send `Authorization: Bearer <token>` with the scope read.\n", status=401, content_type="text/plain"
         )
         denied["WWW-Authenticate"] = "Bearer"
         return denied
-    return HttpResponse("".join(map(written, figures())), content_type="text/plain; version=0.0.4; charset=utf-8")
+    return HttpResponse(
+        "".join(map(format_prometheus_metric, collect_server_metrics())),
+        content_type="text/plain; version=0.0.4; charset=utf-8",
+    )
 
 
 def is_loopback() -> bool:
     return urlsplit(settings.PUBLIC_URL).hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def is_known(request: HttpRequest) -> bool:
+def has_read_token(request: HttpRequest) -> bool:
     try:
-        return permissions.token_of(request.headers.get("Authorization", "")).allows("read")
+        return permissions.authenticate_token(request.headers.get("Authorization", "")).allows("read")
     except AuthenticationFailed:
         return False
 
 
-def figures() -> list[Figure]:
+def collect_server_metrics() -> list[ServerMetric]:
     states = dict(Dump.objects.values_list("state").annotate(Count("pk")).order_by("state"))
     waiting = Dump.objects.filter(state__in=(Dump.State.RECEIVED, Dump.State.INDEXING))
     oldest = waiting.aggregate(oldest=Min("received_at"))["oldest"]
@@ -75,11 +78,11 @@ def figures() -> list[Figure]:
         ("steps", "gauge", "Steps, superseded ones included.", [("", Step.objects.count())]),
         ("samples", "gauge", "Samples, those of older versions included.", [("", Sample.objects.count())]),
         ("flags", "gauge", "Flags that stand.", [("", Flag.objects.filter(withdrawn_at=None).count())]),
-        ("free_bytes", "gauge", "Room left on the data volume.", [("", files.free_bytes())]),
+        ("free_bytes", "gauge", "Room left on the data volume.", [("", files.count_free_bytes())]),
     ]
 
 
-def written(figure: Figure) -> str:
+def format_prometheus_metric(figure: ServerMetric) -> str:
     name, kind, explained, values = figure
     lines = [f"# HELP rolloutdeck_{name} {explained}", f"# TYPE rolloutdeck_{name} {kind}"]
     return "\n".join([*lines, *(f"rolloutdeck_{name}{labels} {value}" for labels, value in values)]) + "\n"

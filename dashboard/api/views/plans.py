@@ -12,20 +12,20 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers_replay
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
-from dashboard.api.views.pins import MAY_PIN
-from dashboard.api.views.runs import arriving
-from rollouts.errors import BadInput, NotThere
-from rollouts.lib.validation import number, text, yes
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
+from dashboard.api.views.pins import PIN_ROLE
+from dashboard.api.views.runs import find_or_open_requested_run
+from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.lib.validation import parse_boolean, parse_integer, parse_text
 from rollouts.models import Binding, Pin, Project, Revision, Run
 from rollouts.replay import bindings, compatibility, plans
 
 ETAG = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
-MOST_STEPS = 10_000  # of a strip
+MAX_PLAN_STEPS = 10_000  # of a strip
 
 
-class MatchRequired(APIException):
+class PreconditionRequiredError(APIException):
     status_code = 428
     default_code = "match_required"
     default_detail = "Send `If-Match` with the revision that you have looked at, 0 where there is none yet."
@@ -35,7 +35,7 @@ class ProjectPlan(APIView):
     """A replay plan of a project."""
 
     scopes = {"PUT": "admin"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "plan": "Its name; `default` unless told.",
             "revision": "An older one.",
@@ -53,39 +53,41 @@ class ProjectPlan(APIView):
 
     def get(self, request: Request, slug: str) -> Response:
         """The newest revision, or `revision`; its number is the ETag. `run` adds the verdict for that run."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         project = permissions.project_or_404(request, slug)
-        name = plans.name_of(query.get("plan"))
-        revision = revision_of(project, name, number(query.get("revision"), "revision"))
+        name = plans.parse_plan_name(query.get("plan"))
+        revision = revision_of(project, name, parse_integer(query.get("revision"), "revision"))
         run = permissions.run_or_404(request, query["run"]) if "run" in query else None
         if run and run.project_id != project.pk:
-            raise NotThere(f"The run {run.uid} is not one of {project.slug}.", "run")
-        return answered(project, name, revision, run, number(query.get("steps"), "steps", most=MOST_STEPS))
+            raise NotFoundError(f"The run {run.uid} is not one of {project.slug}.", "run")
+        return build_plan_response(
+            project, name, revision, run, parse_integer(query.get("steps"), "steps", most=MAX_PLAN_STEPS)
+        )
 
     def put(self, request: Request, slug: str) -> Response:
         """Save the plan as a new revision; 412 when somebody has saved one since the revision of `If-Match`."""
-        data = told(request, self)
+        data = parse_json_body(request, self)
         project = permissions.project_or_404(request, slug)
-        permissions.require_role(request, project, MAY_PIN)
-        name = plans.name_of(data.get("plan") or request.query_params.get("plan"))
-        revision = plans.save(
+        permissions.require_role(request, project, PIN_ROLE)
+        name = plans.parse_plan_name(data.get("plan") or request.query_params.get("plan"))
+        revision = plans.save_plan(
             project,
             name,
-            permissions.person(request),
-            if_match=matched(request),
+            permissions.require_user(request),
+            if_match=parse_if_match(request),
             action=data.get("action") or "cache",
             on_mismatch=data.get("on_mismatch") or "generate",
-            exclude_flagged=yes(data.get("exclude_flagged", False), "exclude_flagged"),
+            exclude_flagged=parse_boolean(data.get("exclude_flagged", False), "exclude_flagged"),
             entries=entries_of(project, data.get("entries", [])),
         )
-        return answered(project, name, revision, None, None)
+        return build_plan_response(project, name, revision, None, None)
 
 
-def matched(request: Request) -> int:
+def parse_if_match(request: Request) -> int:
     """The revision of If-Match. Raises MatchRequired."""
     found = ETAG.match(request.headers.get("If-Match", "").strip())
     if not found:
-        raise MatchRequired
+        raise PreconditionRequiredError
     return int(found[1])
 
 
@@ -93,35 +95,43 @@ def entries_of(project: Project, rows: Any) -> list[tuple[Pin, Any]]:
     """Raises BadInput."""
     told = rows if isinstance(rows, list) else [None]
     if not all(isinstance(row, dict) and set(row) == {"pin", "target_step"} for row in told):
-        raise BadInput("`entries` must be a list of objects {pin, target_step}.", "entries")
-    ids = [number(row["pin"], "entries") for row in rows]
+        raise InvalidInputError("`entries` must be a list of objects {pin, target_step}.", "entries")
+    ids = [parse_integer(row["pin"], "entries") for row in rows]
     known = {pin.pk: pin for pin in Pin.objects.filter(project=project, pk__in={pk for pk in ids if pk is not None})}
     for pk in ids:
         if pk not in known:
-            raise NotThere(f"There is no pin {pk} in {project.slug}.", "entries")
+            raise NotFoundError(f"There is no pin {pk} in {project.slug}.", "entries")
     return [(known[pk], row["target_step"]) for pk, row in zip(ids, rows, strict=True) if pk is not None]
 
 
 def revision_of(project: Project, name: str, wanted: int | None) -> Revision | None:
     """Raises NotThere for an older revision that is not there."""
     if not wanted:
-        return None if wanted == 0 else plans.current(project, name)
-    return plans.of_ref(project, f"{name}@{wanted}")
+        return None if wanted == 0 else plans.find_current_revision(project, name)
+    return plans.find_revision(project, f"{name}@{wanted}")
 
 
-def answered(project: Project, name: str, revision: Revision | None, run: Run | None, steps: int | None) -> Response:
-    facts = compatibility.facts_of(run) if run else {}
-    entries = plans.entries_of(revision)
+def build_plan_response(
+    project: Project, name: str, revision: Revision | None, run: Run | None, steps: int | None
+) -> Response:
+    facts = compatibility.load_run_facts(run) if run else {}
+    entries = plans.load_plan_entries(revision)
     last = max((entry.target_step for entry in entries), default=0)
-    first = min(plans.first_steps([entry.pin_id for entry in entries]).values(), default=1)
-    verdict = compatibility.verdict(revision, facts, range(first, (last if steps is None else steps) + 1)[:MOST_STEPS])
-    told = {**serializers_replay.plan(name, revision), "project": project.slug, "loosened": project.loosened}
-    told["entries"] = serializers_replay.judged(verdict.entries)
+    first = min(plans.find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
+    verdict = compatibility.check_plan_compatibility(
+        revision, facts, range(first, (last if steps is None else steps) + 1)[:MAX_PLAN_STEPS]
+    )
+    told = {
+        **serializers_replay.serialize_plan_revision(name, revision),
+        "project": project.slug,
+        "loosened": project.loosened,
+    }
+    told["entries"] = serializers_replay.serialize_plan_entries(verdict.entries)
     told["strip"] = verdict.strip
     if run is None:
         told["entries"] = [{**entry, "differences": []} for entry in told["entries"]]
     else:
-        told |= {"run": run.uid, "facts": facts, **serializers_replay.of_run(run)}
+        told |= {"run": run.uid, "facts": facts, **serializers_replay.serialize_binding(run)}
     return Response(told, headers={"ETag": f'"{told["revision"]}"'})
 
 
@@ -129,7 +139,7 @@ class RunPlan(APIView):
     """The plan that a run replays."""
 
     scopes = {"POST": "ingest"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "POST": {
             "plan": "name or name@revision; the newest of `default` unless told.",
             "facts": "What the run says of itself, to be compared with each pin.",
@@ -140,33 +150,37 @@ class RunPlan(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """The revision that the run is bound to, with its entries; number 0 of a run that is not bound."""
-        asked(request, self)
+        parse_query_params(request, self)
         run = permissions.run_or_404(request, uid)
         bound = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
-        return Response(followed(run, bound.revision if bound else None))
+        return Response(serialize_run_plan(run, bound.revision if bound else None))
 
     def post(self, request: Request, uid: str) -> Response:
         """Bind the run to a revision and answer what it has to load. A run that has begun keeps what it is bound to."""
-        data = told(request, self)
-        run = arriving(request, uid)
-        ref, facts = text(data.get("plan"), "plan", most=120), data.get("facts")
+        data = parse_json_body(request, self)
+        run = find_or_open_requested_run(request, uid)
+        ref, facts = parse_text(data.get("plan"), "plan", most=120), data.get("facts")
         if facts is not None and not isinstance(facts, dict):
-            raise BadInput("`facts` must be an object.", "facts")
-        if not yes(data.get("bind", True), "bind"):
-            return Response(followed(run, bindings.meant(run, ref), {**compatibility.facts_of(run), **(facts or {})}))
-        bound = bindings.bind(run, ref, facts)
+            raise InvalidInputError("`facts` must be an object.", "facts")
+        if not parse_boolean(data.get("bind", True), "bind"):
+            return Response(
+                serialize_run_plan(
+                    run, bindings.resolve_run_revision(run, ref), {**compatibility.load_run_facts(run), **(facts or {})}
+                )
+            )
+        bound = bindings.bind_run(run, ref, facts)
         run.refresh_from_db()
-        return Response(followed(run, bound.revision))
+        return Response(serialize_run_plan(run, bound.revision))
 
 
-def followed(run: Run, revision: Revision | None, facts: dict[str, Any] | None = None) -> dict[str, Any]:
-    told = facts if facts is not None else compatibility.facts_of(run)
-    verdict = compatibility.verdict(revision, told)
-    name = revision.plan.name if revision else plans.DEFAULT
+def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any] | None = None) -> dict[str, Any]:
+    told = facts if facts is not None else compatibility.load_run_facts(run)
+    verdict = compatibility.check_plan_compatibility(revision, told)
+    name = revision.plan.name if revision else plans.DEFAULT_PLAN_NAME
     return {
-        **serializers_replay.plan(name, revision),
+        **serializers_replay.serialize_plan_revision(name, revision),
         "run": run.uid,
         "facts": told,
-        **serializers_replay.of_run(run),
-        "entries": serializers_replay.judged(verdict.entries),
+        **serializers_replay.serialize_binding(run),
+        "entries": serializers_replay.serialize_plan_entries(verdict.entries),
     }

@@ -10,13 +10,13 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers, serializers_replay
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
-from dashboard.api.views.runs import arriving
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
+from dashboard.api.views.runs import find_or_open_requested_run
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
-from rollouts.lib.validation import number, one_of, text, yes
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.replay import outcomes
 
 
@@ -25,7 +25,7 @@ class Replays(APIView):
 
     scopes = {"POST": "ingest"}
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "step": "A number.",
             "outcome": f"{', '.join(wire.OUTCOMES)}.",
@@ -46,34 +46,34 @@ class Replays(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """Events in step order; `strip=true` for one cell per step with totals."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         run = permissions.run_or_404(request, uid)
-        if yes(query.get("strip", "false"), "strip"):
-            return Response(serializers_replay.strip(outcomes.strip(run)))
+        if parse_boolean(query.get("strip", "false"), "strip"):
+            return Response(serializers_replay.serialize_replay_timeline(outcomes.load_replay_timeline(run)))
         rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
-        if (step := number(query.get("step"), "step")) is not None:
+        if (step := parse_integer(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
-        if outcome := one_of(query.get("outcome"), "outcome", wire.OUTCOMES, default=""):
+        if outcome := parse_choice(query.get("outcome"), "outcome", wire.OUTCOMES, default=""):
             rows = rows.filter(outcome=outcome)
-        pages = Pages()
+        pages = ApiPagination()
         page = pages.paginate_queryset(rows, request, self) or []
-        return pages.get_paginated_response([serializers.replay(row) for row in page])
+        return pages.get_paginated_response([serializers.serialize_replay(row) for row in page])
 
     def post(self, request: Request, uid: str) -> Response:
         """Tell what happened at a step; again for the same step replaces it."""
-        data = told(request, self)
-        step = number(data.get("step"), "step")
+        data = parse_json_body(request, self)
+        step = parse_integer(data.get("step"), "step")
         if step is None:
-            raise BadInput("`step` says which step this is of; it is missing.", "step")
-        row, created = outcomes.report(
-            arriving(request, uid),
-            text(data.get("attempt"), "attempt", most=120),
+            raise InvalidInputError("`step` says which step this is of; it is missing.", "step")
+        row, created = outcomes.record_replay_outcome(
+            find_or_open_requested_run(request, uid),
+            parse_text(data.get("attempt"), "attempt", most=120),
             step,
             data.get("outcome", ""),
-            step_kind=one_of(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
-            pin=number(data.get("pin"), "pin"),
+            step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            pin=parse_integer(data.get("pin"), "pin"),
             rows=data.get("rows"),
             seconds=data.get("seconds"),
             reason=data.get("reason"),
         )
-        return Response(serializers.replay(row), status=201 if created else 200)
+        return Response(serializers.serialize_replay(row), status=201 if created else 200)

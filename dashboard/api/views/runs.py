@@ -14,21 +14,21 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.ingest import attempts
 from rollouts.ingest import runs as ingest_runs
-from rollouts.lib.redaction import masked
-from rollouts.lib.validation import number, one_of, text, yes
+from rollouts.lib.redaction import redact_secrets
+from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.live import notifications
 from rollouts.models import Run
 from rollouts.runs import bulk_actions, trash
 
-MOST_WAITED = 10**9  # seconds
-STATUSES = ("running", "silent", "finished", "failed")
+MAX_WAITED_SECONDS = 10**9  # seconds
+RUN_STATUSES = ("running", "silent", "finished", "failed")
 
 
 class Runs(APIView):
@@ -36,7 +36,7 @@ class Runs(APIView):
 
     scopes = {"POST": "ingest"}
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "project": "A slug.",
             "name": "Part of the name.",
@@ -63,22 +63,24 @@ class Runs(APIView):
 
     def get(self, request: Request) -> Response:
         """Runs by `project`, `name` (part of it), `status`, `tag`, `archived`; `deleted=true` lists the bin."""
-        query = asked(request, self)
-        pages = Pages()
-        page = pages.paginate_queryset(listed(request, query), request, self) or []
-        return pages.get_paginated_response([serializers.run(run) for run in page])
+        query = parse_query_params(request, self)
+        pages = ApiPagination()
+        page = pages.paginate_queryset(find_requested_runs(request, query), request, self) or []
+        return pages.get_paginated_response([serializers.serialize_run(run) for run in page])
 
     def post(self, request: Request) -> Response:
         """Open a run: the one with this `uid`, else a new one; a taken `name` continues only with `resume: allow`."""
-        data = told(request, self)
-        user, token = permissions.person(request), permissions.of(request)[1]
-        words = {name: text(data.get(name), name, most=200) for name in ("uid", "project", "name", "attempt", "resume")}
-        about = {name: text(data.get(name), name, most=120) for name in ("framework", "host", "job")}
+        data = parse_json_body(request, self)
+        user, token = permissions.require_user(request), permissions.resolve_caller(request)[1]
+        words = {
+            name: parse_text(data.get(name), name, most=200) for name in ("uid", "project", "name", "attempt", "resume")
+        }
+        about = {name: parse_text(data.get(name), name, most=120) for name in ("framework", "host", "job")}
         config = data.get("config")
         if config is not None and not isinstance(config, dict):
-            raise BadInput("`config` must be a JSON object.", "config")
+            raise InvalidInputError("`config` must be a JSON object.", "config")
         project = permissions.project_for_ingest(user, token, words.pop("project"))
-        waited = number(data.get("waited"), "waited", most=MOST_WAITED) or 0
+        waited = parse_integer(data.get("waited"), "waited", most=MAX_WAITED_SECONDS) or 0
         run, created = ingest_runs.open_run(
             project,
             **words,
@@ -91,35 +93,35 @@ class Runs(APIView):
         short = {
             "id": run.uid,
             "name": run.name,
-            "url": serializers.address(f"/runs/{run.uid}/"),
+            "url": serializers.build_public_url(f"/runs/{run.uid}/"),
             "attempt": words["attempt"],
         }
         return Response(short, status=201 if created else 200)
 
 
-def listed(request: Request, query: dict[str, str]) -> QuerySet[Run] | list[Run]:
+def find_requested_runs(request: Request, query: dict[str, str]) -> QuerySet[Run] | list[Run]:
     """Status is no column, it follows from the clock: those with that filter are looked at one by one."""
-    status = one_of(query.get("status"), "status", STATUSES, default="")
+    status = parse_choice(query.get("status"), "status", RUN_STATUSES, default="")
     runs: QuerySet[Run] = permissions.visible_runs(request)
-    if yes(query.get("deleted", "false"), "deleted"):
-        runs = permissions.binned_runs(request)
+    if parse_boolean(query.get("deleted", "false"), "deleted"):
+        runs = permissions.trashed_runs(request)
     if "project" in query:
         runs = runs.filter(project=permissions.project_or_404(request, query["project"]))
     if "name" in query:
         runs = runs.filter(name__icontains=query["name"])
     if "archived" in query:
-        runs = runs.filter(archived_at__isnull=not yes(query["archived"], "archived"))
+        runs = runs.filter(archived_at__isnull=not parse_boolean(query["archived"], "archived"))
     runs = runs.select_related("project", "owner").order_by("-seen_at", "-pk")
     if status in (Run.Outcome.FINISHED, Run.Outcome.FAILED):
         runs = runs.filter(outcome=status)
     elif status:
         runs = runs.filter(outcome="")
     if status in ("running", "silent"):
-        return [run for run in runs if run.status == status and tagged(run, query)]
-    return [run for run in runs if tagged(run, query)] if "tag" in query else runs
+        return [run for run in runs if run.status == status and has_requested_tag(run, query)]
+    return [run for run in runs if has_requested_tag(run, query)] if "tag" in query else runs
 
 
-def tagged(run: Run, query: dict[str, str]) -> bool:
+def has_requested_tag(run: Run, query: dict[str, str]) -> bool:
     return "tag" not in query or query["tag"] in run.tags
 
 
@@ -127,7 +129,7 @@ class OneRun(APIView):
     """One run."""
 
     scopes = {"PATCH": "ingest", "DELETE": "admin"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "PATCH": {
             "name": "A name that is free in the project.",
             "tags": "A list of words.",
@@ -141,80 +143,86 @@ class OneRun(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """A run with config, attempts, counts of its dumps by state, and the dumps that failed with their messages."""
-        return Response(serializers.run_whole(permissions.run_or_404(request, uid)))
+        return Response(serializers.serialize_full_run(permissions.run_or_404(request, uid)))
 
     def patch(self, request: Request, uid: str) -> Response:
         """Change name, tags, config, framework, `archived`; `deleted: false` takes it out of the bin (owners)."""
-        data = told(request, self)
+        data = parse_json_body(request, self)
         if "deleted" in data:
-            restored(request, uid, data)
+            restore_requested_run(request, uid, data)
         run = permissions.run_or_404(request, uid, scope="ingest")
-        change(run, data)
+        update_run(run, data)
         if "archived" in data:
-            bulk_actions.archive([run], permissions.person(request), back=not yes(data["archived"], "archived"))
-        return Response(serializers.run_whole(run))
+            bulk_actions.archive_runs(
+                [run], permissions.require_user(request), back=not parse_boolean(data["archived"], "archived")
+            )
+        return Response(serializers.serialize_full_run(run))
 
     def delete(self, request: Request, uid: str) -> Response:
         """Put a run into the bin, from which it goes for good after a week; 409 while it has pins, unless `force`."""
-        query = asked(request, self)
+        query = parse_query_params(request, self)
         run = permissions.run_or_404(request, uid, scope="admin")
-        trash.bin_run(run, permissions.person(request), force=yes(query.get("force", "false"), "force"))
+        trash.move_run_to_trash(
+            run, permissions.require_user(request), force=parse_boolean(query.get("force", "false"), "force")
+        )
         return Response(status=204)
 
 
-def restored(request: Request, uid: str, data: dict[str, Any]) -> None:
-    if yes(data["deleted"], "deleted"):
-        raise BadInput("Send DELETE to put a run into the bin.", "deleted")
+def restore_requested_run(request: Request, uid: str, data: dict[str, Any]) -> None:
+    if parse_boolean(data["deleted"], "deleted"):
+        raise InvalidInputError("Send DELETE to put a run into the bin.", "deleted")
     run = (
-        permissions.binned_runs(request).select_related("project").filter(uid=uid).first()
+        permissions.trashed_runs(request).select_related("project").filter(uid=uid).first()
         if wire.UID.match(uid)
         else None
     )
     if run is not None:
-        _, token = permissions.of(request)
+        _, token = permissions.resolve_caller(request)
         if token and not token.allows("admin"):
             raise PermissionDenied("Taking a run out of the bin needs the scope admin.")
-        permissions.require_role(request, run.project, permissions.ROLE_FOR["admin"])
-        trash.restore_run(run, permissions.person(request))
+        permissions.require_role(request, run.project, permissions.ROLE_BY_SCOPE["admin"])
+        trash.restore_run(run, permissions.require_user(request))
 
 
-def change(run: Run, data: dict[str, Any]) -> None:
+def update_run(run: Run, data: dict[str, Any]) -> None:
     """Writes what is told and nothing else, since others may write at the same time. Raises BadInput, also when the
     name is taken."""
     told = [name for name in ("name", "tags", "framework", "config") if name in data]
     if not told:
         return
     if "name" in data:
-        run.name = text(data["name"], "name", most=190).strip()
+        run.name = parse_text(data["name"], "name", most=190).strip()
         if not run.name:
-            raise BadInput("`name` must not be empty.", "name")
+            raise InvalidInputError("`name` must not be empty.", "name")
     if "tags" in data:
-        run.tags = ingest_runs.tag_list(data["tags"])
+        run.tags = ingest_runs.parse_tags(data["tags"])
     if "framework" in data:
-        run.framework = text(data["framework"], "framework", most=40)
+        run.framework = parse_text(data["framework"], "framework", most=40)
     if "config" in data:
         if not isinstance(data["config"], dict):
-            raise BadInput("`config` must be a JSON object.", "config")
-        run.config = masked(data["config"])
+            raise InvalidInputError("`config` must be a JSON object.", "config")
+        run.config = redact_secrets(data["config"])
     try:
         with transaction.atomic():
             run.save(update_fields=told)
-            notifications.changed(run)
+            notifications.notify_run_changed(run)
     except IntegrityError as error:
-        raise BadInput(f"There is a run called {run.name} in this project already.", "name") from error
+        raise InvalidInputError(f"There is a run called {run.name} in this project already.", "name") from error
 
 
-def arriving(request: Request, uid: str) -> Run:
+def find_or_open_requested_run(request: Request, uid: str) -> Run:
     """The run that a client writes to, made from its headers if this server never saw it."""
     headers = {name.lower(): value for name, value in request.headers.items()}
-    return permissions.arriving_run(permissions.person(request), permissions.of(request)[1], uid, headers)
+    return permissions.find_or_open_run(
+        permissions.require_user(request), permissions.resolve_caller(request)[1], uid, headers
+    )
 
 
 class Heartbeat(APIView):
     """News of a launch."""
 
     scopes = {"POST": "ingest"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "POST": {
             "attempt": "Key of the launch.",
             "step": "Where it is.",
@@ -229,11 +237,11 @@ class Heartbeat(APIView):
 
     def post(self, request: Request, uid: str) -> Response:
         """The launch `attempt` lives; `step`, `phase`, and `dropped`: what its spools could not keep."""
-        data = told(request, self)
-        run = arriving(request, uid)
-        step, phase = number(data.get("step"), "step"), data.get("phase")
-        attempt = text(data.get("attempt"), "attempt", most=120)
-        attempts.heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
+        data = parse_json_body(request, self)
+        run = find_or_open_requested_run(request, uid)
+        step, phase = parse_integer(data.get("step"), "step"), data.get("phase")
+        attempt = parse_text(data.get("attempt"), "attempt", most=120)
+        attempts.record_heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})
 
 
@@ -241,7 +249,7 @@ class Finish(APIView):
     """End of a launch."""
 
     scopes = {"POST": "ingest"}
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "POST": {
             "attempt": "Key of the launch.",
             "outcome": "finished (default) or failed.",
@@ -255,7 +263,7 @@ class Finish(APIView):
 
     def post(self, request: Request, uid: str) -> Response:
         """The launch `attempt` has ended with `outcome` finished or failed."""
-        data = told(request, self)
-        run = arriving(request, uid)
-        attempts.finish(run, text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
+        data = parse_json_body(request, self)
+        run = find_or_open_requested_run(request, uid)
+        attempts.finish_attempt(run, parse_text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})

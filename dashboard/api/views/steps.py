@@ -10,11 +10,11 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked
-from dashboard.api.schema import Takes
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_query_params
+from dashboard.api.schema import AcceptedParams
 from rolloutdeck.protocol import wire
-from rollouts.lib.validation import number, one_of, text
+from rollouts.lib.validation import parse_choice, parse_integer, parse_text
 from rollouts.models import Run, StepQuerySet
 
 
@@ -22,7 +22,7 @@ class Steps(APIView):
     """Steps."""
 
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "GET": {
             "split": "train or eval.",
             "attempt": "`current` (default: nothing superseded), `all`, or one attempt's key.",
@@ -33,24 +33,24 @@ class Steps(APIView):
 
     def get(self, request: Request, uid: str) -> Response:
         """Steps in order. `attempt` is `current` (default: no superseded ones), `all`, or one attempt's key."""
-        query = asked(request, self)
-        rows = listed(permissions.run_or_404(request, uid), query)
-        pages = Pages()
+        query = parse_query_params(request, self)
+        rows = find_requested_steps(permissions.run_or_404(request, uid), query)
+        pages = ApiPagination()
         page = pages.paginate_queryset(rows.select_related("attempt"), request, self) or []
-        return pages.get_paginated_response(serializers.steps(page))
+        return pages.get_paginated_response(serializers.serialize_steps(page))
 
 
-def listed(run: Run, query: dict[str, str]) -> StepQuerySet:
+def find_requested_steps(run: Run, query: dict[str, str]) -> StepQuerySet:
     rows: StepQuerySet = run.steps.all()
-    attempt = text(query.get("attempt"), "attempt", most=120) or "current"
+    attempt = parse_text(query.get("attempt"), "attempt", most=120) or "current"
     if attempt == "current":
         rows = rows.current()
     elif attempt != "all":
         rows = rows.filter(attempt__key=attempt)
-    if split := one_of(query.get("split"), "split", wire.SPLITS, default=""):
+    if split := parse_choice(query.get("split"), "split", wire.SPLITS, default=""):
         rows = rows.filter(split=split)
-    if kind := one_of(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""):
+    if kind := parse_choice(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""):
         rows = rows.filter(step_kind=kind)
-    if (step := number(query.get("step"), "step")) is not None:
+    if (step := parse_integer(query.get("step"), "step")) is not None:
         rows = rows.filter(step=step)
     return rows.order_by("step", "split", "attempt__number", "pk")

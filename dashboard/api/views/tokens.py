@@ -12,17 +12,17 @@ from rest_framework.views import APIView
 
 from dashboard import permissions
 from dashboard.api import serializers
-from dashboard.api.pagination import Pages
-from dashboard.api.parsers import asked, told
-from dashboard.api.schema import Takes
-from rollouts.lib.validation import number, text
+from dashboard.api.pagination import ApiPagination
+from dashboard.api.parsers import parse_json_body, parse_query_params
+from dashboard.api.schema import AcceptedParams
+from rollouts.lib.validation import parse_integer, parse_text
 from rollouts.models import Membership, Project, ProjectQuerySet, Token
 from rollouts.projects import projects
 
 
-def owned(request: Request) -> ProjectQuerySet:
+def owned_projects(request: Request) -> ProjectQuerySet:
     """Projects in which the person is owner, less those the token is not for."""
-    visible, user = permissions.visible_projects(request), permissions.person(request)
+    visible, user = permissions.visible_projects(request), permissions.require_user(request)
     if user.is_superuser:
         return visible
     mine = Membership.objects.filter(user=user, role=Membership.Role.OWNER)
@@ -34,7 +34,7 @@ class Tokens(APIView):
 
     scopes = {"GET": "admin", "POST": "admin"}
     paged = True
-    takes: ClassVar[Takes] = {
+    takes: ClassVar[AcceptedParams] = {
         "POST": {
             "name": "What it is for.",
             "project": "A slug, made if nobody has it; left out: all that you may see.",
@@ -45,41 +45,41 @@ class Tokens(APIView):
 
     def get(self, request: Request) -> Response:
         """Your tokens and those of the projects you own; never their secrets."""
-        asked(request, self)
-        _, token = permissions.of(request)
+        parse_query_params(request, self)
+        _, token = permissions.resolve_caller(request)
         mine = (
             Q(user=request.user) if not (token and token.project_id) else Q(user=request.user, project=token.project_id)
         )
-        rows = Token.objects.filter(mine | Q(project__in=owned(request))).select_related("user", "project")
-        pages = Pages()
+        rows = Token.objects.filter(mine | Q(project__in=owned_projects(request))).select_related("user", "project")
+        pages = ApiPagination()
         page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
-        return pages.get_paginated_response([serializers.token(row) for row in page])
+        return pages.get_paginated_response([serializers.serialize_token(row) for row in page])
 
     def post(self, request: Request) -> Response:
         """Make a token for `project` (made if it is missing) with `scopes`; the answer alone holds the secret."""
-        data = told(request, self)
-        slug = text(data.get("project"), "project", most=80)
+        data = parse_json_body(request, self)
+        slug = parse_text(data.get("project"), "project", most=80)
         project = project_for_token(request, slug)
-        days = number(data.get("days"), "days", least=1, most=36_500)
+        days = parse_integer(data.get("days"), "days", least=1, most=36_500)
         token, secret = projects.create_token(
-            permissions.person(request),
+            permissions.require_user(request),
             name=data.get("name") or "",
             scopes=data.get("scopes"),
             project=project,
             days=days,
         )
-        return Response({**serializers.token(token), "token": secret}, status=201)
+        return Response({**serializers.serialize_token(token), "token": secret}, status=201)
 
 
 def project_for_token(request: Request, slug: str) -> Project | None:
     """The project, made if nobody has it; None for a token that reaches all that its person may see."""
-    _, token = permissions.of(request)
+    _, token = permissions.resolve_caller(request)
     bound = token.project if token else None
     slug = slug or (bound.slug if bound else "")
     if not slug:
         return None
     if bound is None and not Project.objects.filter(slug=slug).exists():
-        return projects.create_project(slug, permissions.person(request))[0]
+        return projects.create_project(slug, permissions.require_user(request))[0]
     return permissions.project_or_404(request, slug, scope="admin")
 
 
@@ -90,10 +90,10 @@ class OneToken(APIView):
 
     def delete(self, request: Request, pk: int) -> Response:
         """Revoke it: from now on nobody gets in with it."""
-        _, token = permissions.of(request)
+        _, token = permissions.resolve_caller(request)
         own = Q(user=request.user) if not (token and token.project_id) else Q(pk=token.pk)
-        row = Token.objects.filter(own | Q(project__in=owned(request)), pk=pk).first()
+        row = Token.objects.filter(own | Q(project__in=owned_projects(request)), pk=pk).first()
         if row is None:
             raise Http404("There is no such token that you may revoke.")
-        projects.revoke_token(row, permissions.person(request))
+        projects.revoke_token(row, permissions.require_user(request))
         return Response(status=204)

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from dashboard.pages.settings.sign_in import link_for
+from dashboard.pages.settings.sign_in import create_sign_in_link
 from rolloutdeck.protocol.wire import SCOPES
 from rollouts.models import Token
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         call_command("migrate", interactive=False, stdout=self.stderr)
         user = first_admin()
-        ready = {"user": user.get_username(), "token": local_token(user), "link": link_for(user)}
+        ready = {"user": user.get_username(), "token": local_token(user), "link": create_sign_in_link(user)}
         self.stdout.write(json.dumps(ready))
 
 

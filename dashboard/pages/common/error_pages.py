@@ -12,35 +12,39 @@ from rolloutdeck.protocol import wire
 from rollouts.models import Run
 
 
-def problem(request: HttpRequest, status: int, heading: str, said: str, near: Run | None = None) -> HttpResponse:
+def render_error_page(
+    request: HttpRequest, status: int, heading: str, said: str, near: Run | None = None
+) -> HttpResponse:
     """`near` is a run to go on from."""
     request.resolver_match = None  # no page is shown, so none has its keys in the frame
     return render(request, "error.html", {"heading": heading, "said": said, "near": near}, status=status)
 
 
-def run_of(request: HttpRequest) -> Run | None:
+def find_error_run(request: HttpRequest) -> Run | None:
     """The run that the address is of, where the person may see it."""
     uid = request.resolver_match.kwargs.get("uid", "") if request.resolver_match else ""
     known = wire.UID.match(uid) and hasattr(request, "user")
     return permissions.visible_runs(request).by_uid(uid) if known else None
 
 
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     said = str(exception.args[0]) if exception.args and isinstance(exception.args[0], str) else ""
-    return problem(request, 404, _("Not here"), said or _("There is no page at this address."), run_of(request))
+    return render_error_page(
+        request, 404, _("Not here"), said or _("There is no page at this address."), find_error_run(request)
+    )
 
 
-def refused(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return problem(request, 403, _("Not allowed"), str(exception) or _("Your role does not allow this."))
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return render_error_page(request, 403, _("Not allowed"), str(exception) or _("Your role does not allow this."))
 
 
-def bad(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return problem(request, 400, _("Not understood"), _("The server could not read this request."))
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return render_error_page(request, 400, _("Not understood"), _("The server could not read this request."))
 
 
-def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Django's CSRF check said no: most often a page that was left open while signing in elsewhere."""
-    return problem(
+    return render_error_page(
         request,
         403,
         _("Please try again"),
@@ -48,12 +52,12 @@ def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
     )
 
 
-def unanswered(full: bool) -> HttpResponse:
+def render_unavailable_page(full: bool) -> HttpResponse:
     """The database does not answer, or its disk is `full`: a page in a frame would ask it once more."""
     status = 507 if full else 503
     return HttpResponse((settings.BASE_DIR / "templates" / f"{status}.html").read_text(), status=status)
 
 
-def broken(request: HttpRequest) -> HttpResponse:
+def server_error(request: HttpRequest) -> HttpResponse:
     """Stands on nothing: what broke may be the database or a template."""
     return HttpResponse((settings.BASE_DIR / "templates" / "500.html").read_text(), status=500)

@@ -12,27 +12,29 @@ from django.utils.safestring import SafeString, mark_safe
 
 # Half surrogates cannot be sent at all; NUL, bidi overrides and zero-width spaces act on what stands around them.
 # Joiners (U+200C, U+200D) and direction marks are ordinary letters' company and stay.
-HALF = re.compile(r"[\ud800-\udfff]")
-ACTING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+LONE_SURROGATE_PATTERN = re.compile(r"[\ud800-\udfff]")
+CONTROL_CHARACTER_PATTERN = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
+)
 # What reward functions look for, see rollouts/samples/final_answer.py.
-ANSWER = re.compile(
+ANSWER_PATTERN = re.compile(
     r"####[^\n]*|\\boxed\{(?:[^{}\n]|\{[^{}\n]*\})*\}|\banswer[ \t]*[:：][ \t]*[^\s][^\n]{0,400}", re.IGNORECASE
 )
-MARKER = re.compile(r"####|\\boxed\{|answer")  # how each of them begins, in small letters
+ANSWER_START_PATTERN = re.compile(r"####|\\boxed\{|answer")  # how each of them begins, in small letters
 HARMLESS = bytes([9, 10, 13, *range(32, 127)])
-MOST_MARKED = 200_000
-BLOCK = 20_000
-WIDEST = 7  # characters of a score in a table
+MAX_MARKED_CHARS = 200_000
+BLOCK_CHARS = 20_000
+MAX_NUMBER_CHARS = 7  # characters of a score in a table
 
 
-def grade(score: float | None) -> str:
+def grade_score(score: float | None) -> str:
     """Colour class of a score: `bad` to 0, `good` from 1, else `partial`."""
     if score is None:
         return "none"
     return "bad" if score <= 0 else "good" if score >= 1 else "partial"
 
 
-def num(value: float | None, digits: int = 2) -> str:
+def format_number(value: float | None, digits: int = 2) -> str:
     """A number short enough for a dense table: -0.10, 1,024, 1.2e-06."""
     if value is None:
         return ""
@@ -41,15 +43,15 @@ def num(value: float | None, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"
 
 
-def signed(value: float | None) -> str:
+def format_signed_number(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}".replace("-", "−")
 
 
-def percent(part: float | None, whole: float | None) -> str:
+def format_percent(part: float | None, whole: float | None) -> str:
     return "" if part is None or not whole else f"{100 * part / whole:.1f} %"
 
 
-def ago(moment: datetime | None) -> str:
+def render_time(moment: datetime | None) -> str:
     """A `<time>` that the page's script keeps relative; without script it shows the UTC time."""
     if moment is None:
         return ""
@@ -61,93 +63,100 @@ def ago(moment: datetime | None) -> str:
     )
 
 
-def score(value: float | None, extra: str = "") -> SafeString:
-    shown = "–" if value is None else narrow(value).replace("-", "−")
-    return mark_safe(f'<span class="score {grade(value)} {extra}">{shown}</span>')
+def render_score(value: float | None, extra: str = "") -> SafeString:
+    shown = "–" if value is None else format_narrow_number(value).replace("-", "−")
+    return mark_safe(f'<span class="score {grade_score(value)} {extra}">{shown}</span>')
 
 
-def narrow(value: float) -> str:
+def format_narrow_number(value: float) -> str:
     """`num` in at most `WIDEST` characters: a number that a column cuts reads as another one."""
     if not isfinite(value):  # which has no exponent to write
-        return num(value)
-    shown = (num(value), num(value, 0), scientific(value, 1), scientific(value, 0))
-    return next(one for one in shown if len(one) <= WIDEST)
+        return format_number(value)
+    shown = (
+        format_number(value),
+        format_number(value, 0),
+        format_scientific_number(value, 1),
+        format_scientific_number(value, 0),
+    )
+    return next(one for one in shown if len(one) <= MAX_NUMBER_CHARS)
 
 
-def scientific(value: float, digits: int) -> str:
+def format_scientific_number(value: float, digits: int) -> str:
     power, _, exponent = f"{value:.{digits}e}".partition("e")
     return f"{power}e{int(exponent)}"
 
 
-def named(character: str) -> str:
+def render_control_character(character: str) -> str:
     """A character that would act on its surroundings: named, and shut in an isolate of its own."""
     return f'<i class="acting" data-code="U+{ord(character):04X}">{"" if character < " " else character}</i>'
 
 
-def plain(text: str) -> SafeString:
+def render_text(text: str) -> SafeString:
     """Hostile text as it is, escaped; characters that hide or turn text round are shown by name."""
     if text.isascii() and not text.encode().translate(None, HARMLESS):
         return mark_safe(escape(text))  # ten times as fast, and nearly all text of megabytes
-    safe = escape(HALF.sub("\ufffd", text))
-    return mark_safe(ACTING.sub(lambda found: named(found.group()), safe))
+    safe = escape(LONE_SURROGATE_PATTERN.sub("\ufffd", text))
+    return mark_safe(CONTROL_CHARACTER_PATTERN.sub(lambda found: render_control_character(found.group()), safe))
 
 
-def shielded(html: str) -> str:
+def mark_control_characters(html: str) -> str:
     """Clean HTML whose text has no character left that acts on its surroundings."""
-    return ACTING.sub(lambda found: named(found.group()), html)
+    return CONTROL_CHARACTER_PATTERN.sub(lambda found: render_control_character(found.group()), html)
 
 
-def line(text: str) -> SafeString:
+def render_text_line(text: str) -> SafeString:
     """One line of a table: `plain`, with line ends as ⏎."""
-    return plain(text.replace("\r\n", "⏎ ").replace("\n", "⏎ "))
+    return render_text(text.replace("\r\n", "⏎ ").replace("\n", "⏎ "))
 
 
-def answers(text: str, start: int = 0) -> Iterator[re.Match[str]]:
+def find_answers(text: str, start: int = 0) -> Iterator[re.Match[str]]:
     """`ANSWER.finditer(text, start)`, looked for only where a marker begins: six times as fast."""
     small = text[start:].lower()
     if len(small) != len(text) - start or "\u017f" in small:  # letters that are two in small, or another's capital
-        yield from ANSWER.finditer(text, start)
+        yield from ANSWER_PATTERN.finditer(text, start)
         return
     at = 0
-    while begun := MARKER.search(small, at):
-        found = ANSWER.match(text, start + begun.start())
+    while begun := ANSWER_START_PATTERN.search(small, at):
+        found = ANSWER_PATTERN.match(text, start + begun.start())
         if found:
             yield found
         at = found.end() - start if found else begun.start() + 1
 
 
-def blocks(text: str) -> Iterator[str]:
+def split_into_blocks(text: str) -> Iterator[str]:
     """The text in parts of about `BLOCK` characters, each ending with its line."""
     at = 0
     while at < len(text):
-        end = text.find("\n", at + BLOCK) + 1 or len(text)
+        end = text.find("\n", at + BLOCK_CHARS) + 1 or len(text)
         yield text[at:end]
         at = end
 
 
-def reading(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeString:
+def render_highlighted_text(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeString:
     """`plain`, with the answer's marker boxed and the query's words marked. Very long text is left without marks, in
     blocks of whole lines of which the browser lays out only those in sight."""
-    if len(text) > MOST_MARKED:
-        return mark_safe("".join(f'<span class="block">{plain(block)}</span>' for block in blocks(text)))
+    if len(text) > MAX_MARKED_CHARS:
+        return mark_safe(
+            "".join(f'<span class="block">{render_text(block)}</span>' for block in split_into_blocks(text))
+        )
     wanted = [re.escape(word) for word in words if word]
     hits = [f"(?P<hit>{'|'.join(wanted)})"] if wanted else []
     parts: list[str] = []
     at = 0
-    marked = "|".join([*hits, *([ANSWER.pattern] if answers else [])])
+    marked = "|".join([*hits, *([ANSWER_PATTERN.pattern] if answers else [])])
     for found in re.finditer(marked, text, re.IGNORECASE) if marked else ():
         kind = "hit" if wanted and found.group("hit") else "answer"
-        parts += [plain(text[at : found.start()]), f'<mark class="{kind}">{plain(found.group())}</mark>']
+        parts += [render_text(text[at : found.start()]), f'<mark class="{kind}">{render_text(found.group())}</mark>']
         at = found.end()
-    return mark_safe("".join([*parts, plain(text[at:])]))
+    return mark_safe("".join([*parts, render_text(text[at:])]))
 
 
-def coded(written: str) -> SafeString:
+def render_code_spans(written: str) -> SafeString:
     """A sentence of ours, what stands between backticks as code."""
     parts = escape(written).split("`")
     return mark_safe("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
 
 
-def bare(written: str) -> str:
+def replace_control_characters(written: str) -> str:
     """For an attribute, or for pasting elsewhere: what hides or turns text cannot be shown by name there."""
-    return ACTING.sub("\ufffd", HALF.sub("\ufffd", written))
+    return CONTROL_CHARACTER_PATTERN.sub("\ufffd", LONE_SURROGATE_PATTERN.sub("\ufffd", written))

@@ -10,17 +10,17 @@ from django.utils.translation import gettext as _
 
 from dashboard import permissions
 from dashboard.pages.common import step_strip
-from rollouts.errors import BadInput
-from rollouts.lib.validation import number
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import parse_integer
 from rollouts.models import Attempt, Run, Step
 
 
-def person(request: HttpRequest) -> User:
+def get_signed_in_user(request: HttpRequest) -> User:
     """Who asks; only behind `login_required`."""
     return cast(User, request.user)
 
 
-def attempt_of(run: Run, key: str) -> Attempt | None:
+def attempt_or_404(run: Run, key: str) -> Attempt | None:
     """The attempt that the URL names; None for the run's current curve. 404 for one that is not there."""
     if not key or key == "all":
         return None
@@ -30,12 +30,12 @@ def attempt_of(run: Run, key: str) -> Attempt | None:
     return attempt
 
 
-def step_of(run: Run, split: str, number: int | None, attempt: Attempt | None) -> Step | None:
+def find_step(run: Run, split: str, number: int | None, attempt: Attempt | None) -> Step | None:
     """The step with this number, the latest for None; of the current curve unless an attempt is named. A number that
     only counts something else than the split's steps do is taken for that."""
     steps = run.steps.filter(split=split).select_related("attempt")
     steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
-    usual = step_strip.kind_of(run, split)
+    usual = step_strip.find_step_kind(run, split)
     if number is None:
         number = steps.filter(step_kind=usual).order_by("-step").values_list("step", flat=True).first()
     if number is None:
@@ -44,17 +44,17 @@ def step_of(run: Run, split: str, number: int | None, attempt: Attempt | None) -
     return next((one for one in found if one.step_kind == usual), found[0] if found else None)
 
 
-def named_step(run: Run, split: str, word: str, attempt: str) -> Step | None:
+def find_named_step(run: Run, split: str, word: str, attempt: str) -> Step | None:
     """The step that a form names by its number; None for all of them. Raises BadInput."""
-    wanted = None if word == "all" else number(word, "step")
+    wanted = None if word == "all" else parse_integer(word, "step")
     if wanted is None:
         return None
-    row = step_of(run, split, wanted, attempt_of(run, attempt))
+    row = find_step(run, split, wanted, attempt_or_404(run, attempt))
     if row is None:
-        raise BadInput(_("This run has no {split} step {step}.").format(split=split, step=wanted), "step")
+        raise InvalidInputError(_("This run has no {split} step {step}.").format(split=split, step=wanted), "step")
     return row
 
 
-def may(role: str, least: str) -> bool:
+def role_allows(role: str, least: str) -> bool:
     """Does this role allow what `least` allows?"""
-    return permissions.RANK[role] >= permissions.RANK[least]
+    return permissions.ROLE_RANKS[role] >= permissions.ROLE_RANKS[least]

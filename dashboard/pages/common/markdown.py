@@ -8,9 +8,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
 
-from dashboard.pages.common.formatting import HALF, shielded
+from dashboard.pages.common.formatting import LONE_SURROGATE_PATTERN, mark_control_characters
 
-MOST_RENDERED = 200_000
+MAX_RENDERED_CHARS = 200_000
 
 # Images never load from elsewhere, links stay text: both would tell a stranger that somebody reads this.
 TAGS = {
@@ -20,19 +20,19 @@ TAGS = {
 MATH = ("\\[", "\\]", "\\(", "\\)")
 
 
-def rendered(text: str) -> SafeString:
+def render_markdown(text: str) -> SafeString:
     """Markdown as HTML, sanitised. Headings keep their `#`, since on some tasks `####` is what the reward looks for."""
     markdown = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True}).enable(
         ["table", "strikethrough"]
     )
     markdown.disable(["heading", "lheading", "image", "link", "autolink", "html_block", "html_inline", "entity"])
-    html = markdown.render(kept_math(HALF.sub("\ufffd", text[:MOST_RENDERED])))
-    said = _("… cut after {count} characters; raw shows all.").format(count=f"{MOST_RENDERED:,}")
-    cut = "" if len(text) <= MOST_RENDERED else f"<p>{escape(said)}</p>"
-    return mark_safe(shielded(nh3.clean(html + cut, tags=TAGS, attributes={})))
+    html = markdown.render(escape_math_brackets(LONE_SURROGATE_PATTERN.sub("\ufffd", text[:MAX_RENDERED_CHARS])))
+    said = _("… cut after {count} characters; raw shows all.").format(count=f"{MAX_RENDERED_CHARS:,}")
+    cut = "" if len(text) <= MAX_RENDERED_CHARS else f"<p>{escape(said)}</p>"
+    return mark_safe(mark_control_characters(nh3.clean(html + cut, tags=TAGS, attributes={})))
 
 
-def kept_math(text: str) -> str:
+def escape_math_brackets(text: str) -> str:
     """Doubles the backslash before math brackets, which Markdown would otherwise take for an escape."""
     for mark in MATH:
         text = text.replace(mark, "\\" + mark)

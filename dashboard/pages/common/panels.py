@@ -18,13 +18,13 @@ Context = Callable[[], dict[str, Any]]
 Answer = TypeVar("Answer", bound=HttpResponseBase)
 
 
-def target(request: HttpRequest) -> str:
+def get_requested_panel(request: HttpRequest) -> str:
     """The id of the element that asks for its own content; empty for a whole page."""
     wanted = request.headers.get("HX-Request") == "true" and not request.headers.get("HX-History-Restore-Request")
     return request.headers.get("HX-Target", "") if wanted else ""
 
 
-def answer(
+def render_page_or_panel(
     request: HttpRequest, template: str, panels: Mapping[str, str], context: Context, *state: object
 ) -> HttpResponseBase:
     """Renders `template`, or `panels[target]` for the panel that asks; what follows a `-` in its id is its own affair.
@@ -34,29 +34,31 @@ def answer(
     and not kept; nor is one that says what is `unread`, or may yet say it (`late_main`). A context may name another
     `template`, and `headers` for htmx.
     """
-    panel = target(request)
+    panel = get_requested_panel(request)
     told = not panel and len(get_messages(request)) > 0
-    etag = mark(request, panel, state) if state and not told else ""
+    etag = compute_etag(request, panel, state) if state and not told else ""
     if etag and request.headers.get("If-None-Match", "") == etag:
-        return finished(HttpResponseNotModified(), etag)
+        return set_cache_headers(HttpResponseNotModified(), etag)
     shown = context()
     headers = shown.pop("headers", {})
     wanted = shown.pop("template", panels.get(panel.partition("-")[0], template))
     response = (
-        HttpResponse(streaming.drawn(wanted, shown, request)) if panel else streaming.answer(wanted, shown, request)
+        HttpResponse(streaming.render_with_deferred(wanted, shown, request))
+        if panel
+        else streaming.build_page_response(wanted, shown, request)
     )
     for name, value in headers.items():
         response[name] = value
-    return finished(response, "" if {"unread", "late_main"} & shown.keys() else etag)
+    return set_cache_headers(response, "" if {"unread", "late_main"} & shown.keys() else etag)
 
 
-def mark(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
+def compute_etag(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
     chosen = [request.COOKIES.get(name, "") for name in ("theme", "keys")]
-    parts = (assets.release(), get_language(), request.user.pk, chosen, request.get_full_path(), panel, *state)
+    parts = (assets.get_release_hash(), get_language(), request.user.pk, chosen, request.get_full_path(), panel, *state)
     return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
 
 
-def finished(response: Answer, etag: str) -> Answer:
+def set_cache_headers(response: Answer, etag: str) -> Answer:
     response["Cache-Control"] = "private, no-cache"
     if etag:
         response["ETag"] = etag

@@ -5,16 +5,16 @@ from __future__ import annotations
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.pages.common.url_state import whole
-from rollouts.errors import BadInput
-from rollouts.query.parser import BadQuery, Query, Text
+from dashboard.pages.common.url_state import parse_integer_param
+from rollouts.errors import InvalidInputError
+from rollouts.query.parser import InvalidQueryError, Query, TextTerm
 
-MOST_START = 10**8
+MAX_ROW_OFFSET = 10**8
 
 
-def said(q: str, problem: BadInput) -> SafeString | str:
+def render_query_error(q: str, problem: InvalidInputError) -> SafeString | str:
     """The sentence, and the query with its bad part underlined."""
-    if not isinstance(problem, BadQuery):
+    if not isinstance(problem, InvalidQueryError):
         return str(problem)
     start, end = problem.span
     if q[start:end].strip():
@@ -22,11 +22,11 @@ def said(q: str, problem: BadInput) -> SafeString | str:
     return format_html("{} <code>{}<u>&nbsp;</u></code>", str(problem), q)
 
 
-def words(query: Query) -> list[str]:
+def find_query_words(query: Query) -> list[str]:
     """What to mark in the text."""
-    return [leaf.text for leaf in query.leaves() if isinstance(leaf, Text)]
+    return [leaf.text for leaf in query.leaves() if isinstance(leaf, TextTerm)]
 
 
-def start_of(value: str) -> int:
+def parse_row_offset(value: str) -> int:
     """`start=` of a further page of rows; anything odd is the first."""
-    return whole(value, most=MOST_START) or 0
+    return parse_integer_param(value, most=MAX_ROW_OFFSET) or 0

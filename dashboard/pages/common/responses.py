@@ -12,35 +12,35 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from rollouts.errors import RolloutError
 
 
-def back(request: HttpRequest, otherwise: str, *args: object) -> str:
+def get_return_url(request: HttpRequest, otherwise: str, *args: object) -> str:
     """The page that the form names, if it is one of ours."""
     wanted = request.POST.get("next", "")
     ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
     return wanted if ours else resolve_url(otherwise, *args)
 
 
-def seen_other(address: str) -> HttpResponse:
+def redirect_see_other(address: str) -> HttpResponse:
     """303: the browser gets the address, so that a reload posts nothing again."""
     response = HttpResponseRedirect(address)
     response.status_code = 303
     return response
 
 
-def by_script(request: HttpRequest) -> bool:
+def is_script_request(request: HttpRequest) -> bool:
     return request.headers.get("Accept", "").startswith("application/json")
 
 
-def done(request: HttpRequest, said: str, otherwise: str, *args: object, **more: Any) -> HttpResponse:
+def respond_success(request: HttpRequest, said: str, otherwise: str, *args: object, **more: Any) -> HttpResponse:
     """What was done, and `more` for the script."""
-    if by_script(request):
+    if is_script_request(request):
         return JsonResponse({"said": said, **more})
     messages.success(request, said)
-    return seen_other(back(request, otherwise, *args))
+    return redirect_see_other(get_return_url(request, otherwise, *args))
 
 
-def refused(request: HttpRequest, error: RolloutError, otherwise: str, *args: object) -> HttpResponse:
+def respond_error(request: HttpRequest, error: RolloutError, otherwise: str, *args: object) -> HttpResponse:
     """Why nothing was done."""
-    if by_script(request):
+    if is_script_request(request):
         return JsonResponse({"said": str(error)}, status=400)
     messages.error(request, str(error))
-    return seen_other(back(request, otherwise, *args))
+    return redirect_see_other(get_return_url(request, otherwise, *args))

@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from rollouts.models import Flag, Sample
 from rollouts.review import viewed
-from rollouts.samples.text_properties import FACETS
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 # Facet, its mark in the table, its colour class, and what the mark says in full.
 MARKS = (
@@ -27,14 +27,16 @@ MARKS = (
     ("no-text", N_("NO TEXT"), "plain", N_("only its tokens were recorded; text needs a tokenizer")),
 )
 
-FIRST, MORE = 50, 200
-MOST_NAME = 6
-DRAWN = re.compile(r"[0-9A-Za-z]{16,}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # hashes, UUIDs
-COLUMNS = ("group", "n", "adv", "len", "source", "expected")
+FIRST_PAGE_ROWS, NEXT_PAGE_ROWS = 50, 200
+MAX_GROUP_NAME_CHARS = 6
+GENERATED_NAME_PATTERN = re.compile(
+    r"[0-9A-Za-z]{16,}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+)  # hashes, UUIDs
+SAMPLE_COLUMNS = ("group", "n", "adv", "len", "source", "expected")
 
 
 @dataclass(slots=True)
-class Row:
+class SampleRow:
     sample: Sample
     flags: int = 0
     look: str = ""  # in a word, by the person who asks
@@ -45,9 +47,13 @@ class Row:
         """As much of its name as a narrow column holds: the end, in which names that somebody gave differ, or the
         beginning of one that was drawn."""
         name = self.sample.group
-        if len(name) <= MOST_NAME:
+        if len(name) <= MAX_GROUP_NAME_CHARS:
             return name
-        return name[:MOST_NAME] if DRAWN.fullmatch(name) else f"…{name[1 - MOST_NAME :]}"
+        return (
+            name[:MAX_GROUP_NAME_CHARS]
+            if GENERATED_NAME_PATTERN.fullmatch(name)
+            else f"…{name[1 - MAX_GROUP_NAME_CHARS :]}"
+        )
 
     @property
     def length(self) -> str:
@@ -57,7 +63,11 @@ class Row:
     def marks(self) -> list[tuple[str, str, str]]:
         """[(colour class, what it says in full, mark)]"""
         found = [("trunc", _("stopped by the length limit"), _("TRUNC"))] if self.sample.truncated else []
-        found += [(kind, _(full), _(mark)) for name, mark, kind, full in MARKS if self.sample.facets & FACETS[name]]
+        found += [
+            (kind, _(full), _(mark))
+            for name, mark, kind, full in MARKS
+            if self.sample.facets & TEXT_PROPERTY_BITS[name]
+        ]
         if not self.sample.final:
             found.append(("plain", _("a later sample ends this trajectory"), _("MID")))
         if self.flags:
@@ -66,7 +76,7 @@ class Row:
         return found
 
 
-def rows(samples: Iterable[Sample], reader: int | None = None) -> list[Row]:
+def build_sample_rows(samples: Iterable[Sample], reader: int | None = None) -> list[SampleRow]:
     """`reader` is the id of who looks at the list."""
     found = list(samples)
     flags = dict(
@@ -75,16 +85,19 @@ def rows(samples: Iterable[Sample], reader: int | None = None) -> list[Row]:
         .annotate(count=Count("pk"))
         .values_list("sample", "count")
     )
-    looks = {} if reader is None else viewed.among(found, reader)
-    return [Row(sample, flags.get(sample.pk, 0), looked(fine := looks.get(sample.pk)), bool(fine)) for sample in found]
+    looks = {} if reader is None else viewed.load_viewed_marks(found, reader)
+    return [
+        SampleRow(sample, flags.get(sample.pk, 0), format_viewed_state(fine := looks.get(sample.pk)), bool(fine))
+        for sample in found
+    ]
 
 
-def looked(fine: bool | None) -> str:
+def format_viewed_state(fine: bool | None) -> str:
     """`fine` is None for a sample that the person has not looked at."""
     return "" if fine is None else _("fine") if fine else _("seen")
 
 
-def columns(page: list[Row]) -> list[str]:
+def find_filled_columns(page: list[SampleRow]) -> list[str]:
     """Those with data; a column that this run does not record is left out, never drawn as empty."""
     samples = [row.sample for row in page]
     there = {
@@ -95,4 +108,4 @@ def columns(page: list[Row]) -> list[str]:
         "source": len({sample.data_source for sample in samples}) > 1,
         "expected": any(sample.expected for sample in samples),
     }
-    return [name for name in COLUMNS if there[name]]
+    return [name for name in SAMPLE_COLUMNS if there[name]]

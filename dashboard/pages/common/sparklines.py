@@ -11,12 +11,12 @@ from operator import or_
 from django.db.models import Max, Q, Sum
 
 from rollouts.lib.cache import MAX_SPARKLINES, Cache
-from rollouts.metrics.sparkline import sparkline
+from rollouts.metrics.sparkline import load_sparklines
 from rollouts.models import Run, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Spark:
+class RunSparkline:
     """`points` is an SVG polyline, x to 100 and y to 20."""
 
     last: Step | None = None
@@ -25,26 +25,26 @@ class Spark:
 
 
 Key = tuple[int, datetime, int]
-kept: Cache[Key, Spark] = Cache(MAX_SPARKLINES)
+kept: Cache[Key, RunSparkline] = Cache(MAX_SPARKLINES)
 
 
-def sparks(runs: Sequence[Run]) -> dict[int, Spark]:
+def load_run_sparklines(runs: Sequence[Run]) -> dict[int, RunSparkline]:
     """By run id. A run's version names its content, so only runs that changed are asked for, all in a few queries."""
     keys = {key(run): run for run in runs}
     found = kept.get_many(keys, lambda missing: made([keys[one] for one in missing]))
     return {run.pk: found[key(run)] for run in runs}
 
 
-def made(runs: Sequence[Run]) -> dict[Key, Spark]:
+def made(runs: Sequence[Run]) -> dict[Key, RunSparkline]:
     fresh = asked(runs)
-    return {key(run): fresh.get(run.pk, Spark()) for run in runs}
+    return {key(run): fresh.get(run.pk, RunSparkline()) for run in runs}
 
 
 def key(run: Run) -> Key:
     return run.pk, run.created_at, run.version
 
 
-def asked(runs: Sequence[Run]) -> dict[int, Spark]:
+def asked(runs: Sequence[Run]) -> dict[int, RunSparkline]:
     steps = Step.objects.current().filter(run__in=runs)
     flags = dict(steps.values("run").annotate(flags=Sum("flags")).values_list("run", "flags"))
     spans = {
@@ -57,11 +57,14 @@ def asked(runs: Sequence[Run]) -> dict[int, Spark]:
     shown = steps.filter(reduce(or_, (Q(run=row["run"], split=row["split"]) for row in spans.values())))
     ends = reduce(or_, (Q(run=row["run"], step=row["high"]) for row in spans.values()))
     last = {step.run_id: step for step in shown.filter(ends)}
-    lines = sparkline(runs)
-    return {run.pk: Spark(last.get(run.pk), polyline(lines[run.uid]), flags.get(run.pk) or 0) for run in runs}
+    lines = load_sparklines(runs)
+    return {
+        run.pk: RunSparkline(last.get(run.pk), build_polyline_points(lines[run.uid]), flags.get(run.pk) or 0)
+        for run in runs
+    }
 
 
-def polyline(scores: list[float]) -> str:
+def build_polyline_points(scores: list[float]) -> str:
     """From the lowest score (or 0) at the bottom to the highest (or 0) on top."""
     if not scores:
         return ""

@@ -9,16 +9,16 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-MOST = 400
+MAX_SEGMENTS = 400
 # Word, and how high its cell is in per cent: the form tells them apart without colour. Neighbours that share a cell
 # are drawn as the first of these words that one of them has.
-HEIGHTS = {"refused": 100, "hit": 100, "planned": 70, "miss": 46, "none": 14}
+SEGMENT_HEIGHTS = {"refused": 100, "hit": 100, "planned": 70, "miss": 46, "none": 14}
 # What was refused is as high as what was replayed, so it has a break.
 GAP = '<rect class="cell-gap" width="100%" y="60%" height="12%"/>'
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StatusSegment:
     """Steps `first` to `last`, mostly one. `word` is of `HEIGHTS`; `link` may be empty."""
 
     first: int
@@ -29,8 +29,8 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
-    cells: tuple[Cell, ...]
+class StatusStrip:
+    cells: tuple[StatusSegment, ...]
 
     @property
     def width(self) -> float:
@@ -46,34 +46,34 @@ class Track:
         ]
 
 
-def track(cells: Sequence[Cell]) -> Track:
+def build_status_strip(cells: Sequence[StatusSegment]) -> StatusStrip:
     """Cells in step order, neighbours put together where they are more than `MOST`."""
-    size = -(-len(cells) // MOST) or 1
-    return Track(tuple(joined(cells[at : at + size]) for at in range(0, len(cells), size)))
+    size = -(-len(cells) // MAX_SEGMENTS) or 1
+    return StatusStrip(tuple(merge_segments(cells[at : at + size]) for at in range(0, len(cells), size)))
 
 
-def joined(cells: Sequence[Cell]) -> Cell:
+def merge_segments(cells: Sequence[StatusSegment]) -> StatusSegment:
     if len(cells) == 1:
         return cells[0]
-    chief = min(cells, key=lambda cell: list(HEIGHTS).index(cell.word))
+    chief = min(cells, key=lambda cell: list(SEGMENT_HEIGHTS).index(cell.word))
     same = sum(cell.word == chief.word for cell in cells)
     first, last = cells[0].first, cells[-1].last
     said = _("steps {first} to {last}: {what} ({same} of these {all} steps)")
     if same == 1:
         said = _("steps {first} to {last}: {what}")
     title = said.format(first=first, last=last, what=chief.title, same=same, all=len(cells))
-    return Cell(first, last, chief.word, title, chief.link)
+    return StatusSegment(first, last, chief.word, title, chief.link)
 
 
-def drawn(strip: Track) -> SafeString:
+def render_status_strip(strip: StatusStrip) -> SafeString:
     """The insides of an `<svg>` of 30 px and a line of labels."""
-    marks = "".join(one(cell, at * strip.width, strip.width) for at, cell in enumerate(strip.cells))
+    marks = "".join(render_segment(cell, at * strip.width, strip.width) for at, cell in enumerate(strip.cells))
     labels = "".join(f'<text x="{x}%" y="43" text-anchor="middle">{step}</text>' for x, step in strip.ticks())
     return mark_safe(marks + labels)
 
 
-def one(cell: Cell, x: float, width: float) -> str:
-    height = HEIGHTS[cell.word]
+def render_segment(cell: StatusSegment, x: float, width: float) -> str:
+    height = SEGMENT_HEIGHTS[cell.word]
     place = f'x="{x:.3f}%" width="{width:.3f}%"'
     mark = (
         f"<title>{escape(cell.title)}</title>"

@@ -13,11 +13,11 @@ from rolloutdeck.protocol import wire
 from rollouts.lib.cache import MAX_STEP_STRIPS, cached
 from rollouts.models import Attempt, Replay, Run, Step
 
-BARS = 120
+MAX_STRIP_BARS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class StepBar:
     """One step, or neighbouring ones put together; `reused` counts those that replayed another's generations. `x width
     height y` are per cent of the strip."""
 
@@ -39,9 +39,9 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class StepStrip:
     split: str
-    bars: tuple[Bar, ...]
+    bars: tuple[StepBar, ...]
     count: int
     last: int | None
     splits: tuple[str, ...]
@@ -53,7 +53,7 @@ class Strip:
 
 
 @cached(MAX_STEP_STRIPS)
-def axes_of(run_id: int, born: datetime, version: int) -> dict[str, str]:
+def load_step_kinds(run_id: int, born: datetime, version: int) -> dict[str, str]:
     """The run's splits, train first, and what the steps of each count. Where some count updates and others prompts, as
     the batches of a fully async run do, pages show the updates."""
     found = set(Step.objects.filter(run_id=run_id).order_by().values_list("split", "step_kind").distinct())
@@ -61,20 +61,22 @@ def axes_of(run_id: int, born: datetime, version: int) -> dict[str, str]:
     return {split: next(kind for kind in wire.STEP_KINDS if (split, kind) in found) for split in splits}
 
 
-def kind_of(run: Run, split: str) -> str:
+def find_step_kind(run: Run, split: str) -> str:
     """What the steps of a split count; empty where there are none."""
-    return axes_of(run.pk, run.created_at, run.version).get(split, "")
+    return load_step_kinds(run.pk, run.created_at, run.version).get(split, "")
 
 
-def first_split(run: Run) -> str:
+def find_default_split(run: Run) -> str:
     """What a page shows when its address names no split."""
-    return next(iter(axes_of(run.pk, run.created_at, run.version)), "train")
+    return next(iter(load_step_kinds(run.pk, run.created_at, run.version)), "train")
 
 
 @cached(MAX_STEP_STRIPS)
-def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None) -> Strip:
+def load_cached_step_strip(
+    run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None
+) -> StepStrip:
     """The strip of a run as of `version`, which rises with every visible change and so names the content."""
-    axes = axes_of(run_id, born, version)
+    axes = load_step_kinds(run_id, born, version)
     splits = tuple(axes)
     steps = Step.objects.filter(run_id=run_id, split=split, step_kind=axes.get(split, ""))
     steps = steps.filter(attempt=attempt_id) if attempt_id else steps
@@ -83,10 +85,14 @@ def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int
     told: dict[str, Any] = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
     span: Any = next(iter(steps.order_by().values("run").annotate(**told)), None)
     if span is None:
-        return Strip(split, (), 0, None, splits)
-    place = Cast((F("step") - Value(span["low"])) * BARS / Value(span["high"] - span["low"] + 1), IntegerField())
+        return StepStrip(split, (), 0, None, splits)
+    place = Cast(
+        (F("step") - Value(span["low"])) * MAX_STRIP_BARS / Value(span["high"] - span["low"] + 1), IntegerField()
+    )
     buckets = (
-        steps.annotate(bucket=F("step") if span["count"] <= BARS else place, hit=hit(hits, split, span["replays"]))
+        steps.annotate(
+            bucket=F("step") if span["count"] <= MAX_STRIP_BARS else place,
+            hit=build_replayed_condition(hits, split, span["replays"]))
         .values("bucket")
         .annotate(
             first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"),
@@ -95,10 +101,10 @@ def strip(run_id: int, born: datetime, version: int, split: str, attempt_id: int
         .order_by("bucket")
     )  # fmt: skip
     rows = [(row["first"], row["last"], row["score"], row["marks"], row["reused"]) for row in buckets]
-    return Strip(split, tuple(drawn(rows)), span["count"], span["high"], splits)
+    return StepStrip(split, tuple(build_step_bars(rows)), span["count"], span["high"], splits)
 
 
-def hit(hits: QuerySet[Replay], split: str, there: bool) -> Exists | Value:
+def build_replayed_condition(hits: QuerySet[Replay], split: str, there: bool) -> Exists | Value:
     """Whether a step replayed another's generations. Most runs have none, and to ask for each of ten thousand steps
     takes as long as all else."""
     if split != "train" or not there:
@@ -106,21 +112,30 @@ def hit(hits: QuerySet[Replay], split: str, there: bool) -> Exists | Value:
     return Exists(hits.filter(**{name: OuterRef(name) for name in ("attempt", "step_kind", "step")}))
 
 
-def drawn(rows: list[tuple[int, int, float | None, int, int]]) -> list[Bar]:
+def build_step_bars(rows: list[tuple[int, int, float | None, int, int]]) -> list[StepBar]:
     """Bars side by side, their heights from the lowest score (or 0) to the highest (or 0)."""
     scores = [score for _, _, score, *_ in rows if score is not None]
     low, high = min([0.0, *scores]), max([0.0, *scores])
     span = high - low or 1.0
     width = 100 / len(rows)
     return [
-        Bar(first, last, score, flags or 0, round(at * width, 3), round(width, 3), height(score, low, span), reused)
+        StepBar(
+            first,
+            last,
+            score,
+            flags or 0,
+            round(at * width, 3),
+            round(width, 3),
+            compute_bar_height(score, low, span),
+            reused,
+        )
         for at, (first, last, score, flags, reused) in enumerate(rows)
     ]
 
 
-def height(score: float | None, low: float, span: float) -> float:
+def compute_bar_height(score: float | None, low: float, span: float) -> float:
     return 0.0 if score is None else round(6 + 94 * (score - low) / span, 2)
 
 
-def of(run: Run, split: str, attempt: Attempt | None = None) -> Strip:
-    return strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)
+def load_step_strip(run: Run, split: str, attempt: Attempt | None = None) -> StepStrip:
+    return load_cached_step_strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)

@@ -19,12 +19,14 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
 log = logging.getLogger(__name__)
-LONG = 200_000  # characters; a longer text is sent behind its page, and laid out by the browser block by block
+MIN_STREAMED_CHARS = (
+    200_000  # characters; a longer text is sent behind its page, and laid out by the browser block by block
+)
 CHUNK = 200_000  # characters that are sent at once; the browser reads them while the next are drawn
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class DeferredContent:
     """`pieces` draws it, with a text of about `length` characters; it may be called once, by another thread."""
 
     pieces: Callable[[], Iterator[str]]
@@ -32,42 +34,46 @@ class Late:
 
     @property
     def mark(self) -> SafeString:
-        return MARK
+        return DEFERRED_MARKER
 
 
-MARK = mark_safe("<!--late-->")  # no text of a model holds it: its `<` is escaped
+DEFERRED_MARKER = mark_safe("<!--late-->")  # no text of a model holds it: its `<` is escaped
 
 
-def pieces(template: str, context: dict[str, Any], request: HttpRequest) -> Iterator[str]:
+def stream_with_deferred(template: str, context: dict[str, Any], request: HttpRequest) -> Iterator[str]:
     """The template drawn with `context`, whose `late` is put in its place."""
     page, late = render_to_string(template, context, request), context.get("late")
-    before, mark, behind = page.partition(MARK)
+    before, mark, behind = page.partition(DEFERRED_MARKER)
     yield before
-    if mark and isinstance(late, Late):
+    if mark and isinstance(late, DeferredContent):
         yield from late.pieces()
     yield behind
 
 
-def drawn(template: str, context: dict[str, Any], request: HttpRequest) -> str:
-    return "".join(pieces(template, context, request))
+def render_with_deferred(template: str, context: dict[str, Any], request: HttpRequest) -> str:
+    return "".join(stream_with_deferred(template, context, request))
 
 
-def answer(template: str, context: dict[str, Any], request: HttpRequest) -> HttpResponseBase:
+def build_page_response(template: str, context: dict[str, Any], request: HttpRequest) -> HttpResponseBase:
     """The drawn page, in pieces where it waits for a long text and the server can send it so."""
     late = context.get("late")
-    if not isinstance(late, Late) or not in_pieces(request, late.length):
-        return HttpResponse(drawn(template, context, request))
-    told = pieces(template, context | {"late": Late(lambda: guarded(late, request), late.length)}, request)
+    if not isinstance(late, DeferredContent) or not should_stream(request, late.length):
+        return HttpResponse(render_with_deferred(template, context, request))
+    told = stream_with_deferred(
+        template,
+        context | {"late": DeferredContent(lambda: stream_or_report_failure(late, request), late.length)},
+        request,
+    )
     first = next(told)
-    return StreamingHttpResponse(sent(first, gathered(told)))
+    return StreamingHttpResponse(encode_pieces(first, join_pieces(told)))
 
 
-def in_pieces(request: HttpRequest, length: int) -> bool:
+def should_stream(request: HttpRequest, length: int) -> bool:
     """Whether a page with a text of so many characters is sent while it is drawn."""
-    return length > LONG and isinstance(request, ASGIRequest)
+    return length > MIN_STREAMED_CHARS and isinstance(request, ASGIRequest)
 
 
-def guarded(late: Late, request: HttpRequest) -> Iterator[str]:
+def stream_or_report_failure(late: DeferredContent, request: HttpRequest) -> Iterator[str]:
     """Once a page's beginning is sent no status can say that the rest failed, so the page itself does."""
     try:
         yield from late.pieces()
@@ -76,7 +82,7 @@ def guarded(late: Late, request: HttpRequest) -> Iterator[str]:
         yield render_to_string("common/broken.html", {}, request)
 
 
-def gathered(pieces: Iterator[str]) -> Iterator[str]:
+def join_pieces(pieces: Iterator[str]) -> Iterator[str]:
     """The same text in fewer pieces, the first as it comes: that is what stands before a text."""
     pieces = filter(None, pieces)
     yield next(pieces, "")
@@ -91,7 +97,7 @@ def gathered(pieces: Iterator[str]) -> Iterator[str]:
     yield "".join(held)
 
 
-async def sent(first: str, rest: Iterator[str]) -> AsyncIterator[bytes]:
+async def encode_pieces(first: str, rest: Iterator[str]) -> AsyncIterator[bytes]:
     yield first.encode()
     following = sync_to_async(lambda: next(rest, ""))
     while piece := await following():

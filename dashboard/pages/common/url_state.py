@@ -9,8 +9,8 @@ from urllib.parse import quote_plus
 from django.http import QueryDict
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput
-from rollouts.lib.validation import BIGGEST, number
+from rollouts.errors import InvalidInputError
+from rollouts.lib.validation import MAX_INT64, parse_integer
 from rollouts.query import term_editing
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
@@ -19,7 +19,7 @@ MAX_QUERY = 4001  # one more than is read of a query, so that a longer one is re
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class UrlState:
     """The state of a page as its URL says it, a word for each field. `split` empty means the run's first."""
 
     split: str = ""
@@ -27,7 +27,7 @@ class Address:
     @classmethod
     def of(cls, query: QueryDict) -> Self:
         """Unknown words fall back to the default: an old link still opens."""
-        given = {field.name: clean(query.get(field.name, "")) for field in fields(cls)}
+        given = {field.name: clean_param(query.get(field.name, "")) for field in fields(cls)}
         return cls(**{name: word for name, word in given.items() if word and cls.knows(name, word)})
 
     @classmethod
@@ -44,7 +44,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Address):
+class StepUrlState(UrlState):
     """Of the pages of a step. `sort` is a column, `-` before it turns it round, and empty for the usual
     order (the worst score of a step, the newest of all steps first); `sel` a sample's id."""
 
@@ -62,7 +62,7 @@ class Ask(Address):
             case "view":
                 return word in VIEWS
             case _:
-                return Address.knows(name, word)
+                return UrlState.knows(name, word)
 
     @property
     def kept(self) -> str:
@@ -79,33 +79,33 @@ class Ask(Address):
 
     def toggled(self, term: str) -> str:
         """The link of a chip: the query with `term` added, or without it."""
-        return self.link(q=term_editing.of(self.q).toggled(term), sel="")
+        return self.link(q=term_editing.split_terms(self.q).toggled(term), sel="")
 
     def brushed(self, term: str, *keys: str) -> str:
         """The link of a part of a chart: `term` in place of what the query says of these numbers."""
-        return self.link(q=term_editing.of(self.rest(*keys)).plus(term), sel="")
+        return self.link(q=term_editing.split_terms(self.rest(*keys)).plus(term), sel="")
 
     def rest(self, *keys: str) -> str:
         """The query without its terms about these numbers, ready for others to follow."""
-        return term_editing.of(term_editing.of(self.q).without_keys(*keys)).plus("")
+        return term_editing.split_terms(term_editing.split_terms(self.q).without_keys(*keys)).plus("")
 
     def has(self, term: str) -> bool:
-        return term_editing.of(self.q).holds(term)
+        return term_editing.split_terms(self.q).holds(term)
 
 
-def clean(value: str) -> str:
+def clean_param(value: str) -> str:
     """A parameter without NUL and half surrogates, which no database takes."""
     return value[:MAX_QUERY].replace("\0", "").encode("utf-8", "ignore").decode()
 
 
-def whole(word: str, *, least: int = 0, most: int = BIGGEST) -> int | None:
+def parse_integer_param(word: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
     """A whole number as an address writes it; None for anything else."""
     try:
-        return number(word, "", least=least, most=most)
-    except BadInput:
+        return parse_integer(word, "", least=least, most=most)
+    except InvalidInputError:
         return None
 
 
-def step_number(word: str) -> int | None:
+def parse_step_number(word: str) -> int | None:
     """As `whole`, for a step: trainers may count from below 0."""
-    return whole(word, least=-BIGGEST)
+    return parse_integer_param(word, least=-MAX_INT64)

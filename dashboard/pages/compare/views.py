@@ -16,24 +16,24 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.query_messages import start_of
-from dashboard.pages.common.url_state import clean
+from dashboard.pages.common.query_messages import parse_row_offset
+from dashboard.pages.common.url_state import clean_param
 from dashboard.pages.compare import prompt_detail, table
 from rolloutdeck.protocol import wire
 from rollouts.compare import compare as comparing
-from rollouts.compare.targets import LETTERS, Cell
-from rollouts.errors import BadInput
+from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget
+from rollouts.errors import InvalidInputError
 from rollouts.models import Run, Step
 
 PANELS = {"compare": "compare/result.html"}
-MOST_RUNS = 60
-MOST_PARTNERS = 8
+MAX_OFFERED_RUNS = 60
+MAX_PARTNERS = 8
 ROWS = 50
 NAMES = ("of", "split", "only", "start", "sel", "nth", "diff")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompareUrlState:
     """The address: `of=run@step,…`, `split`, which prompts to list, which of them is open (`sel`), at which of its
     responses (`nth`), and whether as a `diff`."""
 
@@ -46,10 +46,10 @@ class Asked:
     diff: bool = False
 
     @classmethod
-    def by(cls, request: HttpRequest) -> Asked:
-        told = {name: clean(request.GET.get(name, "")) for name in NAMES}
+    def by(cls, request: HttpRequest) -> CompareUrlState:
+        told = {name: clean_param(request.GET.get(name, "")) for name in NAMES}
         split = told["split"] if told["split"] in wire.SPLITS else ""
-        start, nth = start_of(told["start"]), start_of(told["nth"])
+        start, nth = parse_row_offset(told["start"]), parse_row_offset(told["nth"])
         return cls(told["of"], split, told["only"], start, told["sel"], nth, told["diff"] == "1")
 
     def link(self, **changes: str | int) -> str:
@@ -61,68 +61,78 @@ class Asked:
 
 @login_required
 @require_safe
-def compare(request: HttpRequest) -> HttpResponseBase:
+def compare_page(request: HttpRequest) -> HttpResponseBase:
     """`?of=run@step,run@step&split=&only=`; `run=` and `step=`, as the picker sends them, become `of`."""
-    asked = Asked.by(request)
+    asked = CompareUrlState.by(request)
     if "run" in request.GET:
-        return redirect(reverse("compare") + Asked(picked(request), asked.split, "", 0).link())
+        return redirect(reverse("compare") + CompareUrlState(parse_picker(request), asked.split, "", 0).link())
     runs = permissions.visible_runs(request)
-    found: list[Cell] = []
+    found: list[ComparisonTarget] = []
     said = ""
     try:
-        found = comparing.cells(runs, asked.of, asked.split)
-        result = comparing.compare(found) if len(found) > 1 else None
-    except BadInput as problem:
+        found = comparing.load_comparison_targets(runs, asked.of, asked.split)
+        result = comparing.compare_steps(found) if len(found) > 1 else None
+    except InvalidInputError as problem:
         said, result = str(problem), None
     state = [(cell.run.version, cell.run.project.correct, cell.step.pk) for cell in found]
     writable = writable_by(request, found) if asked.sel else set()
     keep = (state, said, sorted(writable)) if result else ()
 
     def context() -> dict[str, Any]:
-        frame = {"asked": asked, "cells": found, "said": said, "writable": writable, **picker(request, found, asked)}
-        return frame | (shown(asked, found, result) if result else {})
+        frame = {
+            "asked": asked,
+            "cells": found,
+            "said": said,
+            "writable": writable,
+            **build_picker_context(request, found, asked),
+        }
+        return frame | (build_comparison_context(asked, found, result) if result else {})
 
-    return panels.answer(request, "compare/page.html", PANELS, context, *keep)
+    return panels.render_page_or_panel(request, "compare/page.html", PANELS, context, *keep)
 
 
-def writable_by(request: HttpRequest, found: Sequence[Cell]) -> set[int]:
+def writable_by(request: HttpRequest, found: Sequence[ComparisonTarget]) -> set[int]:
     """The projects, by id, whose findings the person may add an open answer to."""
     projects = {cell.run.project_id: cell.run.project for cell in found}
-    return {pk for pk, one in projects.items() if lookups.may(one.role_of(request.user), "annotator")}
+    return {pk for pk, one in projects.items() if lookups.role_allows(one.role_of(request.user), "annotator")}
 
 
-def picked(request: HttpRequest) -> str:
+def parse_picker(request: HttpRequest) -> str:
     """What the picker's fields name, as `of`."""
     runs, steps = request.GET.getlist("run"), request.GET.getlist("step")
     pairs = zip(runs, [*steps, *[""] * len(runs)], strict=False)
-    return ",".join(f"{clean(run)}@{clean(step).strip() or 'latest'}" for run, step in pairs if run.strip())
+    return ",".join(f"{clean_param(run)}@{clean_param(step).strip() or 'latest'}" for run, step in pairs if run.strip())
 
 
-def picker(request: HttpRequest, found: Sequence[Cell], asked: Asked) -> dict[str, Any]:
+def build_picker_context(
+    request: HttpRequest, found: Sequence[ComparisonTarget], asked: CompareUrlState
+) -> dict[str, Any]:
     """Fields for the cells that there are, two at least, and one more."""
-    runs = list(permissions.visible_runs(request).select_related("project").order_by("-seen_at")[:MOST_RUNS])
+    runs = list(permissions.visible_runs(request).select_related("project").order_by("-seen_at")[:MAX_OFFERED_RUNS])
     runs += [run for run in dict.fromkeys(cell.run for cell in found) if run not in runs]
     fields: list[tuple[str, Run | None, str]] = [(cell.letter, cell.run, cell.asked) for cell in found]
     if len(fields) == 1:
-        fields.append(("B", beside(found[0].run, runs), ""))
+        fields.append(("B", choose_partner_run(found[0].run, runs), ""))
     elif not fields and asked.of:
-        fields = refused(runs, asked.of)
+        fields = build_unresolved_fields(runs, asked.of)
     elif not fields:
         newest = runs[0] if runs else None
-        fields = [("A", newest, ""), ("B", newest and beside(newest, runs), "")]
-    elif len(fields) < len(LETTERS):
-        fields.append((LETTERS[len(fields)], None, ""))
+        fields = [("A", newest, ""), ("B", newest and choose_partner_run(newest, runs), "")]
+    elif len(fields) < len(TARGET_LETTERS):
+        fields.append((TARGET_LETTERS[len(fields)], None, ""))
     several = len({run.project_id for run in runs}) > 1
     return {"runs": runs, "fields": fields, "several": several, "partners": partners(found, runs, asked)}
 
 
-def beside(one: Run, runs: Sequence[Run]) -> Run:
+def choose_partner_run(one: Run, runs: Sequence[Run]) -> Run:
     """What a run is most likely compared with: the newest other one of its project, else of all."""
     others = [run for run in runs if run != one]
     return next((run for run in others if run.project_id == one.project_id), others[0] if others else one)
 
 
-def partners(found: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> list[tuple[str, str, str]]:
+def partners(
+    found: Sequence[ComparisonTarget], runs: Sequence[Run], asked: CompareUrlState
+) -> list[tuple[str, str, str]]:
     """(run, step, link) of what one step is mostly compared with: the latest steps of the project's newest runs that
     have its split, and the first step of its own run."""
     if len(found) != 1:
@@ -132,29 +142,31 @@ def partners(found: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> list[t
     steps = Step.objects.filter(split=split, superseded=False)
     others = [run for run in runs if run.project_id == cell.run.project_id and run != cell.run]
     having = set(steps.filter(run__in=others).values_list("run_id", flat=True).distinct())
-    words = [(run, "latest") for run in others if run.pk in having][:MOST_PARTNERS]
+    words = [(run, "latest") for run in others if run.pk in having][:MAX_PARTNERS]
     first = steps.filter(run=cell.run).order_by("step").values_list("step", flat=True).first()
     if first is not None and first != cell.step.step:
         words.insert(0, (cell.run, str(first)))
     return [(run.name, step, asked.link(of=f"{here},{run.uid}@{step}", split=split)) for run, step in words]
 
 
-def refused(runs: Sequence[Run], of: str) -> list[tuple[str, Run | None, str]]:
+def build_unresolved_fields(runs: Sequence[Run], of: str) -> list[tuple[str, Run | None, str]]:
     """Fields that keep what was asked for, as far as it can be chosen."""
-    words = [word.strip().rpartition("@") for word in of.split(",")][: len(LETTERS)]
+    words = [word.strip().rpartition("@") for word in of.split(",")][: len(TARGET_LETTERS)]
     words += [("", "", "")] * (2 - len(words))
     known = {name: run for run in runs for name in (run.name, run.uid)}
     return [
         (letter, known.get(run or step), step if run else "")
-        for letter, (run, _, step) in zip(LETTERS, words, strict=False)
+        for letter, (run, _, step) in zip(TARGET_LETTERS, words, strict=False)
     ]
 
 
-def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> dict[str, Any]:
+def build_comparison_context(
+    asked: CompareUrlState, found: Sequence[ComparisonTarget], result: comparing.Comparison
+) -> dict[str, Any]:
     known = {**result.outcomes, "unjudged": 1, "unpaired": 1}
     only = asked.only if asked.only in known else ""
     rows = result.rows(only)
-    open_at = prompt_detail.place(rows, asked.sel)
+    open_at = prompt_detail.find_row_position(rows, asked.sel)
     start = asked.start if open_at is None else open_at // ROWS * ROWS
     following = start + ROWS
     projects = {cell.run.project.slug: cell.run.project for cell in found}
@@ -164,34 +176,40 @@ def shown(asked: Asked, found: Sequence[Cell], result: comparing.Comparison) -> 
         "only": only,
         "split": split,
         "topics": " ".join(f"run:{uid}" for uid in dict.fromkeys(cell.run.uid for cell in found)),
-        "chips": table.chips(result, found, only, asked.link),
+        "chips": table.build_outcome_chips(result, found, only, asked.link),
         "splits": [(one, asked.link(split=one, only=""), one == split) for one in wire.SPLITS],
-        "measures": table.measures(result),
+        "measures": table.find_measures(result),
         "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
-        "lines": table.lines(result),
-        "rows": table.rows(rows[start:following], found),
+        "lines": table.build_statistics_rows(result),
+        "rows": table.build_prompt_rows(rows[start:following], found),
         "count": len(rows),
         "first": start + 1,
         "last": min(following, len(rows)),
         "before": asked.link(only=only, start=max(0, start - ROWS)) if start else "",
         "after": asked.link(only=only, start=following) if following < len(rows) else "",
         "settings": settings(found),
-        "badges": table.badges(found),
+        "badges": table.build_letter_classes(found),
         "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
         "row_link": asked.link(only=only, diff="1" if asked.diff else "") + "&sel=",
         "one_run": len({cell.run.pk for cell in found}) == 1,
-        "rules": table.rules({project.correct for project in projects.values()}),
+        "rules": table.render_correctness_rules({project.correct for project in projects.values()}),
         "unpaired_link": asked.link(only="unpaired", start=0),
         "all_link": asked.link(only="", start=0),
         "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],
-        **(texts(asked, only, rows, open_at, found) if open_at is not None else {}),
+        **(build_open_prompt_context(asked, only, rows, open_at, found) if open_at is not None else {}),
     }
 
 
-def texts(asked: Asked, only: str, rows: Sequence[comparing.Row], at: int, found: Sequence[Cell]) -> dict[str, Any]:
+def build_open_prompt_context(
+    asked: CompareUrlState,
+    only: str,
+    rows: Sequence[comparing.ComparisonRow],
+    at: int,
+    found: Sequence[ComparisonTarget],
+) -> dict[str, Any]:
     """The open prompt; its links keep which list it is of, and whether it is shown as a diff."""
     diff = "1" if asked.diff else ""
-    shown = prompt_detail.opened(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
+    shown = prompt_detail.build_prompt_detail(rows, at, asked.nth, found, partial(asked.link, only=only, diff=diff))
     turned = asked.link(only=only, sel=shown.key, nth=asked.nth, diff="" if diff else "1")
     return {
         "opened": shown,
@@ -201,6 +219,8 @@ def texts(asked: Asked, only: str, rows: Sequence[comparing.Row], at: int, found
     }
 
 
-def settings(found: Sequence[Cell]) -> list[tuple[str, list[tuple[str, bool]]]]:
+def settings(found: Sequence[ComparisonTarget]) -> list[tuple[str, list[tuple[str, bool]]]]:
     """[(key, [(value in each cell, whether it is another than the first's)])]."""
-    return [(key, [(one, one != values[0]) for one in values]) for key, values in comparing.settings(found)]
+    return [
+        (key, [(one, one != values[0]) for one in values]) for key, values in comparing.find_config_differences(found)
+    ]

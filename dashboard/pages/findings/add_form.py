@@ -18,27 +18,27 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, responses, step_strip
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.findings import views as pages
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.findings import exhibits, findings
-from rollouts.lib.validation import number, one_of
+from rollouts.lib.validation import parse_choice, parse_integer
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.query import search
 from rollouts.samples import bodies
 
-MOST_OFFERED = 50
-MOST_RUNS = 8
-MOST_QUOTED = 10
-MOST_QUOTE = 100_000  # characters, before it is looked for
+MAX_OFFERED_FINDINGS = 50
+MAX_CHART_RUNS = 8
+MAX_QUOTES_AT_ONCE = 10
+MAX_QUOTE_CHARS = 100_000  # characters, before it is looked for
 
-Keep = Callable[[Finding, User, str], Exhibit]
+SaveItem = Callable[[Finding, User, str], Exhibit]
 
 
 @dataclass(slots=True)
-class Looked:
+class EvidenceSource:
     """What the address says that somebody looks at; each part may be missing."""
 
     project: Project
@@ -50,27 +50,27 @@ class Looked:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def add(request: HttpRequest) -> HttpResponse:
+def add_to_finding_view(request: HttpRequest) -> HttpResponse:
     given = request.POST if request.method == "POST" else request.GET
-    looked = looking(request, given)
+    looked = parse_evidence_source(request, given)
     permissions.require_role(request, looked.project, "annotator")
     if request.method != "POST":
-        return panels.finished(render(request, template(request), form(request, looked, given)), "")
+        return panels.set_cache_headers(render(request, template(request), form(request, looked, given)), "")
     try:
-        row = added(request, looked)
+        row = add_selected_items(request, looked)
     except RolloutError as error:
-        if responses.by_script(request):
-            return responses.refused(request, error, "findings")
+        if responses.is_script_request(request):
+            return responses.respond_error(request, error, "findings")
         return render(request, template(request), form(request, looked, given, str(error)), status=400)
     words = _("Added to “{title}”.").format(title=row.title)
-    return responses.done(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
+    return responses.respond_success(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
 
 
 def template(request: HttpRequest) -> str:
-    return "findings/form.html" if panels.target(request) else "findings/add.html"
+    return "findings/form.html" if panels.get_requested_panel(request) else "findings/add.html"
 
 
-def looking(request: HttpRequest, given: QueryDict) -> Looked:
+def parse_evidence_source(request: HttpRequest, given: QueryDict) -> EvidenceSource:
     """Raises Http404 for what the person may not see."""
     if pk := given.get("sample", ""):
         sample = permissions.sample_or_404(request, pk)
@@ -78,12 +78,12 @@ def looking(request: HttpRequest, given: QueryDict) -> Looked:
     elif uid := given.get("run", ""):
         sample, run = None, permissions.run_or_404(request, uid)
     else:
-        return Looked(project_of(request, given.get("project", "")))
-    looked = Looked(run.project, run, sample)
+        return EvidenceSource(project_of(request, given.get("project", "")))
+    looked = EvidenceSource(run.project, run, sample)
     if given.get("step"):
         try:
             looked.where = scope(run, given) | {"reader": request.user.pk}
-        except BadInput as error:
+        except InvalidInputError as error:
             looked.problem = str(error)
     return looked
 
@@ -93,7 +93,7 @@ def project_of(request: HttpRequest, slug: str) -> Project:
     if slug:
         return permissions.project_or_404(request, slug)
     mine = permissions.visible_projects(request).order_by("slug")
-    found = next((one for one in mine if lookups.may(one.role_of(request.user), "annotator")), None)
+    found = next((one for one in mine if lookups.role_allows(one.role_of(request.user), "annotator")), None)
     if found is None:
         raise Http404(_("You may write in no project yet; an owner of one can give you the role annotator."))
     return found
@@ -101,26 +101,26 @@ def project_of(request: HttpRequest, slug: str) -> Project:
 
 def scope(run: Run, given: QueryDict) -> dict[str, Any]:
     """Where the page's query is asked, as `exhibits.of_query` takes it. Raises BadInput."""
-    split = one_of(given.get("split"), "split", wire.SPLITS, default=step_strip.first_split(run))
-    ask = Ask.of(given)
-    row = lookups.named_step(run, split, given.get("step", ""), ask.attempt)
+    split = parse_choice(given.get("split"), "split", wire.SPLITS, default=step_strip.find_default_split(run))
+    ask = StepUrlState.of(given)
+    row = lookups.find_named_step(run, split, given.get("step", ""), ask.attempt)
     return {
         "split": split,
         "step": row.step if row else None,
-        "step_kind": row.step_kind if row else step_strip.kind_of(run, split),
+        "step_kind": row.step_kind if row else step_strip.find_step_kind(run, split),
         "attempt": row.attempt.key if row and row.superseded else ask.attempt,
         "q": given.get("q", ""),
         "ordering": ask.sort or "score",
     }
 
 
-def form(request: HttpRequest, looked: Looked, given: QueryDict, problem: str = "") -> dict[str, Any]:
-    offered = offers(request, looked.project)
+def form(request: HttpRequest, looked: EvidenceSource, given: QueryDict, problem: str = "") -> dict[str, Any]:
+    offered = load_offered_findings(request, looked.project)
     return {
         "looked": looked,
         "offered": offered,
         "chosen": given.get("finding") or (str(offered[0].pk) if offered and offered[0].mine else ""),
-        "counted": counted(looked),
+        "counted": count_query_matches(looked),
         "names": metrics(looked, given),
         "given": given,
         "quotes": given.getlist("quote"),
@@ -128,98 +128,102 @@ def form(request: HttpRequest, looked: Looked, given: QueryDict, problem: str = 
     }
 
 
-def offers(request: HttpRequest, project: Project) -> list[Any]:
+def load_offered_findings(request: HttpRequest, project: Project) -> list[Any]:
     """Findings to add to, those first in which the person showed something last."""
     rows = Finding.objects.standing().filter(project=project)
     mine = Max("exhibits__created_at", filter=Q(exhibits__user=request.user.pk))
-    found = list(rows.annotate(mine=mine).order_by("-updated_at")[:MOST_OFFERED])
+    found = list(rows.annotate(mine=mine).order_by("-updated_at")[:MAX_OFFERED_FINDINGS])
     return sorted(found, key=lambda one: (one.mine is None, -(one.mine or one.updated_at).timestamp()))
 
 
-def counted(looked: Looked) -> dict[str, Any] | None:
+def count_query_matches(looked: EvidenceSource) -> dict[str, Any] | None:
     """How many samples the page's query finds; an error is said instead."""
     if looked.run is None or looked.where is None:
         return None
     where = {name: value for name, value in looked.where.items() if name not in ("q", "ordering")}
     try:
-        total = search.find(looked.run, **where, q=looked.where["q"]).total
-    except BadInput as error:
+        total = search.find_samples(looked.run, **where, q=looked.where["q"]).total
+    except InvalidInputError as error:
         looked.problem = str(error)
         return None
-    return {"total": total, "of": search.find(looked.run, **where).total}
+    return {"total": total, "of": search.find_samples(looked.run, **where).total}
 
 
-def metrics(looked: Looked, given: QueryDict) -> list[tuple[str, bool]]:
+def metrics(looked: EvidenceSource, given: QueryDict) -> list[tuple[str, bool]]:
     """The run's metrics to choose from, and whether each is chosen; only where a chart is looked at."""
     if looked.run is None or not given.get("charts"):
         return []
     chosen = set(given.getlist("names"))
-    return sorted(((name, name in chosen) for name in series.names(looked.run)), key=lambda one: (not one[1], one[0]))
+    return sorted(
+        ((name, name in chosen) for name in series.list_metric_names(looked.run)), key=lambda one: (not one[1], one[0])
+    )
 
 
-def added(request: HttpRequest, looked: Looked) -> Finding:
+def add_selected_items(request: HttpRequest, looked: EvidenceSource) -> Finding:
     """All that is ticked, or nothing. What it shows is found before the database is locked. Raises RolloutError."""
-    by, given = lookups.person(request), request.POST
+    by, given = lookups.get_signed_in_user(request), request.POST
     ticked = set(given.getlist("show"))
     if given.get("finding") and not ticked and not given.getlist("names"):
-        raise BadInput(_("Choose what to add: the sample, the query, or a metric."), "show")
+        raise InvalidInputError(_("Choose what to add: the sample, the query, or a metric."), "show")
     keeps = [keep for part in (sample_of, query_of, charts_of) for keep in part(request, looked, ticked)]
     with transaction.atomic():
-        row = chosen(request, looked)
+        row = find_or_create_finding(request, looked)
         for place, keep in enumerate(keeps):
             keep(row, by, given.get("words", "") if place == 0 else "")
     return row
 
 
-def sample_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator[Keep]:
+def sample_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
     sample = looked.sample
     if sample is None or "sample" not in ticked:
         return
     texts = [one for one in request.POST.getlist("quote") if one.strip()]
-    if len(texts) > MOST_QUOTED or any(len(one) > MOST_QUOTE for one in texts):
+    if len(texts) > MAX_QUOTES_AT_ONCE or any(len(one) > MAX_QUOTE_CHARS for one in texts):
         problem = _("At most {count} quotes of {most} characters are added at once.")
-        raise BadInput(problem.format(count=MOST_QUOTED, most=f"{MOST_QUOTE:,}"), "quote")
-    near = number(request.POST.get("near"), "near") or 0
-    body = bodies.whole(sample)
-    quotes = [exhibits.quote_of(body, one, near) for one in texts]
-    new = exhibits.of_sample(sample, body, quotes)
-    yield lambda row, by, words: findings.keep_sample(row, sample, new, by, quotes, words)
+        raise InvalidInputError(problem.format(count=MAX_QUOTES_AT_ONCE, most=f"{MAX_QUOTE_CHARS:,}"), "quote")
+    near = parse_integer(request.POST.get("near"), "near") or 0
+    body = bodies.load_body(sample)
+    quotes = [exhibits.find_quote(body, one, near) for one in texts]
+    new = exhibits.snapshot_sample(sample, body, quotes)
+    yield lambda row, by, words: findings.store_sample_evidence(row, sample, new, by, quotes, words)
 
 
-def query_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator[Keep]:
+def query_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
     if "query" not in ticked:
         return
     if looked.problem:
-        raise BadInput(looked.problem, "q")
+        raise InvalidInputError(looked.problem, "q")
     run = looked.run
     if run and looked.where:
-        new = exhibits.of_query(run, **looked.where)
-        yield lambda row, by, words: findings.keep(row, Exhibit.Kind.QUERY, run, new, by, words)
+        new = exhibits.snapshot_query(run, **looked.where)
+        yield lambda row, by, words: findings.store_evidence(row, Exhibit.Kind.QUERY, run, new, by, words)
 
 
-def charts_of(request: HttpRequest, looked: Looked, ticked: set[str]) -> Iterator[Keep]:
+def charts_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
     run, names = looked.run, request.POST.getlist("names")
     if run and names:
-        new = exhibits.of_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
-        yield lambda row, by, words: findings.keep(row, Exhibit.Kind.CHART, run, new, by, words)
+        new = exhibits.snapshot_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
+        yield lambda row, by, words: findings.store_evidence(row, Exhibit.Kind.CHART, run, new, by, words)
 
 
-def chosen(request: HttpRequest, looked: Looked) -> Finding:
+def find_or_create_finding(request: HttpRequest, looked: EvidenceSource) -> Finding:
     """The finding that the form names, or the new one. Raises BadInput, Http404."""
-    by, given = lookups.person(request), request.POST
+    by, given = lookups.get_signed_in_user(request), request.POST
     if not given.get("finding"):
-        return findings.begin(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
-    row = pages.finding_of(request, number(given["finding"], "finding") or 0, "annotator")
+        return findings.create_finding(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
+    row = pages.finding_or_404(request, parse_integer(given["finding"], "finding") or 0, "annotator")
     if row.project_id != looked.project.pk:
         problem = _("“{title}” belongs to {project}, what you show to {other}.")
         other = {"title": row.title, "project": row.project.slug, "other": looked.project.slug}
-        raise BadInput(problem.format(**other), "finding")
+        raise InvalidInputError(problem.format(**other), "finding")
     return row
 
 
-def runs_of(request: HttpRequest, looked: Looked) -> list[Run]:
+def runs_of(request: HttpRequest, looked: EvidenceSource) -> list[Run]:
     """The run and those that are drawn over it, of the same project."""
     assert looked.run is not None
-    uids = [uid for uid in request.POST.get("runs", "").split(",") if uid and uid != looked.run.uid][: MOST_RUNS - 1]
+    uids = [uid for uid in request.POST.get("runs", "").split(",") if uid and uid != looked.run.uid][
+        : MAX_CHART_RUNS - 1
+    ]
     others = [permissions.run_or_404(request, uid) for uid in uids]
     return [looked.run, *(run for run in others if run.project_id == looked.project.pk)]

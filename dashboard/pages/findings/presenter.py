@@ -13,17 +13,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import formatting
-from dashboard.pages.common.markdown import rendered
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.markdown import render_markdown
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.findings import svg_chart
 from rollouts.models import Exhibit, Finding, Run
 
-MOST_MARKED = 200
+MAX_MARKED_RANGES = 200
 CALLED = {Exhibit.Kind.SAMPLE: N_("Sample"), Exhibit.Kind.QUERY: N_("Query"), Exhibit.Kind.CHART: N_("Chart")}
 
 
 @dataclass(slots=True)
-class Shown:
+class EvidenceItem:
     """An exhibit with what its template needs. `path` leads to what it shows, where that is still there."""
 
     exhibit: Exhibit
@@ -42,21 +42,21 @@ class Shown:
 
     @property
     def words(self) -> SafeString:
-        return rendered(self.exhibit.words)
+        return render_markdown(self.exhibit.words)
 
     @property
     def link(self) -> str:
         """For somebody elsewhere."""
-        return absolute(self.path) if self.path else ""
+        return build_absolute_url(self.path) if self.path else ""
 
     @property
     def place(self) -> str:
         """Which run and steps: `grpo · train step 12`."""
-        return place(self.held)
+        return format_item_position(self.held)
 
     @property
     def facts(self) -> list[str]:
-        return facts(self.held)
+        return describe_sample(self.held)
 
     @property
     def truncated(self) -> bool:
@@ -64,11 +64,11 @@ class Shown:
 
     @property
     def response(self) -> SafeString:
-        return quoted(self.held["response"], self.ranges("response"))
+        return render_quoted_text(self.held["response"], self.ranges("response"))
 
     @property
     def prompt(self) -> SafeString:
-        return quoted(self.held["prompt"], self.ranges("prompt"))
+        return render_quoted_text(self.held["prompt"], self.ranges("prompt"))
 
     def ranges(self, field: str) -> list[tuple[int, int]]:
         return [(one["start"], one["end"]) for one in self.held["quotes"] if one["field"] == field]
@@ -80,11 +80,11 @@ class Shown:
         return [(name, len(self.held[name]), whole) for name, whole in lengths.items() if whole > len(self.held[name])]
 
     @property
-    def pictures(self) -> list[tuple[str, svg_chart.Picture]]:
+    def pictures(self) -> list[tuple[str, svg_chart.SvgChart]]:
         """One for each metric, since metrics have no scale in common; the runs are its lines."""
         curves = self.held["curves"]
         drawn = {name: [curve for curve in curves if curve["name"] == name] for name in self.held["names"]}
-        return [(name, svg_chart.of(found)) for name, found in drawn.items() if found]
+        return [(name, svg_chart.build_svg_chart(found)) for name, found in drawn.items() if found]
 
     @property
     def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
@@ -101,14 +101,15 @@ class Shown:
     @property
     def chat(self) -> str:
         """A block to paste where people talk: which run and step, score, quotes, link."""
-        return chat(self)
+        return build_item_message(self)
 
 
-def shown(finding: Finding) -> list[Shown]:
+def build_evidence_items(finding: Finding) -> list[EvidenceItem]:
     """The exhibits in their order. A run in the bin, or gone, has no link."""
     rows = list(finding.exhibits.select_related("run", "user"))
     return [
-        Shown(row, held := row.shown, path_of(row, held), at == 0, at == len(rows) - 1) for at, row in enumerate(rows)
+        EvidenceItem(row, held := row.shown, path_of(row, held), at == 0, at == len(rows) - 1)
+        for at, row in enumerate(rows)
     ]
 
 
@@ -125,16 +126,16 @@ def path_of(row: Exhibit, held: dict[str, Any]) -> str:
 
 def query_path(run: Run, held: dict[str, Any]) -> str:
     step = "all" if held["step"] is None else str(held["step"])
-    ask = Ask(split=held["split"], q=held["q"], sort=held["ordering"], attempt=held["attempt"])
+    ask = StepUrlState(split=held["split"], q=held["q"], sort=held["ordering"], attempt=held["attempt"])
     return reverse("step", args=[run.uid, step]) + ask.link()
 
 
-def absolute(path: str) -> str:
+def build_absolute_url(path: str) -> str:
     """An address for people who are not on this page: the public one's host with this path."""
     return settings.PUBLIC_URL.removesuffix(settings.PREFIX) + path
 
 
-def place(held: dict[str, Any]) -> str:
+def format_item_position(held: dict[str, Any]) -> str:
     names = held.get("runs") or [held["run"]]
     said = ", ".join(str(run["name"]) for run in names)
     if "split" not in held:
@@ -143,14 +144,14 @@ def place(held: dict[str, Any]) -> str:
     return told.format(runs=said, split=held["split"], step=held["step"]).replace("  ", " ")
 
 
-def facts(held: dict[str, Any]) -> list[str]:
+def describe_sample(held: dict[str, Any]) -> list[str]:
     """What stands beside a sample's score, in words."""
     tokens, advantage = held.get("tokens"), held.get("advantage")
     guessed = _("looks truncated") if "trunc?" in held.get("facets", []) else ""
     found = [
-        length(held.get("chars", 0), tokens),
+        format_length(held.get("chars", 0), tokens),
         _("truncated") if held.get("truncated") else guessed,
-        "" if advantage is None else _("adv {advantage}").format(advantage=formatting.signed(advantage)),
+        "" if advantage is None else _("adv {advantage}").format(advantage=formatting.format_signed_number(advantage)),
         _("n {index}").format(index=held["index"]) if held.get("index") is not None else "",
         held.get("data_source") or "",
         held.get("finish_reason") or "",
@@ -158,50 +159,55 @@ def facts(held: dict[str, Any]) -> list[str]:
     return [one for one in found if one]
 
 
-def length(chars: int, tokens: int | None) -> str:
+def format_length(chars: int, tokens: int | None) -> str:
     if tokens is None:
         return _("{count} chars").format(count=f"{chars:,}")
     return _("{count} tok").format(count=f"{tokens:,}")
 
 
-def quoted(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
+def render_quoted_text(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
     """The text with these ranges marked; ranges that overlap are one."""
     parts: list[str] = []
     at = 0
-    for start, end in sorted(ranges)[:MOST_MARKED]:
+    for start, end in sorted(ranges)[:MAX_MARKED_RANGES]:
         start = max(start, at)
         if start >= min(end, len(whole)):
             continue
-        parts += [formatting.plain(whole[at:start]), f'<mark class="quote">{formatting.plain(whole[start:end])}</mark>']
+        parts += [
+            formatting.render_text(whole[at:start]),
+            f'<mark class="quote">{formatting.render_text(whole[start:end])}</mark>',
+        ]
         at = end
-    return mark_safe("".join([*parts, formatting.plain(whole[at:])]))
+    return mark_safe("".join([*parts, formatting.render_text(whole[at:])]))
 
 
-def chat(one: Shown) -> str:
+def build_item_message(one: EvidenceItem) -> str:
     held = one.held
     if one.kind == Exhibit.Kind.SAMPLE:
-        head = [one.place, scored(held["score"]), expected(held), *one.facts]
+        head = [one.place, describe_score(held["score"]), describe_expected_answer(held), *one.facts]
         lines = [" · ".join(part for part in head if part), *quotes_of(held)]
     elif one.kind == Exhibit.Kind.QUERY:
         mean = held["scores"]["mean"]
         counts = _("{total} of {all} samples").format(total=f"{held['total']:,}", all=f"{held['of']:,}")
-        scores = "" if mean is None else " · " + _("mean score {score}").format(score=formatting.num(mean))
+        scores = "" if mean is None else " · " + _("mean score {score}").format(score=formatting.format_number(mean))
         lines = [f"{one.place} · {held['q'] or _('all samples')}", counts + scores]
     else:
-        lines = [one.place, *(f"{name}: {last_of(picture)}" for name, picture in one.pictures)]
-    return formatting.bare("\n".join([*lines, *([one.link] if one.link else [])]))
+        lines = [one.place, *(f"{name}: {format_last_values(picture)}" for name, picture in one.pictures)]
+    return formatting.replace_control_characters("\n".join([*lines, *([one.link] if one.link else [])]))
 
 
-def last_of(picture: svg_chart.Picture) -> str:
+def format_last_values(picture: svg_chart.SvgChart) -> str:
     """The last value of each run."""
-    return ", ".join(f"{line.name} {svg_chart.short(line.last)}" for line in picture.lines if line.last is not None)
+    return ", ".join(
+        f"{line.name} {svg_chart.format_short_number(line.last)}" for line in picture.lines if line.last is not None
+    )
 
 
-def scored(score: float | None) -> str:
-    return _("no score") if score is None else _("score {score}").format(score=formatting.num(score))
+def describe_score(score: float | None) -> str:
+    return _("no score") if score is None else _("score {score}").format(score=formatting.format_number(score))
 
 
-def expected(held: dict[str, Any]) -> str:
+def describe_expected_answer(held: dict[str, Any]) -> str:
     truth = " ".join((held.get("ground_truth") or "").split())
     return _("expected {answer}").format(answer=truth[:60]) if truth else ""
 
@@ -212,7 +218,7 @@ def quotes_of(held: dict[str, Any]) -> list[str]:
     return ["\n".join(f"> {line}" for line in said.strip().splitlines()) for said in told]
 
 
-def chat_of(finding: Finding, exhibits: list[Shown], path: str) -> str:
+def build_finding_message(finding: Finding, exhibits: list[EvidenceItem], path: str) -> str:
     """The whole finding as a block for a chat."""
-    parts = [finding.title, finding.note, *(one.chat for one in exhibits), absolute(path)]
+    parts = [finding.title, finding.note, *(one.chat for one in exhibits), build_absolute_url(path)]
     return "\n\n".join(part for part in parts if part)

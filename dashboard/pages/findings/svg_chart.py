@@ -12,7 +12,7 @@ COLOURS = 8
 
 
 @dataclass(slots=True)
-class Line:
+class ChartLine:
     """`paths` are the points of each stretch without a gap; `dots` those that stand alone. `last` is the last value."""
 
     name: str
@@ -23,30 +23,30 @@ class Line:
 
 
 @dataclass(slots=True)
-class Picture:
+class SvgChart:
     """`steps` and `values` are the ends of the axes, each with its place."""
 
-    lines: list[Line]
+    lines: list[ChartLine]
     steps: list[tuple[float, int]]
     values: list[tuple[float, float]]
     width: int = WIDTH
     height: int = HEIGHT
 
 
-def of(curves: Sequence[Mapping[str, Any]]) -> Picture:
+def build_svg_chart(curves: Sequence[Mapping[str, Any]]) -> SvgChart:
     """The picture of one metric's curves {run, steps, values}, a line for each; a run keeps its colour."""
     steps = [step for curve in curves for step in curve["steps"]]
     values = [value for curve in curves for value in curve["values"] if value is not None]
     first, last = min(steps, default=0), max(steps, default=1)
     low, high = min(values, default=0.0), max(values, default=1.0)
-    across, up = span(first, last, LEFT, WIDTH - RIGHT), span(low, high, HEIGHT - BOTTOM, TOP)
+    across, up = scale_axis(first, last, LEFT, WIDTH - RIGHT), scale_axis(low, high, HEIGHT - BOTTOM, TOP)
     names: dict[str, int] = {}
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     for curve in curves:
         name = curve["run"]["name"]
         colour = names.setdefault(name, curve["run"].get("colour") or len(names) % COLOURS + 1)
-        line = Line(name, colour)
-        for stretch in stretches(curve):
+        line = ChartLine(name, colour)
+        for stretch in split_at_gaps(curve):
             places = [(round(across(step), 1), round(up(value), 1)) for step, value in stretch]
             if len(places) == 1:
                 line.dots += places
@@ -54,10 +54,10 @@ def of(curves: Sequence[Mapping[str, Any]]) -> Picture:
                 line.paths.append(" ".join(f"{x},{y}" for x, y in places))
             line.last = stretch[-1][1]
         lines.append(line)
-    return Picture(lines, ends(first, last, across), ends(low, high, up))
+    return SvgChart(lines, build_axis_ends(first, last, across), build_axis_ends(low, high, up))
 
 
-def stretches(curve: Mapping[str, Any]) -> list[list[tuple[int, float]]]:
+def split_at_gaps(curve: Mapping[str, Any]) -> list[list[tuple[int, float]]]:
     """The points between gaps: what was not logged, or logged as NaN, is not joined over."""
     found: list[list[tuple[int, float]]] = [[]]
     for step, value in zip(curve["steps"], curve["values"], strict=True):
@@ -68,16 +68,16 @@ def stretches(curve: Mapping[str, Any]) -> list[list[tuple[int, float]]]:
     return [stretch for stretch in found if stretch]
 
 
-def span(low: float, high: float, start: float, end: float) -> Any:
+def scale_axis(low: float, high: float, start: float, end: float) -> Any:
     """Where a value of [low, high] lies between two places; one value lies in the middle."""
     if high == low:
         return lambda value: (start + end) / 2
     return lambda value: start + (end - start) * (value - low) / (high - low)
 
 
-def short(value: float | None) -> str:
+def format_short_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def ends(low: Any, high: Any, place: Any) -> list[tuple[float, Any]]:
+def build_axis_ends(low: Any, high: Any, place: Any) -> list[tuple[float, Any]]:
     return [(round(place(one), 1), one) for one in dict.fromkeys((low, high))]

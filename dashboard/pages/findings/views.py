@@ -14,15 +14,15 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, responses
-from dashboard.pages.common.markdown import rendered
+from dashboard.pages.common.markdown import render_markdown
 from dashboard.pages.findings import presenter
-from rollouts.errors import BadInput, NotThere, RolloutError
+from rollouts.errors import InvalidInputError, NotFoundError, RolloutError
 from rollouts.findings import findings
-from rollouts.lib.validation import number
+from rollouts.lib.validation import parse_integer
 from rollouts.models import Exhibit, Finding
 
 PANELS = {"findings": "findings/table.html", "finding": "findings/detail.html"}
-MOST = 200
+MAX_FINDINGS = 200
 KINDS = {"samples": "sample", "queries": "query", "charts": "chart"}
 MOVES = {"up": -1, "down": 1}
 # A file that somebody opens from a disk or a mail: nothing in it may run, load or lead a form elsewhere.
@@ -31,38 +31,38 @@ FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; f
 
 @login_required
 @require_safe
-def listed(request: HttpRequest) -> HttpResponseBase:
+def findings_page(request: HttpRequest) -> HttpResponseBase:
     """`?project=` narrows to one, `?name=` to titles that hold it, `?removed=1` shows those that were removed."""
-    return panels.answer(request, "findings/page.html", PANELS, lambda: listing(request))
+    return panels.render_page_or_panel(request, "findings/page.html", PANELS, lambda: build_findings_context(request))
 
 
-def listing(request: HttpRequest) -> dict[str, Any]:
+def build_findings_context(request: HttpRequest) -> dict[str, Any]:
     asked = {name: request.GET.get(name, "").replace("\0", "") for name in ("project", "name", "removed")}
     counts = {name: Count("exhibits", filter=Q(exhibits__kind=kind)) for name, kind in KINDS.items()}
-    found = visible(request).annotate(**counts).order_by("-updated_at", "-pk")
+    found = visible_findings(request).annotate(**counts).order_by("-updated_at", "-pk")
     found = found.filter(removed_at__isnull=not asked["removed"])
     if asked["project"]:
         found = found.filter(project__slug=asked["project"])
     if asked["name"]:
         found = found.filter(Q(title__icontains=asked["name"]) | Q(note__icontains=asked["name"]))
-    rows = list(found[: MOST + 1])
+    rows = list(found[: MAX_FINDINGS + 1])
     return {
         **asked,
-        "findings": rows[:MOST],
-        "more": len(rows) > MOST,
+        "findings": rows[:MAX_FINDINGS],
+        "more": len(rows) > MAX_FINDINGS,
         "projects": list(permissions.visible_projects(request).order_by("slug")),
         "none": not rows and not any(asked.values()),
     }
 
 
-def visible(request: HttpRequest) -> QuerySet[Finding]:
+def visible_findings(request: HttpRequest) -> QuerySet[Finding]:
     rows = Finding.objects.filter(project__in=permissions.visible_projects(request))
     return rows.select_related("project", "user")
 
 
-def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
+def finding_or_404(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
     """Raises Http404, and PermissionDenied below `role`."""
-    row: Finding | None = visible(request).filter(pk=pk).first() if pk < 2**63 else None
+    row: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(_("There is no such finding that you may see."))
     permissions.require_role(request, row.project, role)
@@ -71,63 +71,65 @@ def finding_of(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
 
 @login_required
 @require_safe
-def finding(request: HttpRequest, pk: int) -> HttpResponseBase:
-    row = finding_of(request, pk)
+def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
+    row = finding_or_404(request, pk)
     shown = row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at")
     state = (row.updated_at, row.removed_at, row.project.role_of(request.user), list(shown))
-    return panels.answer(request, "findings/finding.html", PANELS, lambda: context(request, row), *state)
+    return panels.render_page_or_panel(
+        request, "findings/finding.html", PANELS, lambda: build_finding_context(request, row), *state
+    )
 
 
-def context(request: HttpRequest, row: Finding) -> dict[str, Any]:
-    exhibits = presenter.shown(row)
+def build_finding_context(request: HttpRequest, row: Finding) -> dict[str, Any]:
+    exhibits = presenter.build_evidence_items(row)
     return {
         "finding": row,
-        "note": rendered(row.note),
+        "note": render_markdown(row.note),
         "exhibits": exhibits,
-        "may_write": lookups.may(row.project.role_of(request.user), "annotator") and row.removed_at is None,
-        "may_restore": lookups.may(row.project.role_of(request.user), "annotator"),
-        "chat": presenter.chat_of(row, exhibits, request.path),
+        "may_write": lookups.role_allows(row.project.role_of(request.user), "annotator") and row.removed_at is None,
+        "may_restore": lookups.role_allows(row.project.role_of(request.user), "annotator"),
+        "chat": presenter.build_finding_message(row, exhibits, request.path),
     }
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def edit(request: HttpRequest, pk: int) -> HttpResponse:
+def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Title and note; what somebody else saved meanwhile is not overwritten, and what was typed is shown again: on a
     page at this address, so whoever comes back to it, with no form, is led to the finding."""
     if request.method != "POST":
         return redirect("finding", pk)
-    row = finding_of(request, pk, "annotator")
+    row = finding_or_404(request, pk, "annotator")
     told = {name: request.POST.get(name, "") for name in ("title", "note")}
     try:
-        findings.change(row, **told, version=number(request.POST.get("version"), "version"))
+        findings.update_finding(row, **told, version=parse_integer(request.POST.get("version"), "version"))
     except RolloutError as error:
-        if responses.by_script(request):
-            return responses.refused(request, error, "finding", row.pk)
-        shown = {**context(request, finding_of(request, pk)), "draft": told, "problem": str(error)}
+        if responses.is_script_request(request):
+            return responses.respond_error(request, error, "finding", row.pk)
+        shown = {**build_finding_context(request, finding_or_404(request, pk)), "draft": told, "problem": str(error)}
         return render(request, "findings/finding.html", shown, status=400)
-    return responses.done(request, _("The finding is saved."), "finding", row.pk)
+    return responses.respond_success(request, _("The finding is saved."), "finding", row.pk)
 
 
 @login_required
 @require_POST
-def remove(request: HttpRequest, pk: int) -> HttpResponse:
+def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Removes a finding, or restores one with `restore`."""
-    row = finding_of(request, pk, "annotator")
+    row = finding_or_404(request, pk, "annotator")
     if request.POST.get("restore"):
-        findings.restore(row, lookups.person(request))
-        return responses.done(request, _("The finding is back."), "finding", row.pk)
-    findings.remove(row, lookups.person(request))
-    return responses.done(
+        findings.restore_finding(row, lookups.get_signed_in_user(request))
+        return responses.respond_success(request, _("The finding is back."), "finding", row.pk)
+    findings.remove_finding(row, lookups.get_signed_in_user(request))
+    return responses.respond_success(
         request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings"
     )
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
+def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it, as `edit` does."""
-    rows = Exhibit.objects.filter(finding__in=visible(request)).select_related("finding__project")
+    rows = Exhibit.objects.filter(finding__in=visible_findings(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(_("There is no such exhibit that you may see."))
@@ -137,35 +139,35 @@ def exhibit(request: HttpRequest, pk: int) -> HttpResponse:
     wanted = request.POST.get("do")
     try:
         if wanted == "words":
-            findings.say(row, request.POST.get("words", ""), began=request.POST.get("began"))
+            findings.set_evidence_note(row, request.POST.get("words", ""), began=request.POST.get("began"))
         elif wanted == "out":
-            findings.take_out(row, lookups.person(request))
+            findings.remove_evidence(row, lookups.get_signed_in_user(request))
         else:
-            findings.move(row, places_by(wanted))
+            findings.move_evidence(row, parse_move(wanted))
     except RolloutError as error:
-        if isinstance(error, NotThere) or wanted != "words" or responses.by_script(request):
-            return responses.refused(request, error, "finding", row.finding_id)
+        if isinstance(error, NotFoundError) or wanted != "words" or responses.is_script_request(request):
+            return responses.respond_error(request, error, "finding", row.finding_id)
         spoken = {"pk": row.pk, "words": request.POST.get("words", ""), "problem": str(error)}
-        shown = {**context(request, finding_of(request, row.finding_id)), "spoken": spoken}
+        shown = {**build_finding_context(request, finding_or_404(request, row.finding_id)), "spoken": spoken}
         return render(request, "findings/finding.html", shown, status=400)
-    return responses.done(request, _("Saved."), "finding", row.finding_id)
+    return responses.respond_success(request, _("Saved."), "finding", row.finding_id)
 
 
-def places_by(wanted: str | None) -> int:
+def parse_move(wanted: str | None) -> int:
     """How far down an exhibit goes. Raises BadInput for what is no deed."""
     if wanted not in MOVES:
         said = _("`{field}` must be one of: {allowed}.")
-        raise BadInput(said.format(field="do", allowed=", ".join((*MOVES, "out", "words"))), "do")
+        raise InvalidInputError(said.format(field="do", allowed=", ".join((*MOVES, "out", "words"))), "do")
     return MOVES[wanted]
 
 
 @login_required
 @require_safe
-def exported(request: HttpRequest, pk: int) -> HttpResponse:
+def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """The finding as one HTML file without script, which asks for nothing."""
-    row = finding_of(request, pk)
-    shown = {"finding": row, "note": rendered(row.note), "exhibits": presenter.shown(row)}
-    address = presenter.absolute(request.path.removesuffix("export/"))
+    row = finding_or_404(request, pk)
+    shown = {"finding": row, "note": render_markdown(row.note), "exhibits": presenter.build_evidence_items(row)}
+    address = presenter.build_absolute_url(request.path.removesuffix("export/"))
     response = render(
         request, "findings/export.html", {**shown, "file": True, "policy": FILE_POLICY, "address": address}
     )

@@ -13,32 +13,32 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, responses
-from dashboard.pages.common.responses import back, seen_other
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.responses import get_return_url, redirect_see_other
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.sample import pane
 from dashboard.pages.step import query_result
 from rolloutdeck.protocol import wire
 from rollouts.errors import RolloutError
 from rollouts.flags import bulk
-from rollouts.lib.validation import number, one_of
+from rollouts.lib.validation import parse_choice, parse_integer
 from rollouts.models import Flag, Run, Sample
 from rollouts.review import viewed
 
 
 @login_required
 @require_POST
-def raise_flag(request: HttpRequest, pk: str) -> HttpResponse:
+def raise_flag_view(request: HttpRequest, pk: str) -> HttpResponse:
     sample = permissions.sample_or_404(request, pk)
     permissions.require_role(request, sample.step.run.project, "annotator")
     problem = ""
     try:
-        bulk.mark(sample.step.run, [sample.pk], lookups.person(request), **told(request))
+        bulk.flag_samples(sample.step.run, [sample.pk], lookups.get_signed_in_user(request), **parse_flag_form(request))
     except RolloutError as error:
         problem = str(error)
-    return answered(request, sample, problem)
+    return respond_with_flags(request, sample, problem)
 
 
-def told(request: HttpRequest) -> dict[str, str]:
+def parse_flag_form(request: HttpRequest) -> dict[str, str]:
     """Label, reason and text of the form."""
     given = request.POST
     return {
@@ -50,7 +50,7 @@ def told(request: HttpRequest) -> dict[str, str]:
 
 @login_required
 @require_POST
-def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
+def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
     visible = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run__project", "user")
     flag = visible.filter(pk=pk).first()
     if flag is None:
@@ -58,50 +58,54 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     permissions.require_role(
         request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer"
     )
-    bulk.take_back(flag, lookups.person(request))
-    return answered(request, permissions.sample_or_404(request, flag.sample), "")
+    bulk.withdraw_flag(flag, lookups.get_signed_in_user(request))
+    return respond_with_flags(request, permissions.sample_or_404(request, flag.sample), "")
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def many(request: HttpRequest, uid: str) -> HttpResponse:
+def flag_samples_view(request: HttpRequest, uid: str) -> HttpResponse:
     """The box for flagging a selection; a post flags `samples`, or all that `q` finds."""
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "annotator")
     if request.method != "POST":
-        return panels.finished(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
+        return panels.set_cache_headers(
+            render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), ""
+        )
     try:
-        act = bulk.mark(run, wanted(request, run), lookups.person(request), **told(request))
+        act = bulk.flag_samples(
+            run, find_requested_samples(request, run), lookups.get_signed_in_user(request), **parse_flag_form(request)
+        )
     except RolloutError as error:
-        return responses.refused(request, error, "run", run.uid)
+        return responses.respond_error(request, error, "run", run.uid)
     words = _("All of them were flagged so already.")
     if act.pk:
         words = _("Flagged: {act}.").format(act=act.said)
-    return responses.done(request, words, "run", run.uid, undoable=act.pk is not None)
+    return responses.respond_success(request, words, "run", run.uid, undoable=act.pk is not None)
 
 
-def wanted(request: HttpRequest, run: Run) -> list[str]:
+def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
     """The ids that the form lists, or those of its query. Raises BadInput."""
     given = request.POST
     if not given.get("all"):
         return [pk for pk in given.get("samples", "").split(",") if pk]
-    ask = Ask.of(given)
-    split = one_of(given.get("split"), "split", wire.SPLITS, default="")
-    row = lookups.named_step(run, split, given.get("step", ""), ask.attempt)
-    found = query_result.asked(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
-    return bulk.found(found, number(given.get("seen"), "seen"))
+    ask = StepUrlState.of(given)
+    split = parse_choice(given.get("split"), "split", wire.SPLITS, default="")
+    row = lookups.find_named_step(run, split, given.get("step", ""), ask.attempt)
+    found = query_result.search_step(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
+    return bulk.collect_sample_ids(found, parse_integer(given.get("seen"), "seen"))
 
 
 @login_required
 @require_POST
-def undo(request: HttpRequest, uid: str) -> HttpResponse:
+def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     """Undoes the person's newest act on samples of this run."""
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "annotator")
     try:
-        undone = viewed.undo(run, lookups.person(request))
+        undone = viewed.undo_review_action(run, lookups.get_signed_in_user(request))
     except RolloutError as error:
-        return responses.refused(request, error, "run", run.uid)
+        return responses.respond_error(request, error, "run", run.uid)
     words = _("Undone: {act}.")
     if undone.kept:
         words = ngettext(
@@ -110,15 +114,15 @@ def undo(request: HttpRequest, uid: str) -> HttpResponse:
             undone.kept,
         )
     words = words.format(act=undone.said, count=undone.kept)
-    return responses.done(request, words, "run", run.uid, sample=undone.sample)
+    return responses.respond_success(request, words, "run", run.uid, sample=undone.sample)
 
 
-def answered(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:
+def respond_with_flags(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:
     """The sample's flags for the panel that asked; else back to the page."""
-    if panels.target(request) != "flags":
+    if panels.get_requested_panel(request) != "flags":
         if problem:
             messages.error(request, problem)
-        return seen_other(back(request, "sample", sample.pk))
+        return redirect_see_other(get_return_url(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
-    shown = pane.flagging(request, sample, pane.flags_of(sample), role)
-    return panels.finished(render(request, "sample/flags.html", shown | {"said": problem}), "")
+    shown = pane.build_flags_context(request, sample, pane.load_sample_flags(sample), role)
+    return panels.set_cache_headers(render(request, "sample/flags.html", shown | {"said": problem}), "")

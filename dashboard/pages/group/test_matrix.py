@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollouts.models import Sample
-from rollouts.prompts.groups import Response
-from rollouts.samples.unit_tests import Case, UnitTests
+from rollouts.prompts.groups import GroupResponse
+from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UnitTestRow:
     """`cells` is as wide as the widest row; None where this response was not run with the test of that number."""
 
     sample: Sample
-    ran: UnitTests
-    cells: list[Case | None]
+    ran: UnitTestResults
+    cells: list[UnitTestCase | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class UnitTestMatrix:
     """`head` is the widest row's cases. `of_tests`: a column is a test that programs met, else a program that met
     tests."""
 
-    head: tuple[Case, ...]
+    head: tuple[UnitTestCase, ...]
     of_tests: bool
-    rows: list[Row]
+    rows: list[UnitTestRow]
 
     @property
     def given(self) -> int:
@@ -40,16 +40,16 @@ class Matrix:
         return any(None in row.cells for row in self.rows)
 
 
-def matrices(responses: list[Response]) -> list[Matrix]:
+def build_unit_test_matrices(responses: list[GroupResponse]) -> list[UnitTestMatrix]:
     """Those of programs and of tests, where the group has some, with all responses that were run, in the trainer's
     order."""
     ordered = sorted(responses, key=lambda one: (one.sample.index is None, one.sample.index or 0, one.sample.ordinal))
     ran = [(one.sample, one.unit_tests) for one in ordered if one.unit_tests]
     kinds = [[(sample, told) for sample, told in ran if told.of_tests is kind] for kind in (True, False)]
-    return [matrix(rows) for rows in kinds if rows]
+    return [build_unit_test_matrix(rows) for rows in kinds if rows]
 
 
-def matrix(ran: list[tuple[Sample, UnitTests]]) -> Matrix:
+def build_unit_test_matrix(ran: list[tuple[Sample, UnitTestResults]]) -> UnitTestMatrix:
     head = max((told.cases for _sample, told in ran), key=len)
-    rows = [Row(sample, told, [*told.cases, *[None] * (len(head) - len(told.cases))]) for sample, told in ran]
-    return Matrix(head, ran[0][1].of_tests, rows)
+    rows = [UnitTestRow(sample, told, [*told.cases, *[None] * (len(head) - len(told.cases))]) for sample, told in ran]
+    return UnitTestMatrix(head, ran[0][1].of_tests, rows)

@@ -12,53 +12,60 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import panels, sample_rows
-from dashboard.pages.common.url_state import clean, whole
-from dashboard.pages.step.histograms import REWARDS
+from dashboard.pages.common.url_state import clean_param, parse_integer_param
+from dashboard.pages.step.histograms import REWARD_BINS
 from rolloutdeck.protocol import wire
 from rollouts.live import feed
-from rollouts.live.feed import Arrival
+from rollouts.live.feed import FeedItem
 from rollouts.models import Run, Step
 
 PANELS = {"arrivals": "live/arrivals.html"}
-MOST = 30
-GRADES = tuple(grade for _, grade, *_ in REWARDS)
+MAX_CARDS = 30
+GRADES = tuple(grade for _, grade, *_ in REWARD_BINS)
 
 
 @login_required
 @require_safe
-def live(request: HttpRequest) -> HttpResponseBase:
+def live_page(request: HttpRequest) -> HttpResponseBase:
     """`?split=`, `?project=` and `?name=` narrow; `?before=` a step's id goes on to older ones."""
     seen = permissions.visible_runs(request)
     state = seen.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
-    return panels.answer(request, "live/page.html", PANELS, lambda: context(request, seen), *state.values())
+    return panels.render_page_or_panel(
+        request, "live/page.html", PANELS, lambda: build_live_context(request, seen), *state.values()
+    )
 
 
-def context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
-    given = {name: clean(request.GET.get(name, "")) for name in ("split", "project", "name", "before")}
+def build_live_context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
+    given = {name: clean_param(request.GET.get(name, "")) for name in ("split", "project", "name", "before")}
     asked = {**given, "split": given["split"] if given["split"] in wire.SPLITS else ""}
     runs = seen.filter(project__slug=asked["project"]) if asked["project"] else seen
     runs = runs.filter(name__icontains=asked["name"]) if asked["name"] else runs
-    before = whole(asked["before"])
-    found = feed.newest(runs, split=asked["split"], before=before, most=MOST + 1)
-    cards = [card(one) for one in found[:MOST]]
+    before = parse_integer_param(asked["before"])
+    found = feed.load_feed(runs, split=asked["split"], before=before, most=MAX_CARDS + 1)
+    cards = [build_step_card(one) for one in found[:MAX_CARDS]]
     return {
         "cards": cards, "asked": asked, "projects": list(permissions.visible_projects(request).order_by("slug")),
         "narrowed": any(asked[name] for name in ("split", "project", "name")), "older_than": before is not None,
-        "older": link(asked, before=str(found[MOST - 1].step.pk)) if len(found) > MOST else "",
-        "newest": link(asked, before=""),
-        "splits": [(one, link(asked, split=one, before="")) for one in ("", *wire.SPLITS)],
+        "older": build_feed_link(asked, before=str(found[MAX_CARDS - 1].step.pk)) if len(found) > MAX_CARDS else "",
+        "newest": build_feed_link(asked, before=""),
+        "splits": [(one, build_feed_link(asked, split=one, before="")) for one in ("", *wire.SPLITS)],
     }  # fmt: skip
 
 
-def link(asked: dict[str, str], **changes: str) -> str:
+def build_feed_link(asked: dict[str, str], **changes: str) -> str:
     return "?" + urlencode({name: value for name, value in {**asked, **changes}.items() if value})
 
 
-def card(one: Arrival) -> dict[str, Any]:
-    return {"one": one, "step": one.step, "bins": bins(one.step), "worst": sample_rows.rows(one.worst)}
+def build_step_card(one: FeedItem) -> dict[str, Any]:
+    return {
+        "one": one,
+        "step": one.step,
+        "bins": build_histogram_bars(one.step),
+        "worst": sample_rows.build_sample_rows(one.worst),
+    }
 
 
-def bins(step: Step) -> list[dict[str, Any]]:
+def build_histogram_bars(step: Step) -> list[dict[str, Any]]:
     """The step's histogram of scores as bars, x and height in per cent."""
     counts = step.histogram.get("counts", [])
     if len(counts) < 2:
@@ -67,13 +74,13 @@ def bins(step: Step) -> list[dict[str, Any]]:
     grades = GRADES if len(counts) == len(GRADES) else ("plain",) * len(counts)
     return [
         {
-            "x": round(at * width, 2), "width": round(width * 0.86, 2), "height": height(count, most),
-            "y": 100 - height(count, most), "grade": grade, "title": f"{label}: {count:,}",
+            "x": round(at * width, 2), "width": round(width * 0.86, 2), "height": compute_bar_height(count, most),
+            "y": 100 - compute_bar_height(count, most), "grade": grade, "title": f"{label}: {count:,}",
         }
         for at, (count, label, grade) in enumerate(zip(counts, labels, grades, strict=True))
     ]  # fmt: skip
 
 
-def height(count: int, most: int) -> float:
+def compute_bar_height(count: int, most: int) -> float:
     """A few samples of many are still seen."""
     return round(max(100 * count / most, 6 if count else 0), 1)

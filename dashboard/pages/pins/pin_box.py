@@ -13,20 +13,20 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.responses import back, seen_other
+from dashboard.pages.common.responses import get_return_url, redirect_see_other
 from dashboard.pages.pins import pin_list, replay_labels
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Pin, Run, Step
 from rollouts.pins import pins, status
 from rollouts.replay import plans
 
 
-def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
+def build_pin_box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
     """The context of `step/pin.html`; empty where no single step is shown."""
     if row is None:
         return {}
     row.run = run
-    pin, may_pin = pins.pin_of(row), lookups.may(role, "maintainer")
+    pin, may_pin = pins.find_pin(row), lookups.role_allows(role, "maintainer")
     return {
         "run": run,
         "project": run.project,
@@ -34,48 +34,52 @@ def box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]
         "pinnable": row,
         "may_pin": may_pin,
         "said": said,
-        "replay": replay_labels.of([row]).get(row.pk),
-        **(standing(pin) if pin else {"pin": None, "nothing": nothing(run, row) if may_pin else ""}),
+        "replay": replay_labels.load_replay_labels([row]).get(row.pk),
+        **(
+            build_pinned_context(pin)
+            if pin
+            else {"pin": None, "nothing": explain_unpinnable(run, row) if may_pin else ""}
+        ),
     }
 
 
-def standing(pin: Pin) -> dict[str, Any]:
-    return {"pin": pin, "pin_state": pin_list.state_of(pin, status.load_pin_status(pin))}
+def build_pinned_context(pin: Pin) -> dict[str, Any]:
+    return {"pin": pin, "pin_state": pin_list.build_pin_status_label(pin, status.load_pin_status(pin))}
 
 
-def nothing(run: Run, row: Step) -> str:
+def explain_unpinnable(run: Run, row: Step) -> str:
     """Why the step cannot be pinned; empty when it can."""
     if not run.artifacts.exists():
-        return pins.nothing_to_pin(run, row.step, None)
-    found, prompts = pins.gather(run, row.attempt, row.split, row.step_kind, row.step)
-    return "" if found else pins.nothing_to_pin(run, row.step, prompts)
+        return pins.explain_nothing_to_pin(run, row.step, None)
+    found, prompts = pins.find_replayable_artifacts(run, row.attempt, row.split, row.step_kind, row.step)
+    return "" if found else pins.explain_nothing_to_pin(run, row.step, prompts)
 
 
 @login_required
 @require_POST
-def pin_step(request: HttpRequest, uid: str) -> HttpResponse:
+def pin_step_view(request: HttpRequest, uid: str) -> HttpResponse:
     """Pins the step that the form names; with a target step it also enters the project's default plan."""
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "maintainer")
-    row = named(run, request)
+    row = step_or_404(run, request)
     said = ""
     try:
         plans.pin_into_plan(
             run,
             row.step,
-            lookups.person(request),
+            lookups.get_signed_in_user(request),
             split=row.split,
             attempt=row.attempt.key,
             step_kind=row.step_kind,
             note=request.POST.get("note", "").strip(),
-            target_step=target_of(request),
+            target_step=parse_target_step(request),
         )
     except RolloutError as error:
         said = str(error)
-    return answered(request, run, row, said)
+    return respond_with_pin_box(request, run, row, said)
 
 
-def named(run: Run, request: HttpRequest) -> Step:
+def step_or_404(run: Run, request: HttpRequest) -> Step:
     told = {name: request.POST.get(name, "").replace("\0", "") for name in ("split", "step_kind", "step", "attempt")}
     if not (told["step"].removeprefix("-").isdecimal() and told["step"].isascii() and len(told["step"]) < 19):
         raise Http404(_("There is no such step."))
@@ -86,38 +90,38 @@ def named(run: Run, request: HttpRequest) -> Step:
     return row
 
 
-def target_of(request: HttpRequest) -> int | None:
+def parse_target_step(request: HttpRequest) -> int | None:
     """Raises BadInput."""
     typed = request.POST.get("target_step", "").strip()
     if not typed:
         return None
     if not (typed.isascii() and typed.isdigit() and len(typed) < 16):
-        raise BadInput(_("A target step is a whole number, like 3."), "target_step")
+        raise InvalidInputError(_("A target step is a whole number, like 3."), "target_step")
     return int(typed)
 
 
 @login_required
 @require_POST
-def note(request: HttpRequest, pk: int) -> HttpResponse:
+def edit_pin_note_view(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     try:
-        pins.annotate(pin, lookups.person(request), request.POST.get("note", "").strip())
+        pins.update_pin_note(pin, lookups.get_signed_in_user(request), request.POST.get("note", "").strip())
     except RolloutError as error:
         messages.error(request, str(error))
-    return seen_other(back(request, "pins"))
+    return redirect_see_other(get_return_url(request, "pins"))
 
 
 @login_required
 @require_POST
-def unpin(request: HttpRequest, pk: int) -> HttpResponse:
+def unpin_step_view(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     said = ""
     try:
-        pins.unpin(pin, lookups.person(request))
+        pins.remove_pin(pin, lookups.get_signed_in_user(request))
     except RolloutError as error:
         said = str(error)
     place = {name: getattr(pin, name) for name in ("run", "attempt", "split", "step_kind", "step")}
-    return answered(request, pin.run, Step.objects.filter(**place).select_related("attempt").first(), said)
+    return respond_with_pin_box(request, pin.run, Step.objects.filter(**place).select_related("attempt").first(), said)
 
 
 def pin_or_404(request: HttpRequest, pk: int) -> Pin:
@@ -130,11 +134,11 @@ def pin_or_404(request: HttpRequest, pk: int) -> Pin:
     return pin
 
 
-def answered(request: HttpRequest, run: Run, row: Step | None, said: str) -> HttpResponse:
+def respond_with_pin_box(request: HttpRequest, run: Run, row: Step | None, said: str) -> HttpResponse:
     """The box for the panel that asked; else back to the page."""
-    if panels.target(request) != "pin" or row is None:
+    if panels.get_requested_panel(request) != "pin" or row is None:
         if said:
             messages.error(request, said)
-        return seen_other(back(request, "pins"))
-    shown = box(run, row, run.project.role_of(request.user), said)
-    return panels.finished(render(request, "step/pin.html", shown), "")
+        return redirect_see_other(get_return_url(request, "pins"))
+    shown = build_pin_box(run, row, run.project.role_of(request.user), said)
+    return panels.set_cache_headers(render(request, "step/pin.html", shown), "")

@@ -15,11 +15,11 @@ from django.utils.translation import ngettext
 
 from rollouts.models import Pin, Project, Step
 from rollouts.pins import status
-from rollouts.pins.status import PinStatus, Sender
+from rollouts.pins.status import PinStatus, UploadHost
 
-MOST_COMMANDS = 20
-OURS = ("import", "watch", "sync")
-CALLED = {
+MAX_COMMANDS = 20
+UPLOAD_COMMANDS = ("import", "watch", "sync")
+PIN_STATE_NAMES = {
     "waiting": N_("waiting"),
     "uploading": N_("uploading"),
     "ready": N_("ready"),
@@ -29,7 +29,7 @@ CALLED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PinSource:
     """A machine that has bytes which are not here. `quiet`: it has not asked for a minute."""
 
     host: str
@@ -47,23 +47,23 @@ class Place:
 
     @property
     def lines(self) -> str:
-        more = len(self.commands) - MOST_COMMANDS
-        return "\n".join(self.commands[:MOST_COMMANDS]) + (f"\n# and {more} more" if more > 0 else "")
+        more = len(self.commands) - MAX_COMMANDS
+        return "\n".join(self.commands[:MAX_COMMANDS]) + (f"\n# and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PinStatusLabel:
     """`word` is `waiting uploading ready unsafe gone`; `share` is per cent of the bytes, of an upload."""
 
     word: str
     share: int | None = None
     message: str = ""
     prompts: str = ""
-    places: tuple[Place, ...] = ()
+    places: tuple[PinSource, ...] = ()
 
     @property
     def called(self) -> str:
-        return _(CALLED[self.word])
+        return _(PIN_STATE_NAMES[self.word])
 
     @property
     def said(self) -> str:
@@ -71,64 +71,68 @@ class State:
 
 
 @dataclass(slots=True)
-class Row:
+class PinRow:
     pin: Pin
     step: Step | None
-    state: State
+    state: PinStatusLabel
     bytes: int
     link: str
     targets: list[int] = field(default_factory=list)
 
 
-def rows(project: Project, targets: dict[int, list[int]]) -> list[Row]:
+def load_pin_rows(project: Project, targets: dict[int, list[int]]) -> list[PinRow]:
     """The project's pins, newest first; `targets` by pin."""
     found = project.pins.filter(removed_at=None, run__deleted_at=None).order_by("-created_at", "-pk")
-    return shown(list(found.select_related("run__project", "attempt", "user")), targets)
+    return build_pin_rows(list(found.select_related("run__project", "attempt", "user")), targets)
 
 
-def shown(found: Sequence[Pin], targets: dict[int, list[int]]) -> list[Row]:
+def build_pin_rows(found: Sequence[Pin], targets: dict[int, list[int]]) -> list[PinRow]:
     steps, standing = steps_of(found), status.load_pin_statuses(found)
-    return [row(pin, steps.get(key(pin)), standing[pin.pk], targets.get(pin.pk, [])) for pin in found]
+    return [build_pin_row(pin, steps.get(key(pin)), standing[pin.pk], targets.get(pin.pk, [])) for pin in found]
 
 
-def row(pin: Pin, step: Step | None, standing: PinStatus, targets: list[int]) -> Row:
+def build_pin_row(pin: Pin, step: Step | None, standing: PinStatus, targets: list[int]) -> PinRow:
     size = sum(one.bytes for one in standing.artifacts)
-    return Row(pin, step, state_of(pin, standing), size, link(pin, step), targets)
+    return PinRow(pin, step, build_pin_status_label(pin, standing), size, build_pin_link(pin, step), targets)
 
 
-def state_of(pin: Pin, standing: PinStatus) -> State:
-    return State(
+def build_pin_status_label(pin: Pin, standing: PinStatus) -> PinStatusLabel:
+    return PinStatusLabel(
         word=standing.state,
         share=standing.percent if standing.state == "uploading" else None,
         message=" ".join(standing.messages),
-        prompts=prompts_of(standing),
-        places=tuple(places(pin, standing.senders)),
+        prompts=format_available_prompts(standing),
+        places=tuple(build_pin_sources(pin, standing.senders)),
     )
 
 
-def prompts_of(standing: PinStatus) -> str:
+def format_available_prompts(standing: PinStatus) -> str:
     if standing.prompts is None:
         return ""
     said = _("{available} of {prompts} prompts available")
     return said.format(available=standing.available, prompts=standing.prompts)
 
 
-def places(pin: Pin, senders: Iterable[Sender]) -> Iterable[Place]:
+def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterable[PinSource]:
     """One for each machine, in order of their names."""
     for host, found in groupby(sorted(senders, key=lambda one: one.host), key=lambda one: one.host):
         here = list(found)
         paths = tuple(one.path or _("its files") for one in here)
-        commands = tuple(command(pin, one) for one in here)
-        yield Place(host or _("the trainer's machine"), paths, commands, any(one.quiet for one in here))
+        commands = tuple(build_upload_command(pin, one) for one in here)
+        yield PinSource(host or _("the trainer's machine"), paths, commands, any(one.quiet for one in here))
 
 
-def command(pin: Pin, sender: Sender) -> str:
+def build_upload_command(pin: Pin, sender: UploadHost) -> str:
     """What its machine says would send the bytes; nothing but one call of ours, since a person pastes it in a shell."""
     try:
         words = shlex.split(sender.command)
     except ValueError:
         words = []
-    if words[:1] != ["rolloutdeck"] or words[1:2] not in [[word] for word in OURS] or not sender.command.isprintable():
+    if (
+        words[:1] != ["rolloutdeck"]
+        or words[1:2] not in [[word] for word in UPLOAD_COMMANDS]
+        or not sender.command.isprintable()
+    ):
         path, run = sender.path or "PATH", pin.run
         words = ["rolloutdeck", "import", path, "--project", run.project.slug, "--run", run.name]
     return shlex.join(words)
@@ -143,7 +147,7 @@ def steps_of(found: Sequence[Pin]) -> dict[tuple[int, int, str, str, int], Step]
     return {key(step): step for step in steps}
 
 
-def link(pin: Pin, step: Step | None) -> str:
+def build_pin_link(pin: Pin, step: Step | None) -> str:
     """The page of the pinned step."""
     told = {"split": pin.split} if pin.split != "train" else {}
     if step is not None and step.superseded:
@@ -151,7 +155,7 @@ def link(pin: Pin, step: Step | None) -> str:
     return reverse("step", args=[pin.run.uid, str(pin.step)]) + ("?" + urlencode(told) if told else "")
 
 
-def name(pin: Pin) -> str:
+def format_pin_name(pin: Pin) -> str:
     """As sentences call it."""
     if pin.split == "train":
         return _("{run} step {step}").format(run=pin.run.name, step=pin.step)

@@ -10,9 +10,9 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups
-from dashboard.pages.common.responses import back, seen_other
-from dashboard.pages.pins.plan_view import Page
-from rollouts.errors import Outdated, RolloutError
+from dashboard.pages.common.responses import get_return_url, redirect_see_other
+from dashboard.pages.pins.plan_view import PlanPageState
+from rollouts.errors import OutdatedError, RolloutError
 from rollouts.models import Pin
 from rollouts.replay import overrides as loosening
 from rollouts.replay import plans
@@ -20,50 +20,50 @@ from rollouts.replay import plans
 
 @login_required
 @require_POST
-def save(request: HttpRequest) -> HttpResponse:
+def save_plan_view(request: HttpRequest) -> HttpResponse:
     """With `do=save` the draft becomes the next revision; any other button of the form leads to the draft's address,
     which is how the form works without script. Where somebody saved meanwhile the draft's own page tells of it."""
     project = permissions.project_or_404(request, request.POST.get("project", ""))
     permissions.require_role(request, project, "maintainer")
-    page = Page(request.POST, project)
+    page = PlanPageState(request.POST, project)
     draft = page.draft
     if request.POST.get("do") != "save" or not draft.whole:
-        return seen_other(page.address())
+        return redirect_see_other(page.address())
     pins = {pin.pk: pin for pin in Pin.objects.filter(project=project, pk__in=[pin for pin, _ in draft.entries])}
     try:
-        saved = plans.save(
+        saved = plans.save_plan(
             project,
             page.plan,
-            lookups.person(request),
+            lookups.get_signed_in_user(request),
             if_match=draft.base,
             action=draft.action,
             on_mismatch=draft.on_mismatch,
             exclude_flagged=draft.exclude_flagged,
             entries=[(pins[pin], step) for pin, step in draft.entries if pin in pins],
         )
-    except Outdated:
-        return seen_other(page.address())
+    except OutdatedError:
+        return redirect_see_other(page.address())
     except RolloutError as error:
         messages.error(request, str(error))
-        return seen_other(page.address())
+        return redirect_see_other(page.address())
     told = _("Saved as revision {number}. Runs that have begun keep what they began with.")
     messages.success(request, told.format(number=saved.number))
-    fresh = Page(request.POST, project)
-    return seen_other(fresh.address(fresh.saved))
+    fresh = PlanPageState(request.POST, project)
+    return redirect_see_other(fresh.address(fresh.saved))
 
 
 @login_required
 @require_POST
-def loosen(request: HttpRequest, slug: str) -> HttpResponse:
+def override_check_view(request: HttpRequest, slug: str) -> HttpResponse:
     """A refusal becomes a warning for `note`'s reason; without the field `note` it refuses again."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "maintainer")
-    fact, by = request.POST.get("fact", ""), lookups.person(request)
+    fact, by = request.POST.get("fact", ""), lookups.get_signed_in_user(request)
     try:
         if "note" in request.POST:
-            loosening.loosen(project, fact, by, request.POST["note"])
+            loosening.override_check(project, fact, by, request.POST["note"])
         else:
-            loosening.tighten(project, fact, by)
+            loosening.restore_check(project, fact, by)
     except RolloutError as error:
         messages.error(request, str(error))
-    return seen_other(back(request, "pins"))
+    return redirect_see_other(get_return_url(request, "pins"))

@@ -13,14 +13,14 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import wire
 from rollouts.models import Revision
-from rollouts.replay.plans import first_steps
+from rollouts.replay.plans import find_first_steps
 
-MOST_LINES = 500
-BIGGEST = 10**15
+MAX_DRAFT_ENTRIES = 500
+MAX_STEP = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DraftEntry:
     """A pin's id, and its target step as typed; `first`: the first step that there is."""
 
     pin: int
@@ -31,40 +31,42 @@ class Line:
     def step(self) -> int | None:
         """None for what is no step number."""
         typed = self.target.strip()
-        return int(typed) if typed.isascii() and typed.isdigit() and self.first <= int(typed) <= BIGGEST else None
+        return int(typed) if typed.isascii() and typed.isdigit() and self.first <= int(typed) <= MAX_STEP else None
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PlanDraft:
     """`base` is the number of the revision that it changes; 0 is the empty plan before the first."""
 
     base: int = 0
     action: str = "cache"
     on_mismatch: str = "generate"
     exclude_flagged: bool = False
-    lines: tuple[Line, ...] = ()
+    lines: tuple[DraftEntry, ...] = ()
 
     @classmethod
-    def saved(cls, revision: Revision | None) -> Draft:
+    def saved(cls, revision: Revision | None) -> PlanDraft:
         if revision is None:
             return cls()
         entries = sorted((entry.target_step, entry.pin_id) for entry in revision.entries.all())
-        lines = tuple(Line(pin, str(target), min(1, target)) for target, pin in entries)
+        lines = tuple(DraftEntry(pin, str(target), min(1, target)) for target, pin in entries)
         return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, lines)
 
     @classmethod
-    def of(cls, query: QueryDict, saved: Draft) -> Draft:
+    def of(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
         """What the parameters say, `saved` where they say nothing; `add=PIN` and `remove=PLACE` change it further."""
-        told = cls.told(query) if whole(query.get("base", "")) else saved
+        told = cls.told(query) if is_number(query.get("base", "")) else saved
         added = query.get("add", "")
-        return told.without(query.get("remove", "")).with_pin(added, firsts([added]))
+        return told.without(query.get("remove", "")).with_pin(added, load_first_steps([added]))
 
     @classmethod
-    def told(cls, query: QueryDict) -> Draft:
+    def told(cls, query: QueryDict) -> PlanDraft:
         pairs = zip(query.getlist("pin"), query.getlist("target"), strict=False)
-        first = firsts(query.getlist("pin"))
+        first = load_first_steps(query.getlist("pin"))
         lines = [
-            Line(int(pin), target[:20].replace("\0", ""), first.get(int(pin), 1)) for pin, target in pairs if whole(pin)
+            DraftEntry(int(pin), target[:20].replace("\0", ""), first.get(int(pin), 1))
+            for pin, target in pairs
+            if is_number(pin)
         ]
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
         return cls(
@@ -72,23 +74,23 @@ class Draft:
             action=action if action in wire.ACTIONS else "cache",
             on_mismatch=mismatch if mismatch in wire.MISMATCH else "generate",
             exclude_flagged=bool(query.get("exclude_flagged")),
-            lines=tuple(lines[:MOST_LINES]),
+            lines=tuple(lines[:MAX_DRAFT_ENTRIES]),
         )
 
-    def without(self, place: str) -> Draft:
-        if not (whole(place) and int(place) < len(self.lines)):
+    def without(self, place: str) -> PlanDraft:
+        if not (is_number(place) and int(place) < len(self.lines)):
             return self
         return replace(self, lines=self.lines[: int(place)] + self.lines[int(place) + 1 :])
 
-    def with_pin(self, pin: str, firsts: Mapping[int, int]) -> Draft:
+    def with_pin(self, pin: str, firsts: Mapping[int, int]) -> PlanDraft:
         """The pin behind the last target, else at the first step that there is."""
-        if not whole(pin) or len(self.lines) >= MOST_LINES:
+        if not is_number(pin) or len(self.lines) >= MAX_DRAFT_ENTRIES:
             return self
         first = firsts.get(int(pin), 1)
         after = max((step + 1 for line in self.lines if (step := line.step) is not None), default=first)
-        return replace(self, lines=(*self.lines, Line(int(pin), str(max(after, first)), first)))
+        return replace(self, lines=(*self.lines, DraftEntry(int(pin), str(max(after, first)), first)))
 
-    def on_top_of(self, number: int) -> Draft:
+    def on_top_of(self, number: int) -> PlanDraft:
         return replace(self, base=number)
 
     @property
@@ -117,7 +119,7 @@ class Draft:
             taken.update(() if step is None else (step,))
         return found
 
-    def says_the_same(self, other: Draft) -> bool:
+    def says_the_same(self, other: PlanDraft) -> bool:
         return (
             replace(self, base=0, lines=()) == replace(other, base=0, lines=())
             and sorted(self.entries) == sorted(other.entries)
@@ -133,16 +135,16 @@ class Draft:
         return urlencode(pairs)
 
 
-def firsts(pins: Iterable[str]) -> dict[int, int]:
+def load_first_steps(pins: Iterable[str]) -> dict[int, int]:
     """By pin: its trainer's first step."""
-    return first_steps([int(pin) for pin in pins if whole(pin)][:MOST_LINES])
+    return find_first_steps([int(pin) for pin in pins if is_number(pin)][:MAX_DRAFT_ENTRIES])
 
 
-def whole(word: str) -> bool:
+def is_number(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) < 16
 
 
-def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
+def describe_draft_changes(before: PlanDraft, after: PlanDraft, names: dict[int, str]) -> list[str]:
     """What `after` says otherwise, a sentence each. `names` is by pin."""
     said = []
     if before.action != after.action:
@@ -159,14 +161,14 @@ def changes(before: Draft, after: Draft, names: dict[int, str]) -> list[str]:
         if old.get(step) == new.get(step):
             continue
         if step not in old:
-            said.append(_("step {step} now replays {pin}").format(step=step, pin=named(names, new[step])))
+            said.append(_("step {step} now replays {pin}").format(step=step, pin=get_pin_name(names, new[step])))
         elif step not in new:
-            said.append(_("step {step} no longer replays {pin}").format(step=step, pin=named(names, old[step])))
+            said.append(_("step {step} no longer replays {pin}").format(step=step, pin=get_pin_name(names, old[step])))
         else:
-            was, now = (named(names, side[step]) for side in (old, new))
+            was, now = (get_pin_name(names, side[step]) for side in (old, new))
             said.append(_("step {step} replays {now} instead of {was}").format(step=step, now=now, was=was))
     return said
 
 
-def named(names: dict[int, str], pin: int) -> str:
+def get_pin_name(names: dict[int, str], pin: int) -> str:
     return names.get(pin) or _("a pin")

@@ -14,16 +14,16 @@ from django.utils.translation import ngettext
 
 from dashboard.pages.common import panels
 from dashboard.pages.pins import pin_list, plan_draft, plan_preview, run_commands
-from dashboard.pages.pins.pin_list import Row
-from dashboard.pages.pins.plan_draft import Draft
+from dashboard.pages.pins.pin_list import PinRow
+from dashboard.pages.pins.plan_draft import PlanDraft
 from rolloutdeck.trainer_api import registry
 from rollouts.models import Entry, Pin, Project, Revision, Run
 from rollouts.replay import compatibility, exclusion, plans
-from rollouts.replay.compatibility import Judged
-from rollouts.replay.plans import DEFAULT
+from rollouts.replay.compatibility import EntryCompatibility
+from rollouts.replay.plans import DEFAULT_PLAN_NAME
 
-MOST_RUNS = 40
-MOST_REVISIONS = 30
+MAX_OFFERED_RUNS = 40
+MAX_REVISIONS = 30
 ENDS = N_("replays at its targets; this trainer loads every step, so the run ends at the first one that has none")
 ACTIONS = (
     ("cache", N_("replays at its targets; every other step is generated and recorded")),
@@ -32,18 +32,18 @@ ACTIONS = (
 )
 
 
-class Page:
+class PlanPageState:
     """What the address asks for: the plan, the draft of it, and the run that it is held against."""
 
     def __init__(self, told: QueryDict, project: Project) -> None:
         self.project = project
-        wanted = told.get("plan", "").strip() or DEFAULT
-        self.plan = wanted if plans.NAME.match(wanted) else DEFAULT
+        wanted = told.get("plan", "").strip() or DEFAULT_PLAN_NAME
+        self.plan = wanted if plans.PLAN_NAME_PATTERN.match(wanted) else DEFAULT_PLAN_NAME
         named = _("A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one.")
         self.said = "" if self.plan == wanted else named
-        self.newest = plans.current(project, self.plan)
-        self.saved = Draft.saved(self.newest)
-        self.draft = Draft.of(told, self.saved)
+        self.newest = plans.find_current_revision(project, self.plan)
+        self.saved = PlanDraft.saved(self.newest)
+        self.draft = PlanDraft.of(told, self.saved)
         self.run = told.get("run", "")
         self.steps = told.get("steps", "")
 
@@ -51,30 +51,30 @@ class Page:
     def changed(self) -> bool:
         return not self.draft.says_the_same(self.saved)
 
-    def address(self, draft: Draft | None = None) -> str:
+    def address(self, draft: PlanDraft | None = None) -> str:
         """This page with another draft; without one where it says what is saved."""
         draft = draft or self.draft
-        kept = [("project", self.project.slug), ("plan", self.plan if self.plan != DEFAULT else "")]
+        kept = [("project", self.project.slug), ("plan", self.plan if self.plan != DEFAULT_PLAN_NAME else "")]
         kept += [("run", self.run), ("steps", self.steps)]
         query = urlencode([(name, value) for name, value in kept if value])
         same = draft.base == self.saved.base and draft.says_the_same(self.saved)
         return f"{reverse('pins')}?{query}" + ("" if same else f"&{draft.query()}")
 
 
-def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]:
+def build_plan_context(request: HttpRequest, page: PlanPageState, rows: list[PinRow]) -> dict[str, Any]:
     """The context of `pins/plan.html`."""
     draft = page.draft
-    known = {row.pin.pk: row for row in rows} | others(page, rows)
-    names = {pin: pin_list.name(row.pin) for pin, row in known.items()}
-    asking = asked(page)
-    found = judged(page, asking)
-    refused = {pin: why for pin, row in known.items() if (why := refusal(row, found.get(pin)))}
-    seen = foreseen(page, list(known), names, refused, last_step(asking))
-    problems = draft.problems[: plan_draft.MOST_LINES]
-    lines = [line(page, place, problem, known, found) for place, problem in enumerate(problems)]
+    known = {row.pin.pk: row for row in rows} | load_unlisted_pins(page, rows)
+    names = {pin: pin_list.format_pin_name(row.pin) for pin, row in known.items()}
+    asking = find_compared_run(page)
+    found = check_draft_compatibility(page, asking)
+    refused = {pin: why for pin, row in known.items() if (why := explain_incompatible_pin(row, found.get(pin)))}
+    seen = build_preview_context(page, list(known), names, refused, last_step(asking))
+    problems = draft.problems[: plan_draft.MAX_DRAFT_ENTRIES]
+    lines = [build_entry_row(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
     more = _("The first {count} lines are shown; a plan with {left} more is changed by the API.") if left else ""
-    together = plan_preview.together(draft, found)
+    together = plan_preview.group_differences(draft, found)
     return {
         "draft": draft,
         "said": page.said or more.format(count=len(lines), left=left),
@@ -83,35 +83,37 @@ def planned(request: HttpRequest, page: Page, rows: list[Row]) -> dict[str, Any]
         "next_number": page.saved.base + 1,
         "newest_number": page.saved.base,
         "plan_link": page.address(page.saved),
-        "actions": actions(seen["alone"]),
+        "actions": list_actions(seen["alone"]),
         "lines": [one for one in lines if one],
         "asking": asking,
-        "runs": offered(page, asking),
+        "runs": load_offered_runs(page, asking),
         "differences": together,
-        "untold": plan_preview.untold(found),
+        "untold": plan_preview.find_unknown_facts(found),
         "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
         "loosened": sorted(page.project.loosened.items()),
-        "commands": run_commands.commands(page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]),
-        "history": history(page),
-        "headers": {"HX-Replace-Url": page.address()} if panels.target(request) else {},
+        "commands": run_commands.build_run_commands(
+            page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]
+        ),
+        "history": load_revision_rows(page),
+        "headers": {"HX-Replace-Url": page.address()} if panels.get_requested_panel(request) else {},
         **seen,
-        **conflict(page, names),
+        **build_conflict_context(page, names),
     }
 
 
-def foreseen(
-    page: Page, known: list[int], names: dict[int, str], refused: dict[int, str], last: int | None
+def build_preview_context(
+    page: PlanPageState, known: list[int], names: dict[int, str], refused: dict[int, str], last: int | None
 ) -> dict[str, Any]:
     """What a run of the draft would do, step by step up to about its `last`."""
     drafted = [line.pin for line in page.draft.lines if line.pin in known] or known
-    first = min(plans.first_steps(drafted).values(), default=1)
-    steps = plan_preview.steps_to_show(page.steps, page.draft, last)
-    loader = registry.load_trainer(name) if (name := plans.loader(drafted)) else None
+    first = min(plans.find_first_steps(drafted).values(), default=1)
+    steps = plan_preview.count_preview_steps(page.steps, page.draft, last)
+    loader = registry.load_trainer(name) if (name := plans.find_loading_trainer(drafted)) else None
     alone = bool(loader and loader.replays_only and not loader.replay_lines)
-    result = plan_preview.outcome(page.draft, first, steps, names, refused, alone=alone)
+    result = plan_preview.build_plan_preview(page.draft, first, steps, names, refused, alone=alone)
     return {
         "first": first,
-        "masks": plans.masks(drafted),
+        "masks": plans.can_mask_rows(drafted),
         "steps": steps,
         "outcome": result.track,
         "strip_said": result.said,
@@ -123,46 +125,49 @@ def foreseen(
     }
 
 
-def actions(alone: bool) -> list[tuple[str, str]]:
+def list_actions(alone: bool) -> list[tuple[str, str]]:
     """[(word, what it means)] of a plan; `alone`: for a trainer that generates nothing."""
     (cache, meaning), *others = ACTIONS
     return [(word, _(said)) for word, said in ((cache, ENDS if alone else meaning), *others)]
 
 
-def others(page: Page, rows: list[Row]) -> dict[int, Row]:
+def load_unlisted_pins(page: PlanPageState, rows: list[PinRow]) -> dict[int, PinRow]:
     """Pins that the draft or the plan names and that are no longer in the list."""
     there = {row.pin.pk for row in rows}
     wanted = {pin for draft in (page.draft, page.saved) for pin, _ in draft.entries} - there
     found = Pin.objects.filter(pk__in=wanted, project=page.project).select_related("run__project", "attempt", "user")
-    return {row.pin.pk: row for row in pin_list.shown(list(found), {})} if wanted else {}
+    return {row.pin.pk: row for row in pin_list.build_pin_rows(list(found), {})} if wanted else {}
 
 
-def offered(page: Page, asking: Run | None) -> list[Run]:
+def load_offered_runs(page: PlanPageState, asking: Run | None) -> list[Run]:
     """The newest runs, and the one that is held against the plan."""
-    found = list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MOST_RUNS])
+    found = list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MAX_OFFERED_RUNS])
     return found if asking is None or asking in found else [*found, asking]
 
 
-def judged(page: Page, asking: Run | None) -> dict[int, Judged]:
+def check_draft_compatibility(page: PlanPageState, asking: Run | None) -> dict[int, EntryCompatibility]:
     """Each pin of the draft beside the run that asks."""
     wanted = {pin for pin, _ in page.draft.entries}
     found = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
-    facts = compatibility.facts_of(asking) if asking else {}
+    facts = compatibility.load_run_facts(asking) if asking else {}
     leave, loosened = page.draft.exclude_flagged, page.project.loosened
-    flagged = exclusion.of(found) if leave else {}
+    flagged = exclusion.find_exclusions(found) if leave else {}
     return {
-        pin.pk: compatibility.judged(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave) for pin in found
+        pin.pk: compatibility.check_entry_compatibility(
+            Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave
+        )
+        for pin in found
     }
 
 
-def refusal(row: Row, judge: Judged | None) -> str:
+def explain_incompatible_pin(row: PinRow, judge: EntryCompatibility | None) -> str:
     """Why the run would not replay a pin; empty when it would."""
     if row.state.word in ("unsafe", "gone"):
         return _("its files are {state}").format(state=row.state.called)
     if (
         judge
         and row.state.word == "ready"
-        and (why := exclusion.refusal(judge.excluded, [one.pk for one in judge.artifacts]))
+        and (why := exclusion.explain_refusal(judge.excluded, [one.pk for one in judge.artifacts]))
     ):
         return why
     facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
@@ -174,55 +179,56 @@ def last_step(run: Run | None) -> int | None:
     return steps.aggregate(last=Max("step"))["last"] if steps is not None else None
 
 
-def asked(page: Page) -> Run | None:
+def find_compared_run(page: PlanPageState) -> Run | None:
     """The run that the plan is held against: the one that the address names, else the project's last."""
     runs = page.project.runs.filter(deleted_at=None).order_by("-created_at")
     named = runs.filter(uid=page.run).first() if page.run and "\0" not in page.run else None
     return named or runs.first()
 
 
-def line(
-    page: Page, place: int, problem: str, known: dict[int, Row], found: dict[int, Judged]
+def build_entry_row(
+    page: PlanPageState, place: int, problem: str, known: dict[int, PinRow], found: dict[int, EntryCompatibility]
 ) -> dict[str, Any] | None:
     """A row of the plan's table; None for a pin that is not the project's."""
     told = page.draft.lines[place]
     row = known.get(told.pin)
     if row is None:
         return None
-    differences = plan_preview.known(found.get(told.pin))
+    differences = plan_preview.find_known_differences(found.get(told.pin))
     refused = sum(one.verdict == "refuse" for one in differences)
     return {
-        "pin": row.pin, "name": pin_list.name(row.pin), "link": row.link, "state": row.state, "target": told.target,
+        "pin": row.pin, "name": pin_list.format_pin_name(row.pin), "link": row.link,
+        "state": row.state, "target": told.target,
         "problem": problem, "refused": refused, "warned": len(differences) - refused,
     }  # fmt: skip
 
 
-def conflict(page: Page, names: dict[int, str]) -> dict[str, Any]:
+def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[str, Any]:
     """What somebody saved since the draft was begun, and what the draft changes."""
     if page.newest is None or page.draft.base == page.newest.number or not page.changed:
         return {}
-    base = Draft.saved(plans.revisions(page.project, page.plan).filter(number=page.draft.base).first())
+    base = PlanDraft.saved(plans.list_revisions(page.project, page.plan).filter(number=page.draft.base).first())
     return {
         "conflict": page.newest,
-        "theirs": plan_draft.changes(base, page.saved, names),
-        "mine": plan_draft.changes(base, page.draft, names),
+        "theirs": plan_draft.describe_draft_changes(base, page.saved, names),
+        "mine": plan_draft.describe_draft_changes(base, page.draft, names),
         "keep_link": page.address(page.draft.on_top_of(page.newest.number)),
     }
 
 
-def history(page: Page) -> list[dict[str, Any]]:
+def load_revision_rows(page: PlanPageState) -> list[dict[str, Any]]:
     """The revisions, newest first, with what each changed and the runs that are bound to it."""
-    every = plans.revisions(page.project, page.plan).order_by("-number")
-    found = list(every.prefetch_related("entries__pin__run", "bindings__run")[: MOST_REVISIONS + 1])
-    names = {entry.pin_id: pin_list.name(entry.pin) for one in found for entry in one.entries.all()}
-    states = [*map(Draft.saved, found), Draft()]
+    every = plans.list_revisions(page.project, page.plan).order_by("-number")
+    found = list(every.prefetch_related("entries__pin__run", "bindings__run")[: MAX_REVISIONS + 1])
+    names = {entry.pin_id: pin_list.format_pin_name(entry.pin) for one in found for entry in one.entries.all()}
+    states = [*map(PlanDraft.saved, found), PlanDraft()]
     return [
-        past(page, one, plan_draft.changes(before, after, names), after)
-        for one, after, before in zip(found[:MOST_REVISIONS], states, states[1:], strict=False)
+        build_revision_row(page, one, plan_draft.describe_draft_changes(before, after, names), after)
+        for one, after, before in zip(found[:MAX_REVISIONS], states, states[1:], strict=False)
     ]
 
 
-def past(page: Page, one: Revision, changes: list[str], state: Draft) -> dict[str, Any]:
+def build_revision_row(page: PlanPageState, one: Revision, changes: list[str], state: PlanDraft) -> dict[str, Any]:
     return {
         "number": one.number,
         "user": one.user.get_username(),

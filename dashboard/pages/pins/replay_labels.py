@@ -15,7 +15,7 @@ from rollouts.models import Replay, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayLabel:
     """`word` is `hit refused`; `link` leads to the pinned step, where it is still there."""
 
     word: str
@@ -33,16 +33,16 @@ class Replayed:
         return told.format(source=self.source)
 
 
-def of(steps: Iterable[Step]) -> dict[int, Replayed]:
+def load_replay_labels(steps: Iterable[Step]) -> dict[int, ReplayLabel]:
     """By step id; a step that was simply generated is left out. Few were not, so their pins are looked up apart."""
     found = {(one.run_id, one.attempt_id, one.step_kind, one.step): one.pk for one in steps if one.split == "train"}
     if not found:
         return {}
     there = reduce(or_, (Q(run=run, attempt=attempt, step_kind=kind, step=step) for run, attempt, kind, step in found))
     rows = Replay.objects.filter(there).exclude(outcome="miss").prefetch_related("pin__run", "pin__attempt")
-    return {found[one.run_id, one.attempt_id, one.step_kind, one.step]: told(one) for one in rows}
+    return {found[one.run_id, one.attempt_id, one.step_kind, one.step]: build_replay_label(one) for one in rows}
 
 
-def told(row: Replay) -> Replayed:
-    source = pin_list.name(row.pin) if row.pin else _("a pin that is gone")
-    return Replayed(row.outcome, source, pin_list.link(row.pin, None) if row.pin else "", row.reason)
+def build_replay_label(row: Replay) -> ReplayLabel:
+    source = pin_list.format_pin_name(row.pin) if row.pin else _("a pin that is gone")
+    return ReplayLabel(row.outcome, source, pin_list.build_pin_link(row.pin, None) if row.pin else "", row.reason)

@@ -10,28 +10,28 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.trainer_api import registry
 from rollouts.models import Project, Revision
-from rollouts.replay.plans import DEFAULT, of_ones_own, trainer_of
+from rollouts.replay.plans import DEFAULT_PLAN_NAME, find_plan_trainer, has_unknown_trainer
 
-NEXT = "NEXT-RUN"
+NEXT_RUN_NAME = "NEXT-RUN"
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RunCommand:
     said: str
     lines: str
 
 
-def commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[list[Command]]:
+def build_run_commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[list[RunCommand]]:
     """Each way, for the newest revision, of whose first `steps` steps files are laid out; none before there is one."""
     if revision is None:
         return []
-    ref, trainer = f"{plan}@{revision.number}", trainer_of(revision) or registry.TRAINERS[0]
-    if of_ones_own(revision):
+    ref, trainer = f"{plan}@{revision.number}", find_plan_trainer(revision) or registry.TRAINERS[0]
+    if has_unknown_trainer(revision):
         said = _(
             "A training of one's own that calls run.replay_plan() fetches each step when it comes to it. It needs this "
             "in its environment, and from another machine a token with the scopes ingest and read, made under Settings:"
         )
-        return [[Command(said, environment(project, ref, ""))]]
+        return [[RunCommand(said, build_environment_lines(project, ref, ""))]]
     laid = _(
         "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
         "and prints the settings to start it with."
@@ -43,26 +43,26 @@ def commands(project: Project, plan: str, revision: Revision | None, steps: int)
             "settings to start it with. It generates nothing then: it trains on these files alone, step by step, and "
             "ends at the first step that has none."
         )
-    found = [[Command(laid, pull(project, plan, ref, trainer, steps))]]
+    found = [[RunCommand(laid, build_pull_command(project, plan, ref, trainer, steps))]]
     said = _(
         "A trainer in which our functions run fetches each step when it comes to it. It needs this in its environment, "
         "and from another machine a token with the scopes ingest and read, made under Settings:"
     )
     if loader.replay_lines is None:
         return found
-    own = Command(_("And this among what the trainer is given:"), "\n".join(loader.replay_lines()))
-    return [*found, [Command(said, environment(project, ref, trainer)), own]]
+    own = RunCommand(_("And this among what the trainer is given:"), "\n".join(loader.replay_lines()))
+    return [*found, [RunCommand(said, build_environment_lines(project, ref, trainer)), own]]
 
 
-def pull(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:
-    words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT, "--into", "replay"]
+def build_pull_command(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:
+    words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT_RUN_NAME, "--into", "replay"]
     words += ["--trainer", trainer, "--steps", str(steps)]
-    words += [] if plan == DEFAULT else ["--plan", ref]
+    words += [] if plan == DEFAULT_PLAN_NAME else ["--plan", ref]
     asked = registry.load_trainer(trainer).required_settings
     return shlex.join([*words, *(["--set", *asked] if asked else [])])
 
 
-def environment(project: Project, ref: str, trainer: str) -> str:
+def build_environment_lines(project: Project, ref: str, trainer: str) -> str:
     """As a shell takes it, and as a trainer that starts workers on other machines hands it to them."""
     told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]

@@ -13,28 +13,28 @@ from django.views.decorators.http import require_safe
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
 from dashboard.pages.pins import pin_list
-from dashboard.pages.pins.plan_view import Page, planned
+from dashboard.pages.pins.plan_view import PlanPageState, build_plan_context
 from rolloutdeck.trainer_api import registry
 from rollouts.models import Artifact, Pin, Project, Run
-from rollouts.replay.plans import DEFAULT
+from rollouts.replay.plans import DEFAULT_PLAN_NAME
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
-MOST_PINNABLE = 8
+MAX_PINNABLE_RUNS = 8
 
 
 @login_required
 @require_safe
-def pins(request: HttpRequest) -> HttpResponseBase:
+def pins_page(request: HttpRequest) -> HttpResponseBase:
     """`?project=&plan=` choose, `run=` and `steps=` hold the plan against a run; the rest is a draft, see `Draft`."""
-    project = chosen(request)
+    project = choose_project(request)
     if project is None:
-        return panels.answer(request, "pins/page.html", PANELS, lambda: {"project": None})
-    if ("add" in request.GET or "remove" in request.GET) and not panels.target(request):
-        return redirect(Page(request.GET, project).address())
-    return panels.answer(request, "pins/page.html", PANELS, lambda: context(request, project))
+        return panels.render_page_or_panel(request, "pins/page.html", PANELS, lambda: {"project": None})
+    if ("add" in request.GET or "remove" in request.GET) and not panels.get_requested_panel(request):
+        return redirect(PlanPageState(request.GET, project).address())
+    return panels.render_page_or_panel(request, "pins/page.html", PANELS, lambda: build_pins_context(request, project))
 
 
-def chosen(request: HttpRequest) -> Project | None:
+def choose_project(request: HttpRequest) -> Project | None:
     """The project that the address names, else the one with the newest pin, else with the newest run."""
     if slug := request.GET.get("project", ""):
         return permissions.project_or_404(request, slug)
@@ -44,45 +44,45 @@ def chosen(request: HttpRequest) -> Project | None:
     return found.project if found else permissions.visible_projects(request).order_by("slug").first()
 
 
-def listed(request: HttpRequest) -> QuerySet[Project]:
+def visible_projects_with_pins(request: HttpRequest) -> QuerySet[Project]:
     standing = Q(pins__removed_at=None, pins__run__deleted_at=None)
     found: QuerySet[Project] = permissions.visible_projects(request).annotate(pinned=Count("pins", filter=standing))
     return found.order_by("slug")
 
 
-def context(request: HttpRequest, project: Project) -> dict[str, Any]:
-    page = Page(request.GET, project)
+def build_pins_context(request: HttpRequest, project: Project) -> dict[str, Any]:
+    page = PlanPageState(request.GET, project)
     role = project.role_of(request.user)
     targets: dict[int, list[int]] = {}
     for pin, step in page.saved.entries:
         targets.setdefault(pin, []).append(step)
-    rows = pin_list.rows(project, targets)
+    rows = pin_list.load_pin_rows(project, targets)
     newest = project.runs.filter(deleted_at=None).order_by("-seen_at").first()
     able = registry.TRAINERS
     shown = {
         "project": project,
-        "projects": list(listed(request)),
+        "projects": list(visible_projects_with_pins(request)),
         "plan_name": page.plan,
         "plan_names": plan_names(project, page.plan),
         "role": role,
-        "may_pin": lookups.may(role, "maintainer"),
+        "may_pin": lookups.role_allows(role, "maintainer"),
         "rows_of_pins": rows,
         "newest_run": newest,
-        "pinnable_runs": [] if rows else pinnable(project),
+        "pinnable_runs": [] if rows else find_pinnable_runs(project),
         "trainer": newest.framework if newest and newest.framework in able else able[0],
         "back": page.address(),
         "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
     }
-    return shown if panels.target(request) == "pins" else shown | planned(request, page, rows)
+    return shown if panels.get_requested_panel(request) == "pins" else shown | build_plan_context(request, page, rows)
 
 
-def pinnable(project: Project) -> list[Run]:
+def find_pinnable_runs(project: Project) -> list[Run]:
     """The newest runs that have files of a step that can be loaded again."""
     spoilt = (Artifact.State.UNSAFE, Artifact.State.GONE)
     there = Exists(Artifact.objects.filter(run=OuterRef("pk")).exclude(state__in=spoilt))
-    return list(project.runs.filter(there, deleted_at=None).order_by("-seen_at")[:MOST_PINNABLE])
+    return list(project.runs.filter(there, deleted_at=None).order_by("-seen_at")[:MAX_PINNABLE_RUNS])
 
 
 def plan_names(project: Project, shown: str) -> list[str]:
-    named = set(project.plans.values_list("name", flat=True)) | {DEFAULT, shown}
-    return sorted(named, key=lambda name: (name != DEFAULT, name))
+    named = set(project.plans.values_list("name", flat=True)) | {DEFAULT_PLAN_NAME, shown}
+    return sorted(named, key=lambda name: (name != DEFAULT_PLAN_NAME, name))

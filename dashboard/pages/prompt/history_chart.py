@@ -9,14 +9,14 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from dashboard.pages.common import formatting
-from dashboard.pages.prompt.url_state import Look
-from rollouts.prompts.history import At, Line
+from dashboard.pages.prompt.url_state import PromptUrlState
+from rollouts.prompts.history import PromptRunHistory, PromptStepStats
 
-SLOTS = 160
+MAX_CHART_BARS = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class HistoryBar:
     """One step, or neighbouring ones put together, of which the last is opened. `x width height y` in per cent."""
 
     link: str
@@ -33,15 +33,15 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    line: Line
+class HistoryRow:
+    line: PromptRunHistory
     link: str
-    bars: list[Bar]
+    bars: list[HistoryBar]
     own: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class HistoryScale:
     """The axes that all lines share: steps `low` to `high` in `slots` places, scores from `bottom` on over `span`."""
 
     low: int
@@ -51,12 +51,12 @@ class Scale:
     span: float
 
     @classmethod
-    def of(cls, lines: Sequence[Line]) -> Scale:
+    def of(cls, lines: Sequence[PromptRunHistory]) -> HistoryScale:
         steps = sorted({one.step for line in lines for one in line.steps})
         means = [one.mean for line in lines for one in line.steps if one.mean is not None]
         bottom, top = min([0.0, *means]), max([0.0, *means])
         gap = min((late - early for early, late in zip(steps, steps[1:], strict=False)), default=1)
-        slots = min(SLOTS, (steps[-1] - steps[0]) // gap + 1)
+        slots = min(MAX_CHART_BARS, (steps[-1] - steps[0]) // gap + 1)
         return cls(steps[0], steps[-1], slots, bottom, (top - bottom) or 1.0)
 
     def slot(self, step: int) -> int:
@@ -66,47 +66,63 @@ class Scale:
         return 0.0 if mean is None else round(8 + 92 * (mean - self.bottom) / self.span, 2)
 
 
-def drawn(lines: Sequence[Line], chosen: Line | None, here: At | None, look: Look, key: str) -> list[Drawn]:
+def build_history_rows(
+    lines: Sequence[PromptRunHistory],
+    chosen: PromptRunHistory | None,
+    here: PromptStepStats | None,
+    look: PromptUrlState,
+    key: str,
+) -> list[HistoryRow]:
     """Every line with its bars. A bar of the run itself opens its step; one of another run opens that run's page at
     that step, with the answer that was chosen still beside it."""
     if not lines:
         return []
-    scale = Scale.of(lines)
+    scale = HistoryScale.of(lines)
     own = chosen.run if chosen else None
-    return [row(line, scale, line.run == own, here if line is chosen else None, look, key) for line in lines]
+    return [
+        build_history_row(line, scale, line.run == own, here if line is chosen else None, look, key) for line in lines
+    ]
 
 
-def row(line: Line, scale: Scale, own: bool, here: At | None, look: Look, key: str) -> Drawn:
+def build_history_row(
+    line: PromptRunHistory, scale: HistoryScale, own: bool, here: PromptStepStats | None, look: PromptUrlState, key: str
+) -> HistoryRow:
     attempt = line.attempt.key if line.attempt else ""
     there = "" if own else reverse("prompt", args=[line.run.uid, key])
     kept = look.vs if own else look.sel or look.vs
-    slots: dict[int, list[At]] = {}
+    slots: dict[int, list[PromptStepStats]] = {}
     for one in line.steps:
         slots.setdefault(scale.slot(one.step), []).append(one)
     bars = [
-        bar(steps, slot, scale, there + look.link(attempt=attempt, at=str(steps[-1].step), sel="", vs=kept), here)
+        build_history_bar(
+            steps, slot, scale, there + look.link(attempt=attempt, at=str(steps[-1].step), sel="", vs=kept), here
+        )
         for slot, steps in slots.items()
     ]
-    return Drawn(line, (there + look.link(attempt=attempt, at="", sel="", vs=kept)) or "?", bars, own)
+    return HistoryRow(line, (there + look.link(attempt=attempt, at="", sel="", vs=kept)) or "?", bars, own)
 
 
-def bar(steps: list[At], slot: int, scale: Scale, link: str, here: At | None) -> Bar:
+def build_history_bar(
+    steps: list[PromptStepStats], slot: int, scale: HistoryScale, link: str, here: PromptStepStats | None
+) -> HistoryBar:
     scored = [one for one in steps if one.mean is not None]
     total = sum(one.answers for one in scored)
     mean = sum((one.mean or 0.0) * one.answers for one in scored) / total if total else None
     right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("right", "judged", "answers"))
     width = 100 / scale.slots
     first, last = steps[0].step, steps[-1].step
-    title = titled(first, last, mean, count) + (" · " + _("{count} correct").format(count=right) if judged else "")
+    title = format_bar_title(first, last, mean, count) + (
+        " · " + _("{count} correct").format(count=right) if judged else ""
+    )
     grade = "plain" if not judged else "good" if right == judged else "partial" if right else "bad"
     inside = here is not None and first <= here.step <= last
-    return Bar(link, title, grade, round(slot * width, 3), round(width, 3), scale.height(mean), inside)
+    return HistoryBar(link, title, grade, round(slot * width, 3), round(width, 3), scale.height(mean), inside)
 
 
-def titled(first: int, last: int, mean: float | None, count: int) -> str:
+def format_bar_title(first: int, last: int, mean: float | None, count: int) -> str:
     steps = _("step {step}").format(step=last)
     if first != last:
         steps = _("steps {first} to {last}").format(first=first, last=last)
     if mean is None:
         return _("{steps} of {count}").format(steps=steps, count=count)
-    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=formatting.num(mean), count=count)
+    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=formatting.format_number(mean), count=count)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dashboard.pages.common.url_state import Address, step_number
+from dashboard.pages.common.url_state import UrlState, parse_step_number
 
 VIEWS = ("both", "diff")
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Address):
+class PromptUrlState(UrlState):
     """The page's address: `at` a step, `sel` the answer that is read, `vs` the one beside it, `view` how."""
 
     attempt: str = ""
@@ -23,8 +23,8 @@ class Look(Address):
     def knows(cls, name: str, word: str) -> bool:
         match name:
             case "at":
-                return step_number(word) is not None
+                return parse_step_number(word) is not None
             case "view":
                 return word in VIEWS
             case _:
-                return Address.knows(name, word)
+                return UrlState.knows(name, word)

@@ -13,15 +13,15 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, sample_rows, step_strip
-from dashboard.pages.common.url_state import Ask, clean
-from dashboard.pages.prompt.history_chart import drawn
-from dashboard.pages.prompt.url_state import Look
+from dashboard.pages.common.url_state import StepUrlState, clean_param
+from dashboard.pages.prompt.history_chart import build_history_rows
+from dashboard.pages.prompt.url_state import PromptUrlState
 from rolloutdeck.protocol import wire
 from rollouts.models import Run, Sample
 from rollouts.prompts import history
-from rollouts.prompts.history import At, Line
+from rollouts.prompts.history import PromptRunHistory, PromptStepStats
 from rollouts.samples import bodies
-from rollouts.samples.bodies import Body
+from rollouts.samples.bodies import SampleBody
 
 PANELS = {
     "strip": "common/strip.html",
@@ -36,11 +36,11 @@ BEST_OF = {
 
 
 @dataclass(slots=True)
-class Side:
+class ReadAnswer:
     """One of the two answers; `why` says which it is among those of its step."""
 
-    head: sample_rows.Row
-    body: Body
+    head: sample_rows.SampleRow
+    body: SampleBody
     why: str
 
     @property
@@ -50,42 +50,46 @@ class Side:
 
 @login_required
 @require_safe
-def prompt(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
+def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
     """`?at=` a step of this run, by default the last that has the prompt; `sel` and `vs` name two answers."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     seen = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
-    return panels.answer(
+    return panels.render_page_or_panel(
         request,
         "prompt/page.html",
         PANELS,
-        lambda: context(request, run, clean(key)) | {"status": status, "may_flag": lookups.may(role, "annotator")},
+        lambda: (
+            build_prompt_context(request, run, clean_param(key))
+            | {"status": status, "may_flag": lookups.role_allows(role, "annotator")}
+        ),
         *(list(seen), status, role, run.project.reasons),
     )
 
 
-def context(request: HttpRequest, run: Run, key: str) -> dict[str, Any]:
-    look = Look.of(request.GET)
+def build_prompt_context(request: HttpRequest, run: Run, key: str) -> dict[str, Any]:
+    look = PromptUrlState.of(request.GET)
     splits = splits_of(run, key)
     split = look.split or splits[0]
-    told = history.tell(run, key, split)
-    track = step_strip.of(run, split)
+    told = history.load_prompt_history(run, key, split)
+    track = step_strip.load_step_strip(run, split)
     line = chosen_line(run, look, told.lines, split)
     shown: dict[str, Any] = {
-        "run": run, "project": run.project, "ask": Ask(split=look.split), "look": look, "split": split, "key": key,
+        "run": run, "project": run.project, "ask": StepUrlState(split=look.split),
+        "look": look, "split": split, "key": key,
         "splits": splits, "told": told, "line": line, "strip": track, "current": None, "tab": "samples",
     }  # fmt: skip
-    panel = panels.target(request)
+    panel = panels.get_requested_panel(request)
     if panel in {"strip", "alive"}:
         return shown
-    here = step_of(line, look, request, key) if line else None
-    shown |= {"here": here, "drawn": drawn(told.lines, line, here, look, key), "axis": axis(told.lines)}
+    here = find_requested_prompt_step(line, look, request, key) if line else None
+    shown |= {"here": here, "drawn": build_history_rows(told.lines, line, here, look, key), "axis": axis(told.lines)}
     if panel == "lines" or line is None or here is None:
         return shown
-    return shown | reading(request, line, here, look, key, split)
+    return shown | build_answers_context(request, line, here, look, key, split)
 
 
-def axis(lines: list[Line]) -> tuple[int, int] | None:
+def axis(lines: list[PromptRunHistory]) -> tuple[int, int] | None:
     """The first and the last step of all lines."""
     steps = [one.step for line in lines for one in line.steps]
     return (min(steps), max(steps)) if steps else None
@@ -99,19 +103,21 @@ def splits_of(run: Run, key: str) -> list[str]:
     return [split for split in wire.SPLITS if split in found]
 
 
-def chosen_line(run: Run, look: Look, lines: list[Line], split: str) -> Line | None:
-    attempt = lookups.attempt_of(run, look.attempt)
-    kind = step_strip.kind_of(run, split)
+def chosen_line(run: Run, look: PromptUrlState, lines: list[PromptRunHistory], split: str) -> PromptRunHistory | None:
+    attempt = lookups.attempt_or_404(run, look.attempt)
+    kind = step_strip.find_step_kind(run, split)
     old = history.line_of(lines, run, attempt, kind) if attempt else None
     return old or history.line_of(lines, run, None, kind)
 
 
-def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
+def find_requested_prompt_step(
+    line: PromptRunHistory, look: PromptUrlState, request: HttpRequest, key: str
+) -> PromptStepStats:
     """The step that the address names, or that of the answer which it names, else the last. 404 where the prompt was
     not asked at it."""
     wanted = int(look.at) if look.at else None
     if wanted is None and look.sel:
-        selected = answer_of(request, look.sel, key)
+        selected = answer_or_404(request, look.sel, key)
         wanted = selected.step.step if selected.step.run_id == line.run.pk else None
     if wanted is None:
         return line.steps[-1]
@@ -122,40 +128,50 @@ def step_of(line: Line, look: Look, request: HttpRequest, key: str) -> At:
     return found or line.steps[-1]
 
 
-def answer_of(request: HttpRequest, pk: str, key: str) -> Sample:
+def answer_or_404(request: HttpRequest, pk: str, key: str) -> Sample:
     sample = permissions.sample_or_404(request, pk)
     if sample.prompt_key != key:
         raise Http404(_("That is an answer to another prompt."))
     return sample
 
 
-def reading(request: HttpRequest, line: Line, here: At, look: Look, key: str, split: str) -> dict[str, Any]:
+def build_answers_context(
+    request: HttpRequest, line: PromptRunHistory, here: PromptStepStats, look: PromptUrlState, key: str, split: str
+) -> dict[str, Any]:
     """The answers of the step, the two that are read, and the steps around it."""
-    found = history.answers(line, key, split, here.step)
-    read = answer_of(request, look.sel, key) if look.sel else history.best(found) or found[0]
-    beside, why = partner(request, line, here, look, key, split, [one for one in found if one != read])
+    found = history.load_prompt_answers(line, key, split, here.step)
+    read = answer_or_404(request, look.sel, key) if look.sel else history.find_best_answer(found) or found[0]
+    beside, why = choose_second_answer(request, line, here, look, key, split, [one for one in found if one != read])
     both = [one for one in (read, beside) if one is not None]
-    texts, heads = bodies.read(both), sample_rows.rows(both)
+    texts, heads = bodies.load_bodies(both), sample_rows.build_sample_rows(both)
     if any(one.pk not in texts for one in both):
-        raise Http404(_(bodies.GONE))
+        raise Http404(_(bodies.MISSING_BODY_MESSAGE))
     at = line.steps.index(here)
     return {
-        "rows": sample_rows.rows(found),
+        "rows": sample_rows.build_sample_rows(found),
         "more": here.answers - len(found),
-        "read": Side(heads[0], texts[read.pk], "" if look.sel else _("best of its step")),
-        "beside": Side(heads[1], texts[beside.pk], why) if beside else None,
+        "read": ReadAnswer(heads[0], texts[read.pk], "" if look.sel else _("best of its step")),
+        "beside": ReadAnswer(heads[1], texts[beside.pk], why) if beside else None,
         "earlier": line.steps[at - 1] if at else None,
         "later": line.steps[at + 1] if at + 1 < len(line.steps) else None,
         "view": look.view if beside else "both",
     }
 
 
-def partner(
-    request: HttpRequest, line: Line, here: At, look: Look, key: str, split: str, others: list[Sample]
+def choose_second_answer(
+    request: HttpRequest,
+    line: PromptRunHistory,
+    here: PromptStepStats,
+    look: PromptUrlState,
+    key: str,
+    split: str,
+    others: list[Sample],
 ) -> tuple[Sample | None, str]:
     """The answer beside the one that is read, and why that one."""
     if look.vs:
-        return answer_of(request, look.vs, key), ""
-    if earlier := history.before(line, here.step):
-        return history.best(history.answers(line, key, split, earlier[0].step)), _(BEST_OF[earlier[1]])
-    return history.best(others), _("best of its step")
+        return answer_or_404(request, look.vs, key), ""
+    if earlier := history.find_comparison_step(line, here.step):
+        return history.find_best_answer(history.load_prompt_answers(line, key, split, earlier[0].step)), _(
+            BEST_OF[earlier[1]]
+        )
+    return history.find_best_answer(others), _("best of its step")

@@ -9,37 +9,39 @@ from django.utils.translation import gettext as _
 from dashboard.pages.common import sample_rows
 from rollouts.flags import flags
 from rollouts.models import Flag, Run
-from rollouts.review.queues import Asked, Batch
+from rollouts.review.queues import QueueRequest, ReviewBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QueueRow:
     """`why` it is in the queue; `said` of it by the person, empty before."""
 
-    one: sample_rows.Row
+    one: sample_rows.SampleRow
     why: str
     said: str
 
 
-def rows(run: Run, asked: Asked, batch: Batch | None, reader: int | None) -> list[Row]:
+def build_queue_rows(run: Run, asked: QueueRequest, batch: ReviewBatch | None, reader: int | None) -> list[QueueRow]:
     """As the person `reader` sees them: a flag of one's own puts nothing into a queue."""
     if batch is None:
         return []
     names = {str(one["key"]): _(str(one["name"])) for one in run.project.reasons}
-    listed = sample_rows.rows(batch.samples)
-    flagged = flags.flags_of([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
+    listed = sample_rows.build_sample_rows(batch.samples)
+    flagged = flags.load_flags([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
     marks = {pk: [flag for flag in found if flag.user_id != reader] for pk, found in flagged.items()}
     return [
-        Row(
+        QueueRow(
             one,
-            why(asked, one, marks.get(one.sample.pk, []), names),
-            ", ".join(word_of(word, names) for word in batch.verdicts.get(one.sample.pk, [])),
+            explain_queue_entry(asked, one, marks.get(one.sample.pk, []), names),
+            ", ".join(format_decision(word, names) for word in batch.verdicts.get(one.sample.pk, [])),
         )
         for one in listed
     ]
 
 
-def why(asked: Asked, one: sample_rows.Row, marks: list[Flag], names: dict[str, str]) -> str:
+def explain_queue_entry(
+    asked: QueueRequest, one: sample_rows.SampleRow, marks: list[Flag], names: dict[str, str]
+) -> str:
     match asked.queue.name:
         case "low":
             return _("low score")
@@ -56,14 +58,14 @@ def why(asked: Asked, one: sample_rows.Row, marks: list[Flag], names: dict[str, 
             return _("your query finds it")
 
 
-def word_of(word: str, names: dict[str, str]) -> str:
+def format_decision(word: str, names: dict[str, str]) -> str:
     """A verdict: `fine`, or the name of a reason."""
     if word == "fine":
         return f"✓ {_('fine')}"
     return f"⚑ {names.get(word, word)}".strip()
 
 
-def following(batch: Batch | None, pk: str) -> str:
+def find_next_sample(batch: ReviewBatch | None, pk: str) -> str:
     """The sample after this one that nothing was said of, from the beginning again after the last; empty when there is
     none left."""
     ids = [sample.pk for sample in batch.samples] if batch else []

@@ -9,63 +9,63 @@ from urllib.parse import quote
 from django.http import HttpRequest
 
 from dashboard import permissions
-from dashboard.pages.common.url_state import clean
+from dashboard.pages.common.url_state import clean_param
 from rolloutdeck.protocol import wire
 from rollouts.models import Run
 
-MOST = 7  # besides the run itself
-OFFERED = 60
+MAX_OVERLAYS = 7  # besides the run itself
+MAX_OFFERED_RUNS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OverlayOffer:
     run: Run
     link: str
     on: bool
 
 
-def of(request: HttpRequest, one: Run) -> list[Run]:
+def find_overlay_runs(request: HttpRequest, one: Run) -> list[Run]:
     """The runs that the address names and the person may see, in its order."""
-    words = [word for word in clean(request.GET.get("runs", "")).split(",") if wire.UID.match(word)]
-    wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MOST]
+    words = [word for word in clean_param(request.GET.get("runs", "")).split(",") if wire.UID.match(word)]
+    wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MAX_OVERLAYS]
     if not wanted:
         return []
     found = {run.uid: run for run in permissions.visible_runs(request).filter(uid__in=wanted).defer("config")}
     return [found[uid] for uid in wanted if uid in found]
 
 
-def link(request: HttpRequest, runs: Sequence[Run]) -> str:
+def build_overlay_link(request: HttpRequest, runs: Sequence[Run]) -> str:
     """This page's address with these runs over it."""
     kept = [(key, value) for key, values in request.GET.lists() if key != "runs" for value in values]
-    pairs = [f"{quote(key)}={quote(clean(value), safe=':/|()*^.')}" for key, value in kept]
+    pairs = [f"{quote(key)}={quote(clean_param(value), safe=':/|()*^.')}" for key, value in kept]
     pairs += [f"runs={','.join(run.uid for run in runs)}"] if runs else []
     return "?" + "&".join(pairs)
 
 
-def chips(request: HttpRequest, own: Run, over: Sequence[Run]) -> list[tuple[Run, bool, str, str]]:
+def build_overlay_chips(request: HttpRequest, own: Run, over: Sequence[Run]) -> list[tuple[Run, bool, str, str]]:
     """(run, whether one before it has its colour, the address without it, the `runs` of that address)."""
     rest = [[one for one in over if one != run] for run in over]
-    taken = again([own, *over])[1:]
+    taken = find_repeated_colours([own, *over])[1:]
     return [
-        (run, twice, link(request, others), ",".join(one.uid for one in others))
+        (run, twice, build_overlay_link(request, others), ",".join(one.uid for one in others))
         for run, twice, others in zip(over, taken, rest, strict=True)
     ]
 
 
-def again(runs: Sequence[Run]) -> list[bool]:
+def find_repeated_colours(runs: Sequence[Run]) -> list[bool]:
     """Of each whether one before it has its colour: there are eight."""
     return [run.colour in {other.colour for other in runs[:at]} for at, run in enumerate(runs)]
 
 
-def offers(request: HttpRequest, one: Run, over: Sequence[Run]) -> list[Offer]:
+def build_overlay_offers(request: HttpRequest, one: Run, over: Sequence[Run]) -> list[OverlayOffer]:
     """The runs with the latest news, those of the same project first."""
     seen = permissions.visible_runs(request).filter(archived_at=None).exclude(pk=one.pk).select_related("project")
-    rows = list(seen.order_by("-seen_at").defer("config", "facts")[: 2 * OFFERED])
+    rows = list(seen.order_by("-seen_at").defer("config", "facts")[: 2 * MAX_OFFERED_RUNS])
     rows.sort(key=lambda run: (run not in over, run.project_id != one.project_id))
-    full = len(over) >= MOST
+    full = len(over) >= MAX_OVERLAYS
     return [
-        Offer(run, link(request, [other for other in over if other != run]), True)
+        OverlayOffer(run, build_overlay_link(request, [other for other in over if other != run]), True)
         if run in over
-        else Offer(run, "" if full else link(request, [*over, run]), False)
-        for run in rows[:OFFERED]
+        else OverlayOffer(run, "" if full else build_overlay_link(request, [*over, run]), False)
+        for run in rows[:MAX_OFFERED_RUNS]
     ]

@@ -12,26 +12,26 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import step_strip
-from dashboard.pages.common.formatting import num
-from dashboard.pages.common.query_messages import start_of
-from dashboard.pages.common.url_state import clean
+from dashboard.pages.common.formatting import format_number
+from dashboard.pages.common.query_messages import parse_row_offset
+from dashboard.pages.common.url_state import clean_param
 from rolloutdeck.protocol import wire
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 from rollouts.models import Run, Sample
 from rollouts.prompts import heatmap
-from rollouts.prompts.heatmap import KINDS, ORDERS, Heat, Line
+from rollouts.prompts.heatmap import HEATMAP_KINDS, HEATMAP_ORDERS, HeatmapRow, PromptHeatmap
 from rollouts.samples import bodies
 
 ROWS = 40
-LONGEST = 160
-SAID = {
+MAX_PROMPT_CHARS = 160
+KIND_NAMES = {
     "all": N_("all"),
     "never": N_("never solved"),
     "regressed": N_("regressed"),
     "mixed": N_("learned or unsteady"),
     "always": N_("always solved"),
 }
-ORDERED = {
+ORDER_NAMES = {
     "hardest": N_("hardest"),
     "easiest": N_("easiest"),
     "regressed": N_("regressed"),
@@ -40,7 +40,7 @@ ORDERED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeatmapDisplayCell:
     grade: str
     text: str
     link: str
@@ -48,32 +48,32 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    line: Line
+class HeatmapDisplayRow:
+    line: HeatmapRow
     text: str
     first: int | None
-    cells: list[Cell | None]
+    cells: list[HeatmapDisplayCell | None]
 
 
-def shown(request: HttpRequest, run: Run) -> dict[str, Any]:
+def build_heatmap_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     """`?show=prompts&split=&only=&order=&start=`; the evaluations where there are any."""
-    told = {name: clean(request.GET.get(name, "")) for name in ("split", "only", "order", "start")}
-    splits = [split for split in reversed(wire.SPLITS) if step_strip.kind_of(run, split)]
+    told = {name: clean_param(request.GET.get(name, "")) for name in ("split", "only", "order", "start")}
+    splits = [split for split in reversed(wire.SPLITS) if step_strip.find_step_kind(run, split)]
     split = told["split"] if told["split"] in splits else (splits or [""])[0]
-    only = told["only"] if told["only"] in KINDS else "all"
-    order = told["order"] if told["order"] in ORDERS else ORDERS[0]
-    found = heatmap.heat(run, split, step_strip.kind_of(run, split))
+    only = told["only"] if told["only"] in HEATMAP_KINDS else "all"
+    order = told["order"] if told["order"] in HEATMAP_ORDERS else HEATMAP_ORDERS[0]
+    found = heatmap.load_prompt_heatmap(run, split, step_strip.find_step_kind(run, split))
     lines = found.chosen(only, order)
-    start = min(start_of(told["start"]), len(lines))
-    link = Link(run, split, only, order)
+    start = min(parse_row_offset(told["start"]), len(lines))
+    link = HeatmapUrlState(run, split, only, order)
     return {
         "heat": found,
         "heat_split": split,
-        "heat_rows": rows(run, split, found, lines[start : start + ROWS]),
+        "heat_rows": build_heatmap_rows(run, split, found, lines[start : start + ROWS]),
         "heat_kinds": [
-            (_(SAID[kind]), count, link.to(only=kind), kind == only) for kind, count in found.counts().items()
+            (_(KIND_NAMES[kind]), count, link.to(only=kind), kind == only) for kind, count in found.counts().items()
         ],
-        "heat_orders": [(_(ORDERED[one]), link.to(order=one), one == order) for one in ORDERS],
+        "heat_orders": [(_(ORDER_NAMES[one]), link.to(order=one), one == order) for one in HEATMAP_ORDERS],
         "heat_splits": [(one, link.to(split=one, only="all"), one == split) for one in splits],
         "heat_before": link.to(start=max(0, start - ROWS)) if start else "",
         "heat_after": link.to(start=start + ROWS) if start + ROWS < len(lines) else "",
@@ -82,7 +82,7 @@ def shown(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class HeatmapUrlState:
     run: Run
     split: str
     only: str
@@ -90,53 +90,55 @@ class Link:
 
     def to(self, **changes: str | int) -> str:
         state = {"split": self.split, "only": self.only, "order": self.order, "start": 0} | changes
-        usual = {"only": "all", "order": ORDERS[0], "start": 0}
+        usual = {"only": "all", "order": HEATMAP_ORDERS[0], "start": 0}
         pairs = {name: value for name, value in state.items() if value and usual.get(name) != value}
         return f"?{urlencode({'show': 'prompts', **pairs})}"
 
 
-def rows(run: Run, split: str, found: Heat, lines: list[Line]) -> list[Row]:
-    texts = prompts(lines)
+def build_heatmap_rows(run: Run, split: str, found: PromptHeatmap, lines: list[HeatmapRow]) -> list[HeatmapDisplayRow]:
+    texts = load_prompt_texts(lines)
     return [
-        Row(
+        HeatmapDisplayRow(
             line,
             texts.get(line.sample, ""),
             None if line.first is None else found.steps[line.first],
-            [cell(run, split, found, line, at) for at in range(len(found.steps))],
+            [build_heatmap_cell(run, split, found, line, at) for at in range(len(found.steps))],
         )
         for line in lines
     ]
 
 
-def cell(run: Run, split: str, found: Heat, line: Line, at: int) -> Cell | None:
+def build_heatmap_cell(
+    run: Run, split: str, found: PromptHeatmap, line: HeatmapRow, at: int
+) -> HeatmapDisplayCell | None:
     value = line.cells[at]
     if value is None:
         return None
     step = found.steps[at]
     query = urlencode({"split": split, "q": f"prompt:{line.key}"}, safe=":")
-    text = num(round(value, 2), 0 if value in (0, 1) else 2).replace("-", "−").removeprefix("0")
+    text = format_number(round(value, 2), 0 if value in (0, 1) else 2).replace("-", "−").removeprefix("0")
     said = _("step {step}: {value} correct") if found.judged else _("step {step}: {value} mean score")
-    said = said.format(step=step, value=num(value))
-    return Cell(grade(value), text or "0", f"{reverse('step', args=[run.uid, step])}?{query}", said)
+    said = said.format(step=step, value=format_number(value))
+    return HeatmapDisplayCell(grade_cell(value), text or "0", f"{reverse('step', args=[run.uid, step])}?{query}", said)
 
 
-def grade(value: float) -> str:
+def grade_cell(value: float) -> str:
     """The class of a cell: h0 where nothing is solved to h3 where all is."""
     return "h0" if value <= 0 else "h1" if value < 0.5 else "h2" if value < 1 else "h3"
 
 
-def prompts(lines: list[Line]) -> dict[str, str]:
+def load_prompt_texts(lines: list[HeatmapRow]) -> dict[str, str]:
     """What each prompt asks, in a line, by sample id."""
     samples = list(Sample.objects.filter(pk__in=[line.sample for line in lines]))
     try:
-        found = bodies.read(samples)
-    except StorageUnavailable:
+        found = bodies.load_bodies(samples)
+    except StorageUnavailableError:
         return {}
-    return {pk: asks(body.prompt) for pk, body in found.items()}
+    return {pk: extract_question(body.prompt) for pk, body in found.items()}
 
 
-def asks(prompt: object) -> str:
+def extract_question(prompt: object) -> str:
     """The person's last words where a trainer has flattened the roles into the text, else its beginning."""
     text = prompt if isinstance(prompt, str) else ""
     last = text.rpartition("\nuser\n")[2] if "\nuser\n" in text else text.removeprefix("user\n")
-    return last.removesuffix("\nassistant\n").removesuffix("\nassistant").strip()[:LONGEST]
+    return last.removesuffix("\nassistant\n").removesuffix("\nassistant").strip()[:MAX_PROMPT_CHARS]

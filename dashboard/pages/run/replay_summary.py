@@ -12,16 +12,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import status_strip
-from dashboard.pages.common.sparklines import polyline
+from dashboard.pages.common.sparklines import build_polyline_points
 from dashboard.pages.pins import pin_list
 from rollouts.metrics import series
 from rollouts.models import Binding, Run
 from rollouts.replay import outcomes
-from rollouts.replay.outcomes import Cell, Strip
+from rollouts.replay.outcomes import ReplayTimeline, ReplayTimelineStep
 
 # How a state is drawn, see `cells.HEIGHTS`, and its colour class in the table.
-WORDS = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
-CALLED = {
+SEGMENT_WORDS = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
+REPLAY_STATE_NAMES = {
     "replayed": N_("replayed"),
     "generated": N_("generated"),
     "refused": N_("refused"),
@@ -29,82 +29,82 @@ CALLED = {
     "none": N_("not under the plan"),
 }
 GRADES = {"replayed": "reused", "generated": "plain", "refused": "bad", "planned": "partial"}
-MOST_EVENTS = 300
-MOST_POINTS = 200
+MAX_EVENTS = 300
+MAX_CACHE_POINTS = 200
 PREFIX_CACHE = re.compile(r"(prefix|kv|radix)[^/]*cache[^/]*hit|cache_hit_rate", re.IGNORECASE)
 
 
-def shown(run: Run) -> dict[str, Any]:
+def build_replay_context(run: Run) -> dict[str, Any]:
     """The context of `run/replay.html`; `reuse` only where a plan or a report speaks of the run."""
-    return {"reuse": reuse(run), "prefix_cache": prefix_cache(run)}
+    return {"reuse": build_replay_summary(run), "prefix_cache": load_prefix_cache(run)}
 
 
-def reuse(run: Run) -> dict[str, Any] | None:
+def build_replay_summary(run: Run) -> dict[str, Any] | None:
     binding = Binding.objects.filter(run=run).select_related("revision__plan").first()
     revision = binding.revision if binding else None
     if revision is None and not run.replays.exists():
         return None
-    strip = outcomes.strip(run)
+    strip = outcomes.load_replay_timeline(run)
     if not strip.cells:
         return None
     has = set(run.steps.filter(split="train").values_list("step_kind", "step"))
-    drawn = [cell(run, one, (one.step_kind, one.step) in has) for one in strip.cells]
+    drawn = [build_replay_segment(run, one, (one.step_kind, one.step) in has) for one in strip.cells]
     counts = strip.counts
     return {
         "plan": str(revision) if revision else "",
         "plan_link": f"{reverse('pins')}?{urlencode({'project': run.project.slug, 'plan': revision.plan.name})}"
         if revision
         else "",
-        "track": status_strip.track(drawn),
+        "track": status_strip.build_status_strip(drawn),
         "steps": len(strip.cells),
         "counts": counts,
-        "said": ", ".join(f"{counts[state]} {said(state)}" for state in WORDS if counts[state]),
+        "said": ", ".join(f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_WORDS if counts[state]),
         "rows": strip.rows,
-        "loading": duration(strip.seconds) if strip.seconds else "",
-        "saved": duration(strip.saved) if strip.estimated else "",
+        "loading": format_duration(strip.seconds) if strip.seconds else "",
+        "saved": format_duration(strip.saved) if strip.estimated else "",
         "unknown": counts["replayed"] - strip.estimated,
-        **events(strip),
+        **build_replay_events(strip),
     }
 
 
-def said(state: str) -> str:
-    return _(CALLED[state])
+def format_replay_state(state: str) -> str:
+    return _(REPLAY_STATE_NAMES[state])
 
 
-def cell(run: Run, one: Cell, has_page: bool) -> status_strip.Cell:
+def build_replay_segment(run: Run, one: ReplayTimelineStep, has_page: bool) -> status_strip.StatusSegment:
     """A replayed step leads to its source, any other to itself where it has a page."""
-    source = f" {pin_list.name(one.pin)}" if one.pin and one.state != "generated" else ""
-    title = _("step {step}: {said}").format(step=one.step, said=said(one.state)) + source
+    source = f" {pin_list.format_pin_name(one.pin)}" if one.pin and one.state != "generated" else ""
+    title = _("step {step}: {said}").format(step=one.step, said=format_replay_state(one.state)) + source
     title += f": {one.reason[:200]}" if one.reason else ""
-    link = pin_list.link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
+    link = pin_list.build_pin_link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
     own = reverse("step", args=[run.uid, str(one.step)]) if has_page else ""
-    return status_strip.Cell(one.step, one.step, WORDS[one.state], title, link or own)
+    return status_strip.StatusSegment(one.step, one.step, SEGMENT_WORDS[one.state], title, link or own)
 
 
-def events(strip: Strip) -> dict[str, Any]:
+def build_replay_events(strip: ReplayTimeline) -> dict[str, Any]:
     """The steps that something was reported of, newest first."""
     told = [one for one in strip.cells if one.state in ("replayed", "generated", "refused")]
     return {
-        "events": [event(one) for one in told[::-1][:MOST_EVENTS]],
-        "more_events": len(told) > MOST_EVENTS,
+        "events": [build_replay_event(one) for one in told[::-1][:MAX_EVENTS]],
+        "more_events": len(told) > MAX_EVENTS,
     }
 
 
-def event(one: Cell) -> dict[str, Any]:
+def build_replay_event(one: ReplayTimelineStep) -> dict[str, Any]:
     return {
         "step": one.step,
-        "said": said(one.state),
+        "said": format_replay_state(one.state),
         "grade": GRADES[one.state],
-        "source": pin_list.name(one.pin) if one.pin else "",
-        "source_link": pin_list.link(one.pin, None) if one.pin else "",
+        "source": pin_list.format_pin_name(one.pin) if one.pin else "",
+        "source_link": pin_list.build_pin_link(one.pin, None) if one.pin else "",
         "rows": one.rows,
-        "seconds": "" if one.seconds is None else duration(one.seconds),
-        "saved": "" if one.saved is None else duration(one.saved),
+        "seconds": "" if one.seconds is None else format_duration(one.seconds),
+        "saved": "" if one.saved is None else format_duration(one.saved),
         "reason": one.reason,
     }
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`0.4 s`, `52 s`, `12 min`, `3.4 h`."""
     if seconds < 99.5:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
@@ -118,11 +118,11 @@ class PrefixCache:
     last: float
 
 
-def prefix_cache(run: Run) -> PrefixCache | None:
+def load_prefix_cache(run: Run) -> PrefixCache | None:
     """The KV prefix cache's hit rate, where a metric of the run is called like one."""
-    name = next((name for name in series.names(run) if PREFIX_CACHE.search(name)), None)
+    name = next((name for name in series.list_metric_names(run) if PREFIX_CACHE.search(name)), None)
     if name is None:
         return None
-    curves = series.read(run, [name], max_points=MOST_POINTS)[run.uid][name]
+    curves = series.load_curves(run, [name], max_points=MAX_CACHE_POINTS)[run.uid][name]
     values = [value for curve in curves for value in curve["values"] if value is not None]
-    return PrefixCache(name, polyline(values), values[-1]) if values else None
+    return PrefixCache(name, build_polyline_points(values), values[-1]) if values else None

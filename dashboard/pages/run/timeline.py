@@ -11,17 +11,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.url_state import StepUrlState
 from rollouts.models import Run
 from rollouts.runs import timeline
-from rollouts.runs.timeline import Event, Told
+from rollouts.runs.timeline import RunEvent, RunTimeline
 
-SLOTS = 100  # of the row
-TICKS = 300  # places at the foot of a chart
-MOST = 300  # lines of the list
+TIMELINE_SLOTS = 100  # of the row
+CHART_TICK_SLOTS = 300  # places at the foot of a chart
+MAX_TIMELINE_EVENTS = 300  # lines of the list
 # How each kind is drawn, and what it is called where all of them are counted.
-SIGNS = {"failed": "✕", "restarted": "↻", "flagged": "⚑", "pinned": "◆", "replayed": "▬"}
-CALLED = {
+EVENT_SIGNS = {"failed": "✕", "restarted": "↻", "flagged": "⚑", "pinned": "◆", "replayed": "▬"}
+EVENT_NAMES = {
     "failed": N_("failed"),
     "restarted": N_("restarted"),
     "flagged": N_("flagged"),
@@ -31,7 +31,7 @@ CALLED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     """What happened at steps that share a place, `x` in per cent; `signs` are (kind, sign)."""
 
     x: float
@@ -40,69 +40,80 @@ class Mark:
     link: str
 
 
-def shown(run: Run) -> dict[str, Any]:
+def build_timeline_context(run: Run) -> dict[str, Any]:
     """The context of `run/timeline.html`; `events` only where something happened."""
-    told = timeline.of(run)
-    return {"events": row(run, told) if told else None}
+    told = timeline.load_run_timeline(run)
+    return {"events": build_timeline(run, told) if told else None}
 
 
-def row(run: Run, told: Told) -> dict[str, Any]:
+def build_timeline(run: Run, told: RunTimeline) -> dict[str, Any]:
     return {
-        "marks": marks(run, told),
+        "marks": build_timeline_marks(run, told),
         "low": told.low,
         "high": told.high,
-        "counts": [(kind, SIGNS[kind], _(CALLED[kind]), count(told.events, kind)) for kind in timeline.KINDS],
-        "ticks": ticks(told),
-        "lines": [(one, SIGNS[one.kind], said([one]), link(run, one)) for one in told.events[::-1][:MOST]],
-        "more": len(told.events) > MOST,
+        "counts": [
+            (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), count_events(told.events, kind))
+            for kind in timeline.EVENT_KINDS
+        ],
+        "ticks": build_chart_ticks(told),
+        "lines": [
+            (one, EVENT_SIGNS[one.kind], describe_events([one]), build_event_link(run, one))
+            for one in told.events[::-1][:MAX_TIMELINE_EVENTS]
+        ],
+        "more": len(told.events) > MAX_TIMELINE_EVENTS,
     }
 
 
-def count(found: Sequence[Event], kind: str) -> int:
+def count_events(found: Sequence[RunEvent], kind: str) -> int:
     return sum(one.kind == kind for one in found)
 
 
-def marks(run: Run, told: Told) -> list[Mark]:
-    slots: dict[int, list[Event]] = {}
+def build_timeline_marks(run: Run, told: RunTimeline) -> list[TimelineMark]:
+    slots: dict[int, list[RunEvent]] = {}
     for one in told.events:
-        slots.setdefault(slot(told, one, SLOTS), []).append(one)
-    return [mark(run, at, found) for at, found in slots.items()]
+        slots.setdefault(find_slot(told, one, TIMELINE_SLOTS), []).append(one)
+    return [build_timeline_mark(run, at, found) for at, found in slots.items()]
 
 
-def ticks(told: Told) -> list[tuple[str, int]]:
+def build_chart_ticks(told: RunTimeline) -> list[tuple[str, int]]:
     """[(kind, step)] in step order, at most one of a kind in each of `TICKS` places."""
     first: dict[tuple[str, int], int] = {}
     for one in told.events:
-        first.setdefault((one.kind, slot(told, one, TICKS)), one.step)
+        first.setdefault((one.kind, find_slot(told, one, CHART_TICK_SLOTS)), one.step)
     return [(kind, step) for (kind, _place), step in first.items()]
 
 
-def slot(told: Told, one: Event, slots: int) -> int:
+def find_slot(told: RunTimeline, one: RunEvent, slots: int) -> int:
     """Which of so many places on the axis it has."""
     return (one.step - told.low) * (slots - 1) // max(1, told.high - told.low)
 
 
-def mark(run: Run, at: int, found: Sequence[Event]) -> Mark:
+def build_timeline_mark(run: Run, at: int, found: Sequence[RunEvent]) -> TimelineMark:
     """Opens the chief thing among those that share the place."""
-    kinds = [kind for kind in timeline.KINDS if count(found, kind)]
-    title = " · ".join(said([one for one in found if one.kind == kind]) for kind in kinds)
+    kinds = [kind for kind in timeline.EVENT_KINDS if count_events(found, kind)]
+    title = " · ".join(describe_events([one for one in found if one.kind == kind]) for kind in kinds)
     chief = next(one for one in found if one.kind == kinds[0])
-    return Mark(round(100 * (at + 0.5) / SLOTS, 2), [(kind, SIGNS[kind]) for kind in kinds], title, link(run, chief))
+    return TimelineMark(
+        round(100 * (at + 0.5) / TIMELINE_SLOTS, 2),
+        [(kind, EVENT_SIGNS[kind]) for kind in kinds],
+        title,
+        build_event_link(run, chief),
+    )
 
 
-def link(run: Run, one: Event) -> str:
+def build_event_link(run: Run, one: RunEvent) -> str:
     """Flags open what is flagged; anything else the nearest step with samples, since not every step has some."""
     split = "" if one.split == "train" else one.split
     if one.kind == "flagged":
-        return reverse("step", args=[run.uid, one.step]) + str(Ask(split=split, q="is:flagged").link())
-    return reverse("nearest", args=[run.uid, one.step]) + str(Ask(split=split).link())
+        return reverse("step", args=[run.uid, one.step]) + str(StepUrlState(split=split, q="is:flagged").link())
+    return reverse("nearest", args=[run.uid, one.step]) + str(StepUrlState(split=split).link())
 
 
-def said(found: Sequence[Event]) -> str:
+def describe_events(found: Sequence[RunEvent]) -> str:
     """What happened, of events of one kind at one step, in whichever splits, or at neighbouring ones."""
-    first, last, count = found[0].step, found[-1].step, total(found)
+    first, last, count = found[0].step, found[-1].step, sum_events(found)
     if first != last:
-        return several(found[0].kind).format(first=first, last=last, count=count)
+        return get_plural_title(found[0].kind).format(first=first, last=last, count=count)
     match found[0].kind:
         case "failed":
             return _("step {step}: the training failed").format(step=first)
@@ -117,7 +128,7 @@ def said(found: Sequence[Event]) -> str:
             return _("step {step}: replayed").format(step=first)
 
 
-def several(kind: str) -> str:
+def get_plural_title(kind: str) -> str:
     return {
         "restarted": _("steps {first} to {last}: {count} launches begin"),
         "flagged": _("steps {first} to {last}: {count} flags"),
@@ -126,5 +137,5 @@ def several(kind: str) -> str:
     }[kind]
 
 
-def total(found: Sequence[Event]) -> int:
+def sum_events(found: Sequence[RunEvent]) -> int:
     return sum(one.count for one in found) if found[0].kind == "flagged" else len(found)

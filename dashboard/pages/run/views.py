@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, step_strip
-from dashboard.pages.common.url_state import Ask, clean, step_number
+from dashboard.pages.common.url_state import StepUrlState, clean_param, parse_step_number
 from dashboard.pages.run import overlays, prompt_heatmap, replay_summary, timeline
 from rollouts.lib.cache import MAX_CHART_BYTES, Cache
 from rollouts.metrics import chart_layout as charting
@@ -38,10 +38,10 @@ PANELS = {
     "overlay": "run/overlay.html",
 }
 SHOWS = ("", "table", "prompts")
-MOST_POINTS = 500
-MOST_NAMES = 400
-MOST_SHOWN = 20
-MOST_UNSAFE = 5
+MAX_CURVE_POINTS = 500
+MAX_METRIC_NAMES = 400
+MAX_FAILED_DUMPS = 20
+MAX_UNSAFE_ARTIFACTS = 5
 SLOW = timedelta(seconds=10)  # a run that goes on always has a dump or two that are being indexed
 # Drawings in memory, by their bytes: each of up to `MOST_POINTS` points a metric and run takes about 25.
 kept: Cache[tuple[object, ...], bytes] = Cache(MAX_CHART_BYTES, len)
@@ -49,20 +49,20 @@ kept: Cache[tuple[object, ...], bytes] = Cache(MAX_CHART_BYTES, len)
 
 @login_required
 @require_safe
-def run(request: HttpRequest, uid: str) -> HttpResponseBase:
+def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     """`?attempt=all` draws older attempts too, faint; an attempt's key draws that one alone. `runs=` lays others over.
 
     `show=table` gives the numbers of the charts, `show=prompts` the map of prompts over steps; `m smooth log x closed`
     are the script's: filter, smoothing, axes, and the groups that are shut.
     """
     one = permissions.run_or_404(request, uid)
-    status, over, waiting = one.status, overlays.of(request, one), kept_waiting(one)
-    may_index = lookups.may(one.project.role_of(request.user), "maintainer")
-    return panels.answer(
+    status, over, waiting = one.status, overlays.find_overlay_runs(request, one), count_delayed_dumps(one)
+    may_index = lookups.role_allows(one.project.role_of(request.user), "maintainer")
+    return panels.render_page_or_panel(
         request,
         "run/page.html",
         PANELS,
-        lambda: context(request, one, over) | {"status": status, "may_index": may_index, "waiting": waiting},
+        lambda: build_run_context(request, one, over) | {"status": status, "may_index": may_index, "waiting": waiting},
         one.version,
         status,
         waiting,
@@ -71,60 +71,62 @@ def run(request: HttpRequest, uid: str) -> HttpResponseBase:
     )
 
 
-def context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
-    ask = Ask.of(request.GET)
-    lookups.attempt_of(one, ask.attempt)
+def build_run_context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
+    ask = StepUrlState.of(request.GET)
+    lookups.attempt_or_404(one, ask.attempt)
     show = request.GET.get("show", "")
-    track = step_strip.of(one, ask.split or step_strip.first_split(one))
+    track = step_strip.load_step_strip(one, ask.split or step_strip.find_default_split(one))
     shown: dict[str, Any] = {
         "run": one, "project": one.project, "ask": ask, "split": track.split, "strip": track, "current": None,
-        "tab": "overview", "show": show if show in SHOWS else "", "axis": axis(request),
-        "over": overlays.chips(request, one, over), "charts_address": charts_address(request),
+        "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
+        "over": overlays.build_overlay_chips(request, one, over), "charts_address": build_charts_query(request),
     }  # fmt: skip
-    panel = panels.target(request)
+    panel = panels.get_requested_panel(request)
     if panel in {"", "notices"}:
-        shown |= notices(one)
+        shown |= build_notices_context(one)
     if panel in {"", "reuse"}:
-        shown |= replay_summary.shown(one)
+        shown |= replay_summary.build_replay_context(one)
     if panel in {"", "events"}:
-        shown |= timeline.shown(one)
+        shown |= timeline.build_timeline_context(one)
     if panel == "heat" or (not panel and show == "prompts"):
-        shown |= prompt_heatmap.shown(request, one)
+        shown |= prompt_heatmap.build_heatmap_context(request, one)
     if panel == "overlay":
-        shown["offers"] = overlays.offers(request, one, over)
+        shown["offers"] = overlays.build_overlay_offers(request, one, over)
     return shown
 
 
-def axis(request: HttpRequest) -> str:
+def get_chart_axis(request: HttpRequest) -> str:
     return "time" if request.GET.get("x") == "time" else "step"
 
 
-def charts_address(request: HttpRequest) -> str:
+def build_charts_query(request: HttpRequest) -> str:
     """The query of the charts' numbers: what the page's own says of attempts, runs and the axis."""
-    return urlencode({name: clean(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)})
+    return urlencode(
+        {name: clean_param(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)}
+    )
 
 
-def notices(one: Run) -> dict[str, Any]:
+def build_notices_context(one: Run) -> dict[str, Any]:
     """What a person should know before believing the curves."""
     attempts = list(one.attempts.order_by("number"))
     failed = one.dumps.filter(state__in=[Dump.State.FAILED, Dump.State.UNSAFE]).order_by("-received_at")
     unsafe = one.artifacts.filter(state=Artifact.State.UNSAFE).order_by("-created_at")
     return {
         "attempts": attempts,
-        "failed": list(failed[: MOST_SHOWN + 1]),
-        "unsafe": list(unsafe[:MOST_UNSAFE]),
-        "dropped": dropped(one),
+        "failed": list(failed[: MAX_FAILED_DUMPS + 1]),
+        "unsafe": list(unsafe[:MAX_UNSAFE_ARTIFACTS]),
+        "dropped": sum_dropped_rows(one),
     }
 
 
-def kept_waiting(one: Run) -> int:
+def count_delayed_dumps(one: Run) -> int:
     """How many dumps are to be indexed, where that takes longer than a run that goes on always needs."""
     due = one.dumps.filter(state__in=[Dump.State.RECEIVED, Dump.State.INDEXING])
     found = due.order_by().aggregate(count=Count("pk"), first=Min("received_at"))
     return found["count"] if found["first"] and found["first"] < timezone.now() - SLOW else 0
 
 
-def dropped(one: Run) -> list[tuple[str, int]]:
+def sum_dropped_rows(one: Run) -> list[tuple[str, int]]:
     """[(reason, count)] over all spools."""
     counts: dict[str, int] = {}
     for by_reason in one.dropped.values():
@@ -135,13 +137,15 @@ def dropped(one: Run) -> list[tuple[str, int]]:
 
 @login_required
 @require_safe
-def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
+def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
     one = permissions.run_or_404(request, uid)
-    ask = Ask.of(request.GET)
-    split = ask.split or step_strip.first_split(one)
-    wanted = step_number(step) or 0
-    there = one.steps.filter(split=split, step_kind=step_strip.kind_of(one, split), superseded=False, samples__gt=0)
+    ask = StepUrlState.of(request.GET)
+    split = ask.split or step_strip.find_default_split(one)
+    wanted = parse_step_number(step) or 0
+    there = one.steps.filter(
+        split=split, step_kind=step_strip.find_step_kind(one, split), superseded=False, samples__gt=0
+    )
     ends = [
         there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),
         there.filter(step__gte=wanted).order_by("step").values_list("step", flat=True).first(),
@@ -152,56 +156,62 @@ def nearest(request: HttpRequest, uid: str, step: str) -> HttpResponse:
         messages.error(request, said.format(split=split))
         return redirect("run", uid=one.uid)
     closest = min(found, key=lambda end: abs(end - wanted))
-    return redirect(reverse("step", args=[one.uid, closest]) + Ask(split=ask.split).link())
+    return redirect(reverse("step", args=[one.uid, closest]) + StepUrlState(split=ask.split).link())
 
 
 @login_required
 @require_safe
-def charts(request: HttpRequest, uid: str) -> HttpResponse:
+def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
     """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.metrics.chart_layout`,
     the points of all that it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many
     metrics are not drawn. With `?x=time` each curve has `hours` too."""
     one = permissions.run_or_404(request, uid)
-    ask = Ask.of(request.GET)
-    lookups.attempt_of(one, ask.attempt)
-    over = overlays.of(request, one)
-    etag = panels.mark(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
+    ask = StepUrlState.of(request.GET)
+    lookups.attempt_or_404(one, ask.attempt)
+    over = overlays.find_overlay_runs(request, one)
+    etag = panels.compute_etag(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
-        return panels.finished(HttpResponseNotModified(), etag)
-    body = packed(one, over, ask.attempt or "current", timed=axis(request) == "time")
-    return panels.finished(HttpResponse(body, content_type="application/json"), etag)
+        return panels.set_cache_headers(HttpResponseNotModified(), etag)
+    body = encode_chart_data(one, over, ask.attempt or "current", timed=get_chart_axis(request) == "time")
+    return panels.set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
 
 
-def packed(one: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:
+def encode_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:
     """The drawing as of the runs' versions, which rise with every visible change."""
     runs = tuple((run.pk, run.created_at, run.version, run.name) for run in (one, *over))
     known = (runs, attempt, timed, get_language())
     body = kept.get(known)
     if body is None:
-        body = orjson.dumps(drawing(one, over, attempt, timed=timed))
+        body = orjson.dumps(build_chart_data(one, over, attempt, timed=timed))
         kept.put(known, body)
     return body
 
 
-def drawing(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:
-    names = sorted({name for run in (one, *over) for name in series.names(run)})
-    shown, left = names[:MOST_NAMES], names[MOST_NAMES:]
-    curves: dict[str, Any] = dict(series.read(one, shown, max_points=MOST_POINTS, attempt=attempt))
+def build_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:
+    names = sorted({name for run in (one, *over) for name in series.list_metric_names(run)})
+    shown, left = names[:MAX_METRIC_NAMES], names[MAX_METRIC_NAMES:]
+    curves: dict[str, Any] = dict(series.load_curves(one, shown, max_points=MAX_CURVE_POINTS, attempt=attempt))
     if over:  # another run's attempts have other keys
         every = "all" if attempt == "all" else "current"
-        curves |= series.read(over, shown, max_points=MOST_POINTS, attempt=every)
-    layout = charting.arrange(shown, list(curves.values()))
+        curves |= series.load_curves(over, shown, max_points=MAX_CURVE_POINTS, attempt=every)
+    layout = charting.arrange_charts(shown, list(curves.values()))
     if timed:
-        curves = dict(time_axis.timed([one, *over], curves))
+        curves = dict(time_axis.add_time_axis([one, *over], curves))
     drawn = {
         uid: {name: found for name, found in by_name.items() if found and name not in layout.constant}
         for uid, by_name in curves.items()
     }
     others = [{"uid": run.uid, "name": run.name, "colour": run.colour, "curves": drawn[run.uid]} for run in over]
-    return {**told(layout), "colour": one.colour, "curves": drawn[one.uid], "over": others, "left": len(left)}
+    return {
+        **serialize_layout(layout),
+        "colour": one.colour,
+        "curves": drawn[one.uid],
+        "over": others,
+        "left": len(left),
+    }
 
 
-def told(layout: charting.Layout) -> dict[str, Any]:
+def serialize_layout(layout: charting.ChartLayout) -> dict[str, Any]:
     """The layout, the titles of its first charts in the reader's language; metrics are called as they were logged."""
     said = asdict(layout)
     for chart in said["default"]:

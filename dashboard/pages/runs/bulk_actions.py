@@ -20,69 +20,69 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups
-from dashboard.pages.common.responses import back
-from dashboard.pages.common.url_state import clean
+from dashboard.pages.common.responses import get_return_url
+from dashboard.pages.common.url_state import clean_param
 from dashboard.pages.run import overlays
-from rollouts.compare.targets import LETTERS
-from rollouts.errors import BadInput, Conflict, RolloutError
+from rollouts.compare.targets import TARGET_LETTERS
+from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.models import Project, Run
 from rollouts.runs import bulk_actions, trash
 
-MOST = 500
-NEEDS = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
+MAX_SELECTED_RUNS = 500
+SCOPE_BY_ACTION = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
 
 
 @login_required
 @require_POST
-def tidy(request: HttpRequest) -> HttpResponse:
+def apply_bulk_action_view(request: HttpRequest) -> HttpResponse:
     """Does `do` with each `run`; all of them or none, for whoever may do it with every one."""
     what = request.POST.get("do", "")
-    runs = chosen(request, request.POST.getlist("run"), binned=what == "restore")
-    again = HttpResponseRedirect(back(request, "runs"))
+    runs = find_selected_runs(request, request.POST.getlist("run"), binned=what == "restore")
+    again = HttpResponseRedirect(get_return_url(request, "runs"))
     if not runs:
         messages.error(request, _("Select runs first: their box, or the key x."))
         return again
     if what in LINKS:
         return redirect(LINKS[what](runs))
     try:
-        messages.success(request, done(what, runs, lookups.person(request), request))
+        messages.success(request, apply_bulk_action(what, runs, lookups.get_signed_in_user(request), request))
     except (PermissionDenied, RolloutError) as refused:
         messages.error(request, str(refused))
     return again
 
 
-def chosen(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -> list[Run]:
+def find_selected_runs(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -> list[Run]:
     """The runs of these uids that the person may see, in their order."""
-    seen = permissions.binned_runs(request) if binned else permissions.visible_runs(request)
-    wanted = [clean(uid)[:64] for uid in uids[:MOST]]
+    seen = permissions.trashed_runs(request) if binned else permissions.visible_runs(request)
+    wanted = [clean_param(uid)[:64] for uid in uids[:MAX_SELECTED_RUNS]]
     found = {run.uid: run for run in seen.filter(uid__in=wanted).select_related("project")}
     return [found[uid] for uid in dict.fromkeys(wanted) if uid in found]
 
 
-def done(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
+def apply_bulk_action(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
     """What came of it, in a sentence. Raises PermissionDenied, BadInput."""
-    if what not in NEEDS:
-        raise BadInput(_("Choose what to do with the selected runs."), "do")
-    allowed(by, runs, NEEDS[what])
-    word = clean(request.POST.get("tag", "")).strip()
+    if what not in SCOPE_BY_ACTION:
+        raise InvalidInputError(_("Choose what to do with the selected runs."), "do")
+    require_role_in_projects(by, runs, SCOPE_BY_ACTION[what])
+    word = clean_param(request.POST.get("tag", "")).strip()
     if what in ("tag", "untag") and not word:
-        raise BadInput(_("Type the tag first."), "tag")
+        raise InvalidInputError(_("Type the tag first."), "tag")
     if what in ("tag", "untag"):
-        return counted(what, bulk_actions.tag(runs, by, word, off=what == "untag"), tag=word)
+        return describe_bulk_result(what, bulk_actions.tag_runs(runs, by, word, off=what == "untag"), tag=word)
     if what == "index":
-        return counted(what, bulk_actions.index_again(runs, by))
+        return describe_bulk_result(what, bulk_actions.reindex_runs(runs, by))
     if what == "restore":
-        return counted(what, len([trash.restore_run(run, by) for run in runs]))
-    return counted(what, bulk_actions.archive(runs, by, back=what == "unarchive"))
+        return describe_bulk_result(what, len([trash.restore_run(run, by) for run in runs]))
+    return describe_bulk_result(what, bulk_actions.archive_runs(runs, by, back=what == "unarchive"))
 
 
-def allowed(by: User, runs: Sequence[Run], scope: str) -> None:
+def require_role_in_projects(by: User, runs: Sequence[Run], scope: str) -> None:
     """Raises PermissionDenied that names the project."""
     for project in {run.project_id: run.project for run in runs}.values():
-        permissions.require_role(by, project, permissions.ROLE_FOR[scope])
+        permissions.require_role(by, project, permissions.ROLE_BY_SCOPE[scope])
 
 
-def counted(what: str, count: int, **holes: str) -> str:
+def describe_bulk_result(what: str, count: int, **holes: str) -> str:
     """What was done with how many runs, or dumps of theirs."""
     said = {
         "tag": ngettext("{count} run got the tag {tag}.", "{count} runs got the tag {tag}.", count),
@@ -107,25 +107,25 @@ def counted(what: str, count: int, **holes: str) -> str:
 # --- to other pages ---------------------------------------------------------------------------------------------------
 
 
-def comparison(runs: Sequence[Run]) -> str:
-    cells = ",".join(f"{run.uid}@latest" for run in runs[: len(LETTERS)])
+def build_compare_link(runs: Sequence[Run]) -> str:
+    cells = ",".join(f"{run.uid}@latest" for run in runs[: len(TARGET_LETTERS)])
     return f"{reverse('compare')}?of={quote(cells, safe='@,')}"
 
 
-def drawn_together(runs: Sequence[Run]) -> str:
+def build_overlay_url(runs: Sequence[Run]) -> str:
     address = reverse("run", args=[runs[0].uid])
-    others = ",".join(run.uid for run in runs[1 : overlays.MOST + 1])
+    others = ",".join(run.uid for run in runs[1 : overlays.MAX_OVERLAYS + 1])
     return f"{address}?runs={others}" if others else address
 
 
-def deletion(runs: Sequence[Run]) -> str:
+def build_deletion_link(runs: Sequence[Run]) -> str:
     return f"{reverse('tidy-delete')}?" + "&".join(f"run={run.uid}" for run in runs)
 
 
 LINKS: dict[str, Callable[[Sequence[Run]], str]] = {
-    "compare": comparison,
-    "overlay": drawn_together,
-    "delete": deletion,
+    "compare": build_compare_link,
+    "overlay": build_overlay_url,
+    "delete": build_deletion_link,
 }
 
 
@@ -134,38 +134,38 @@ LINKS: dict[str, Callable[[Sequence[Run]], str]] = {
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def delete(request: HttpRequest) -> HttpResponse:
+def delete_runs_view(request: HttpRequest) -> HttpResponse:
     """Says what would go, and does it when told so: 409 while one of the runs has pins, and then none goes."""
-    return gone(request) if request.method == "POST" else asks(request)
+    return trash_selected_runs(request) if request.method == "POST" else render_delete_page(request)
 
 
-def asks(request: HttpRequest, said: str = "", status: int = 200) -> HttpResponse:
+def render_delete_page(request: HttpRequest, said: str = "", status: int = 200) -> HttpResponse:
     told = request.POST if request.method == "POST" else request.GET
-    runs = chosen(request, told.getlist("run"))
+    runs = find_selected_runs(request, told.getlist("run"))
     if not runs:
         return redirect("runs")
-    return render(request, "runs/delete.html", shown(runs, request) | {"said": said}, status=status)
+    return render(request, "runs/delete.html", build_delete_context(runs, request) | {"said": said}, status=status)
 
 
-def shown(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
-    found = bulk_actions.weights(runs)
+def build_delete_context(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
+    found = bulk_actions.load_run_sizes(runs)
     projects_of: dict[int, Project] = {run.project_id: run.project for run in runs}
-    roles = {pk: one.role_of(lookups.person(request)) for pk, one in projects_of.items()}
-    lines = [(run, found[run.pk], lookups.may(roles[run.project_id], "owner")) for run in runs]
+    roles = {pk: one.role_of(lookups.get_signed_in_user(request)) for pk, one in projects_of.items()}
+    lines = [(run, found[run.pk], lookups.role_allows(roles[run.project_id], "owner")) for run in runs]
     return {
         "lines": lines,
         "pinned": [run for run, weight, _ in lines if weight.pins],
         "forbidden": [run for run, _, may in lines if not may],
-        "days": trash.BIN.days,
+        "days": trash.TRASH_RETENTION.days,
     }
 
 
-def gone(request: HttpRequest) -> HttpResponse:
-    runs, by = chosen(request, request.POST.getlist("run")), lookups.person(request)
-    allowed(by, runs, "admin")
+def trash_selected_runs(request: HttpRequest) -> HttpResponse:
+    runs, by = find_selected_runs(request, request.POST.getlist("run")), lookups.get_signed_in_user(request)
+    require_role_in_projects(by, runs, "admin")
     try:
-        bulk_actions.delete(runs, by)
-    except Conflict as pinned:
-        return asks(request, str(pinned), 409)
-    messages.success(request, counted("bin", len(runs), days=str(trash.BIN.days)))
+        bulk_actions.move_runs_to_trash(runs, by)
+    except ConflictError as pinned:
+        return render_delete_page(request, str(pinned), 409)
+    messages.success(request, describe_bulk_result("bin", len(runs), days=str(trash.TRASH_RETENTION.days)))
     return redirect("runs")

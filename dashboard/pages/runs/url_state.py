@@ -8,45 +8,45 @@ from urllib.parse import quote
 
 from django.http import HttpRequest, QueryDict
 
-from dashboard.pages.common.query_messages import start_of
-from dashboard.pages.common.url_state import clean
+from dashboard.pages.common.query_messages import parse_row_offset
+from dashboard.pages.common.url_state import clean_param
 from dashboard.pages.runs import columns as run_columns
 
 SHOWS: Final = ("", "archived", "bin")
-USUAL_SORT: Final = "-updated"
-COOKIE: Final = "run-columns"
-LONGEST: Final = 320
+DEFAULT_SORT: Final = "-updated"
+COLUMNS_COOKIE: Final = "run-columns"
+MAX_COLUMN_KEY_CHARS: Final = 320
 
 
 @dataclass(frozen=True, slots=True)
-class RunsAsked:
+class RunsUrlState:
     """`show` is `archived` or `bin` for the runs that are out of the way; `group` and `sort` are columns."""
 
     name: str = ""
     project: str = ""
     show: str = ""
-    sort: str = USUAL_SORT
+    sort: str = DEFAULT_SORT
     group: str = ""
     col: tuple[str, ...] = ()
     start: int = 0
 
     @classmethod
-    def of(cls, query: QueryDict) -> RunsAsked:
+    def of(cls, query: QueryDict) -> RunsUrlState:
         """Unknown words fall back to the default: an old link still opens."""
-        given = {key: clean(query.get(key, "")).strip() for key in ("name", "project", "show", "sort", "group")}
+        given = {key: clean_param(query.get(key, "")).strip() for key in ("name", "project", "show", "sort", "group")}
         return cls(
             given["name"],
             given["project"],
             given["show"] if given["show"] in SHOWS else "",
-            given["sort"] if run_columns.column(given["sort"].removeprefix("-")) else USUAL_SORT,
-            given["group"] if run_columns.column(given["group"]) else "",
-            columns_of(query.getlist("col")),
-            start_of(clean(query.get("start", ""))),
+            given["sort"] if run_columns.find_column(given["sort"].removeprefix("-")) else DEFAULT_SORT,
+            given["group"] if run_columns.find_column(given["group"]) else "",
+            parse_column_keys(query.getlist("col")),
+            parse_row_offset(clean_param(query.get("start", ""))),
         )
 
     def link(self, **changes: Any) -> str:
         state = replace(self, **changes)
-        usual = RunsAsked()
+        usual = RunsUrlState()
         names = ("project", "name", "show", "group", "sort")
         pairs = [(key, getattr(state, key)) for key in names if getattr(state, key) != getattr(usual, key)]
         pairs += [("col", one) for one in state.col]
@@ -59,8 +59,8 @@ class RunsAsked:
         return self.link(sort=key if self.sort == down else down, start=0)
 
     @property
-    def order(self) -> run_columns.Column:
-        found = run_columns.column(self.sort.removeprefix("-"))
+    def order(self) -> run_columns.RunColumn:
+        found = run_columns.find_column(self.sort.removeprefix("-"))
         assert found is not None  # `of` lets nothing else in
         return found
 
@@ -74,15 +74,15 @@ class RunsAsked:
         return [key.removeprefix(prefix) for key in keys if key.startswith(prefix) and key != prefix]
 
 
-def columns_of(words: list[str]) -> tuple[str, ...]:
-    found = [clean(word)[:LONGEST] for word in words]
-    return tuple(dict.fromkeys(word for word in found if run_columns.column(word)))[: run_columns.MOST]
+def parse_column_keys(words: list[str]) -> tuple[str, ...]:
+    found = [clean_param(word)[:MAX_COLUMN_KEY_CHARS] for word in words]
+    return tuple(dict.fromkeys(word for word in found if run_columns.find_column(word)))[: run_columns.MAX_COLUMNS]
 
 
-def remembered(request: HttpRequest) -> tuple[str, ...]:
+def parse_columns_cookie(request: HttpRequest) -> tuple[str, ...]:
     """The columns that this browser chose last."""
-    return columns_of(QueryDict(request.COOKIES.get(COOKIE, "")[:4000]).getlist("col"))
+    return parse_column_keys(QueryDict(request.COOKIES.get(COLUMNS_COOKIE, "")[:4000]).getlist("col"))
 
 
-def to_remember(columns: tuple[str, ...]) -> str:
+def serialize_columns_cookie(columns: tuple[str, ...]) -> str:
     return "&".join(f"col={quote(one, safe=':/@.')}" for one in columns)

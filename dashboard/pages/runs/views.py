@@ -18,11 +18,11 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.formatting import num
-from dashboard.pages.common.sparklines import sparks
+from dashboard.pages.common.formatting import format_number
+from dashboard.pages.common.sparklines import load_run_sparklines
 from dashboard.pages.runs import columns as run_columns
-from dashboard.pages.runs.columns import CONFIG, LAST, Column, Line
-from dashboard.pages.runs.url_state import COOKIE, RunsAsked, remembered, to_remember
+from dashboard.pages.runs.columns import CONFIG_PREFIX, LAST_VALUE_PREFIX, RunColumn, RunRow
+from dashboard.pages.runs.url_state import COLUMNS_COOKIE, RunsUrlState, parse_columns_cookie, serialize_columns_cookie
 from rolloutdeck.trainer_api.registry import TRAINERS
 from rollouts.lib.cache import MAX_LAST_VALUES, Cache
 from rollouts.metrics import series
@@ -30,103 +30,114 @@ from rollouts.models import Membership, Run
 from rollouts.runs import listing
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
-MOST = 1000
-PAGE = 200
-NAMED = 60  # newest runs whose config keys and metrics are offered as columns
+MAX_LISTED_RUNS = 1000
+PAGE_ROWS = 200
+MAX_PICKER_RUNS = 60  # newest runs whose config keys and metrics are offered as columns
 YEAR = 31_536_000
 
 
 @login_required
 @require_safe
-def runs(request: HttpRequest) -> HttpResponseBase:
+def runs_page(request: HttpRequest) -> HttpResponseBase:
     """`?name=` filters (words as in `run_list.terms`), `col=` once per column, `sort=`, `group=`, `show=archived|bin`.
 
     An address without columns takes those of the browser's last choice, and then says so.
     """
-    asked = RunsAsked.of(request.GET)
-    panel = panels.target(request)
+    asked = RunsUrlState.of(request.GET)
+    panel = panels.get_requested_panel(request)
     if "remember" in request.GET:
-        return remember(request, asked)
-    if not asked.col and not panel and (kept := remembered(request)):
+        return save_columns_view(request, asked)
+    if not asked.col and not panel and (kept := parse_columns_cookie(request)):
         return redirect(reverse("runs") + asked.link(col=kept))
-    found = listed(request, asked)
-    states = listing.statuses(found)
-    shown = listing.matching(found, listing.terms(asked.name), states)
+    found = load_listed_runs(request, asked)
+    states = listing.load_run_statuses(found)
+    shown = listing.filter_runs(found, listing.parse_run_filter(asked.name), states)
     state = [(run.uid, run.version, states[run.pk]) for run in shown]
-    roles = roles_of(request)
+    roles = load_roles(request)
     if panel == "columns":
-        return panels.answer(request, "runs/page.html", PANELS, lambda: picker(asked, shown), *state)
-    return panels.answer(
-        request, "runs/page.html", PANELS, lambda: context(request, asked, shown, states, roles), *state, str(roles)
+        return panels.render_page_or_panel(
+            request, "runs/page.html", PANELS, lambda: build_column_picker_context(asked, shown), *state
+        )
+    return panels.render_page_or_panel(
+        request,
+        "runs/page.html",
+        PANELS,
+        lambda: build_runs_context(request, asked, shown, states, roles),
+        *state,
+        str(roles),
     )
 
 
-def remember(request: HttpRequest, asked: RunsAsked) -> HttpResponse:
+def save_columns_view(request: HttpRequest, asked: RunsUrlState) -> HttpResponse:
     """The picker was sent: its columns are the browser's from now on; none are the usual ones."""
     columns = () if "usual" in request.GET else asked.col
     answer = redirect(reverse("runs") + asked.link(col=columns))
     path = reverse("runs")
     if columns:
-        answer.set_cookie(COOKIE, to_remember(columns), max_age=YEAR, path=path, samesite="Lax")
+        answer.set_cookie(COLUMNS_COOKIE, serialize_columns_cookie(columns), max_age=YEAR, path=path, samesite="Lax")
     else:
-        answer.delete_cookie(COOKIE, path=path, samesite="Lax")
+        answer.delete_cookie(COLUMNS_COOKIE, path=path, samesite="Lax")
     return answer
 
 
-def listed(request: HttpRequest, asked: RunsAsked) -> list[Run]:
+def load_listed_runs(request: HttpRequest, asked: RunsUrlState) -> list[Run]:
     """The runs with the latest news, at most one more than `MOST`; what is large only where it is needed."""
     rows: QuerySet[Run] = permissions.visible_runs(request).filter(archived_at__isnull=asked.show != "archived")
     if asked.show == "bin":
-        rows = permissions.binned_runs(request)
+        rows = permissions.trashed_runs(request)
     if asked.project:
         rows = rows.filter(project__slug=asked.project)
-    wanted = listing.terms(asked.name)
+    wanted = listing.parse_run_filter(asked.name)
     for term in wanted:
         if not term.name and not term.negated:
             rows = rows.filter(name__icontains=term.value)
-    deep = any(term.of_config for term in wanted) or bool(asked.needs(CONFIG)) or panels.target(request) == "columns"
+    deep = (
+        any(term.of_config for term in wanted)
+        or bool(asked.needs(CONFIG_PREFIX))
+        or panels.get_requested_panel(request) == "columns"
+    )
     rows = rows.select_related("project", "owner").order_by("-seen_at", "-pk")
-    return list(rows.defer("facts", "pollers", *([] if deep else ["config"]))[: MOST + 1])
+    return list(rows.defer("facts", "pollers", *([] if deep else ["config"]))[: MAX_LISTED_RUNS + 1])
 
 
-def roles_of(request: HttpRequest) -> dict[int, str]:
+def load_roles(request: HttpRequest) -> dict[int, str]:
     """The person's role by project."""
     if request.user.is_superuser:
         return dict.fromkeys(permissions.visible_projects(request).values_list("pk", flat=True), Membership.Role.OWNER)
-    return dict(Membership.objects.filter(user=lookups.person(request)).values_list("project", "role"))
+    return dict(Membership.objects.filter(user=lookups.get_signed_in_user(request)).values_list("project", "role"))
 
 
-def context(
-    request: HttpRequest, asked: RunsAsked, shown: list[Run], states: dict[int, str], roles: dict[int, str]
+def build_runs_context(
+    request: HttpRequest, asked: RunsUrlState, shown: list[Run], states: dict[int, str], roles: dict[int, str]
 ) -> dict[str, Any]:
-    few = shown[:MOST]
-    found = sparks(few)
-    last = last_values(few, asked.needs(LAST))
-    lines = run_columns.lines(few, states, found, last, deep=bool(asked.needs(CONFIG)))
-    lines = run_columns.ordered(lines, asked.order, down=asked.down)
-    columns = run_columns.chosen(asked.col) or usual(lines)
-    page = lines[asked.start : asked.start + PAGE]
-    following = asked.start + PAGE
-    ranks = [permissions.RANK[role] for role in roles.values()]
+    few = shown[:MAX_LISTED_RUNS]
+    found = load_run_sparklines(few)
+    last = last_values(few, asked.needs(LAST_VALUE_PREFIX))
+    lines = run_columns.build_run_rows(few, states, found, last, deep=bool(asked.needs(CONFIG_PREFIX)))
+    lines = run_columns.sort_run_rows(lines, asked.order, down=asked.down)
+    columns = run_columns.find_columns(asked.col) or find_default_columns(lines)
+    page = lines[asked.start : asked.start + PAGE_ROWS]
+    following = asked.start + PAGE_ROWS
+    ranks = [permissions.ROLE_RANKS[role] for role in roles.values()]
     filtered = bool(asked.name or asked.project or asked.show)
     return {
         "headers": {"HX-Replace-Url": reverse("runs") + asked.link()},
         "asked": asked,
-        "columns": [(one, asked.turned(one.key), arrow(asked, one)) for one in columns],
-        "name_column": (asked.turned("name"), arrow(asked, run_columns.NAME)),
+        "columns": [(one, asked.turned(one.key), get_sort_arrow(asked, one)) for one in columns],
+        "name_column": (asked.turned("name"), get_sort_arrow(asked, run_columns.NAME_COLUMN)),
         "width": len(columns) + 2,
-        "groups": grouped(page, run_columns.column(asked.group), columns),
+        "groups": group_run_rows(page, run_columns.find_column(asked.group), columns),
         "count": len(lines),
         "first": asked.start + 1,
         "last": min(following, len(lines)),
-        "before": asked.link(start=max(0, asked.start - PAGE)) if asked.start else "",
+        "before": asked.link(start=max(0, asked.start - PAGE_ROWS)) if asked.start else "",
         "after": asked.link(start=following) if following < len(lines) else "",
-        "more": len(shown) > MOST,
-        "most": MOST,
+        "more": len(shown) > MAX_LISTED_RUNS,
+        "most": MAX_LISTED_RUNS,
         "projects": list(permissions.visible_projects(request).order_by("slug")),
-        "grouping": groupings(asked, columns),
-        "maintains": max(ranks, default=0) >= permissions.RANK["maintainer"],
-        "owns": max(ranks, default=0) >= permissions.RANK["owner"],
+        "grouping": list_groupings(asked, columns),
+        "maintains": max(ranks, default=0) >= permissions.ROLE_RANKS["maintainer"],
+        "owns": max(ranks, default=0) >= permissions.ROLE_RANKS["owner"],
         "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("bin"))],
         "empty": not shown and not filtered and not permissions.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
@@ -135,59 +146,63 @@ def context(
     }
 
 
-def arrow(asked: RunsAsked, one: Column) -> str:
+def get_sort_arrow(asked: RunsUrlState, one: RunColumn) -> str:
     return "" if asked.order.key != one.key else " ↓" if asked.down else " ↑"
 
 
-def usual(lines: Sequence[Line]) -> list[Column]:
+def find_default_columns(lines: Sequence[RunRow]) -> list[RunColumn]:
     """The columns without a choice; those that say nothing of any run are left out."""
     optional = {"trunc", "owner", "tags", "framework"}
-    told = {key for key in optional if any(run_columns.FACTS[key].value(line) is not None for line in lines)}
-    return [run_columns.FACTS[key] for key in run_columns.USUAL if key not in optional or key in told]
+    told = {key for key in optional if any(run_columns.BUILT_IN_COLUMNS[key].value(line) is not None for line in lines)}
+    return [
+        run_columns.BUILT_IN_COLUMNS[key]
+        for key in run_columns.DEFAULT_COLUMN_KEYS
+        if key not in optional or key in told
+    ]
 
 
-def groupings(asked: RunsAsked, columns: Sequence[Column]) -> list[tuple[str, str]]:
+def list_groupings(asked: RunsUrlState, columns: Sequence[RunColumn]) -> list[tuple[str, str]]:
     """What the list can be grouped by: facts, and the config keys that are shown."""
     facts = ["status", "owner", "tags", "framework", "project"]
-    configs = [one.key for one in columns if one.key.startswith(CONFIG)]
+    configs = [one.key for one in columns if one.key.startswith(CONFIG_PREFIX)]
     keys = dict.fromkeys([*facts, *configs, *([asked.group] if asked.group else [])])
-    return [(key, one.called) for key in keys if (one := run_columns.column(key))]
+    return [(key, one.called) for key in keys if (one := run_columns.find_column(key))]
 
 
-def grouped(page: Sequence[Line], by: Column | None, columns: Sequence[Column]) -> list[dict[str, Any]]:
+def group_run_rows(page: Sequence[RunRow], by: RunColumn | None, columns: Sequence[RunColumn]) -> list[dict[str, Any]]:
     """The page's lines in groups of one value each, in their order; one group without a title where none is asked."""
     if by is None:
-        return [{"title": "", "lines": cells(page, columns)}]
-    groups: dict[Any, list[Line]] = {}
-    for line in run_columns.ordered(page, by, down=False):
+        return [{"title": "", "lines": build_row_cells(page, columns)}]
+    groups: dict[Any, list[RunRow]] = {}
+    for line in run_columns.sort_run_rows(page, by, down=False):
         groups.setdefault(by.value(line), []).append(line)
     return [
         {
-            "title": title(value, by),
+            "title": format_group_title(value, by),
             "said": by.called,
             "count": len(found),
             "score": mean_score(found),
-            "lines": cells(found, columns),
+            "lines": build_row_cells(found, columns),
         }
         for value, found in groups.items()
     ]
 
 
-def title(value: Any, by: Column) -> str:
+def format_group_title(value: Any, by: RunColumn) -> str:
     if value is None:
         return _("not told")
     if by.key == "status":
         return _(value)
-    return num(value, 4) if isinstance(value, float) else str(value)
+    return format_number(value, 4) if isinstance(value, float) else str(value)
 
 
-def mean_score(found: Sequence[Line]) -> float | None:
+def mean_score(found: Sequence[RunRow]) -> float | None:
     known = [line.spark.last.score_mean for line in found if line.spark.last]
     told = [score for score in known if score is not None]
     return fmean(told) if told else None
 
 
-def cells(page: Sequence[Line], columns: Sequence[Column]) -> list[tuple[Run, list[tuple[str, str]]]]:
+def build_row_cells(page: Sequence[RunRow], columns: Sequence[RunColumn]) -> list[tuple[Run, list[tuple[str, str]]]]:
     return [(line.run, [(one.style, one.shown(line)) for one in columns]) for line in page]
 
 
@@ -205,7 +220,7 @@ def last_values(found: Sequence[Run], names: Sequence[str]) -> dict[str, dict[st
 
 
 def made(runs: Collection[Run], names: Sequence[str]) -> dict[Mark, float | None]:
-    fresh = series.last_values(list(runs), names)
+    fresh = series.load_last_values(list(runs), names)
     return {mark(run, name): fresh[run.uid].get(name) for run in runs for name in names}
 
 
@@ -216,25 +231,25 @@ def mark(run: Run, name: str) -> Mark:
 # --- the picker -------------------------------------------------------------------------------------------------------
 
 
-def picker(asked: RunsAsked, shown: Sequence[Run]) -> dict[str, Any]:
+def build_column_picker_context(asked: RunsUrlState, shown: Sequence[Run]) -> dict[str, Any]:
     """Every column that the newest of these runs could fill, those that are on first."""
-    newest = shown[:NAMED]
-    differ, alike = listing.differing(newest)
-    on = set(asked.col or run_columns.USUAL)
-    metrics = series.names_of(newest)
+    newest = shown[:MAX_PICKER_RUNS]
+    differ, alike = listing.compare_config_keys(newest)
+    on = set(asked.col or run_columns.DEFAULT_COLUMN_KEYS)
+    metrics = series.list_recent_metric_names(newest)
 
     def offered(keys: Sequence[str], prefix: str = "") -> list[tuple[str, str, bool]]:
-        columns = [one for key in keys if (one := run_columns.column(prefix + key))]
+        columns = [one for key in keys if (one := run_columns.find_column(prefix + key))]
         rows = [(one.key, one.key.removeprefix(prefix) if prefix else one.called, one.key in on) for one in columns]
         return sorted(rows, key=lambda row: not row[2])
 
     return {
         "asked": asked,
         "sections": [
-            (_("of the run"), offered(list(run_columns.FACTS))),
-            (_("config: the runs differ"), offered(differ, CONFIG)),
-            (_("last value"), offered(metrics, LAST)),
-            (_("config: the same in all"), offered(alike, CONFIG)),
+            (_("of the run"), offered(list(run_columns.BUILT_IN_COLUMNS))),
+            (_("config: the runs differ"), offered(differ, CONFIG_PREFIX)),
+            (_("last value"), offered(metrics, LAST_VALUE_PREFIX)),
+            (_("config: the same in all"), offered(alike, CONFIG_PREFIX)),
         ],
-        "most": run_columns.MOST,
+        "most": run_columns.MAX_COLUMNS,
     }

@@ -8,82 +8,88 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from dashboard.pages.common import lookups, query_messages
-from dashboard.pages.common.group_links import Boards
-from dashboard.pages.common.sample_rows import Row
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.group_links import GroupLinks
+from dashboard.pages.common.sample_rows import SampleRow
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.sample import fields_view, related, text_view, view_modes
-from dashboard.pages.sample.related import Around
-from rollouts.errors import BadInput, StorageUnavailable
+from dashboard.pages.sample.related import RelatedData
+from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.models import Flag, Sample
-from rollouts.query.parser import parse
-from rollouts.samples.bodies import GONE
-from rollouts.samples.unit_tests import unit_tests
+from rollouts.query.parser import parse_query
+from rollouts.samples.bodies import MISSING_BODY_MESSAGE
+from rollouts.samples.unit_tests import parse_unit_tests
 
 
-def shown(request: HttpRequest, sample: Sample, ask: Ask, role: str) -> dict[str, Any]:
+def build_pane_context(request: HttpRequest, sample: Sample, ask: StepUrlState, role: str) -> dict[str, Any]:
     """The context of `sample/pane.html`; where the body cannot be read, why: a bad file never hides the step."""
-    unread: str = _(GONE)
+    unread: str = _(MISSING_BODY_MESSAGE)
     try:
-        if beside := related.of([sample]).get(sample.pk):
-            return dressed(request, sample, beside, ask, role)
-    except StorageUnavailable as error:
+        if beside := related.load_related_data([sample]).get(sample.pk):
+            return build_loaded_pane_context(request, sample, beside, ask, role)
+    except StorageUnavailableError as error:
         unread = str(error)
-    return {"head": Row(sample), "unread": unread, **flagging(request, sample, flags_of(sample), role)}
+    return {
+        "head": SampleRow(sample),
+        "unread": unread,
+        **build_flags_context(request, sample, load_sample_flags(sample), role),
+    }
 
 
-def dressed(request: HttpRequest, sample: Sample, beside: Around, ask: Ask, role: str) -> dict[str, Any]:
+def build_loaded_pane_context(
+    request: HttpRequest, sample: Sample, beside: RelatedData, ask: StepUrlState, role: str
+) -> dict[str, Any]:
     """The same of a sample whose surroundings are known."""
     body, group, past = beside.body, beside.siblings, beside.past
     place = next((at for at, one in enumerate(past) if one.here), 0)
     before = past[place - 1] if past and place else None
-    words = words_of(ask.q)
-    asked = view_modes.Reading(request, sample, group, before.step if before else None, words)
+    words = parse_highlight_words(ask.q)
+    asked = view_modes.ViewInput(request, sample, group, before.step if before else None, words)
     return {
         "sample": sample,
-        "head": Row(sample),
+        "head": SampleRow(sample),
         "replayed": beside.replayed,
         "body": body,
         "siblings": group,
-        "board_link": Boards(sample.step.run, ask).link(sample),
+        "board_link": GroupLinks(sample.step.run, ask).link(sample),
         "past": past,
         "past_before": before,
         "past_after": past[place + 1] if place + 1 < len(past) else None,
-        "prompt": text_view.dressed(body.prompt, words, answers=False, name="p"),
-        "others": others(body),
-        "unit_tests": unit_tests(body.extras),
+        "prompt": text_view.build_text_view(body.prompt, words, answers=False, name="p"),
+        "others": build_other_fields(body),
+        "unit_tests": parse_unit_tests(body.extras),
         "words": words,
-        **flagging(request, sample, beside.flags, role),
-        **view_modes.shown(body, ask.view, asked),
+        **build_flags_context(request, sample, beside.flags, role),
+        **view_modes.build_view_context(body, ask.view, asked),
     }
 
 
-def flagging(request: HttpRequest, sample: Sample, flags: list[Flag], role: str) -> dict[str, Any]:
+def build_flags_context(request: HttpRequest, sample: Sample, flags: list[Flag], role: str) -> dict[str, Any]:
     """The context of `sample/flags.html`."""
     return {
         "sample": sample,
         "flags": flags,
         "mine": {flag.reason for flag in flags if flag.user_id == request.user.pk},
         "reasons": sample.step.run.project.reasons,
-        "may_flag": lookups.may(role, "annotator"),
+        "may_flag": lookups.role_allows(role, "annotator"),
         "role": role,
     }
 
 
-def others(body: Any) -> list[fields_view.Entry]:
+def build_other_fields(body: Any) -> list[fields_view.FieldEntry]:
     """All that was recorded beside prompt, response, score and their like; short ones first."""
     named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
-    keys = fields_view.keys_of(body)
+    keys = fields_view.collect_fields(body)
     ours = {*type(body).__dataclass_fields__} - {*named}
-    found = [fields_view.entry(name, value) for name, value in keys.items() if name not in ours]
+    found = [fields_view.build_field_entry(name, value) for name, value in keys.items() if name not in ours]
     return sorted(found, key=lambda one: len(one.text) > 80)
 
 
-def words_of(q: str) -> list[str]:
+def parse_highlight_words(q: str) -> list[str]:
     try:
-        return query_messages.words(parse(q))
-    except BadInput:
+        return query_messages.find_query_words(parse_query(q))
+    except InvalidInputError:
         return []
 
 
-def flags_of(sample: Sample) -> list[Flag]:
-    return related.flags_of([sample])[sample.pk]
+def load_sample_flags(sample: Sample) -> list[Flag]:
+    return related.load_flags_by_sample([sample])[sample.pk]

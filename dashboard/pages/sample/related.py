@@ -12,45 +12,45 @@ from operator import or_
 from django.db.models import Q
 
 from dashboard.pages.pins import replay_labels as replayed
-from dashboard.pages.pins.replay_labels import Replayed
-from dashboard.pages.sample.prompt_history import Past, history, passed, place_of
+from dashboard.pages.pins.replay_labels import ReplayLabel
+from dashboard.pages.sample.prompt_history import PromptStep, build_history_key, build_prompt_steps, load_prompt_scores
 from rollouts.models import Flag, Sample
 from rollouts.samples import bodies
-from rollouts.samples.bodies import Body
+from rollouts.samples.bodies import SampleBody
 
-MOST_SIBLINGS = 64
+MAX_SIBLINGS = 64
 
 
 @dataclass(slots=True)
-class Around:
+class RelatedData:
     """`siblings` are the samples of its group in the order that the trainer gave them, `past` its prompt's steps."""
 
-    body: Body
+    body: SampleBody
     flags: list[Flag]
     siblings: list[Sample]
-    past: list[Past]
-    replayed: Replayed | None
+    past: list[PromptStep]
+    replayed: ReplayLabel | None
 
 
-def of(samples: Sequence[Sample]) -> dict[str, Around]:
+def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
     """By sample id, in as many queries for twenty of a step as for one; without what the bodies do not have.
     Raises StorageUnavailable."""
-    told, flags = bodies.read(samples), flags_of(samples)
-    groups, prompts = siblings(samples), history(samples)
-    origins = replayed.of({one.step_id: one.step for one in samples}.values())
-    found: dict[str, Around] = {}
+    told, flags = bodies.load_bodies(samples), load_flags_by_sample(samples)
+    groups, prompts = load_siblings(samples), load_prompt_scores(samples)
+    origins = replayed.load_replay_labels({one.step_id: one.step for one in samples}.values())
+    found: dict[str, RelatedData] = {}
     for one in samples:
         if one.pk not in told:
             continue
         one.dump = told[one.pk].seen_in[0]
-        past = passed(prompts[place_of(one)], one.step.step)
-        found[one.pk] = Around(
+        past = build_prompt_steps(prompts[build_history_key(one)], one.step.step)
+        found[one.pk] = RelatedData(
             told[one.pk], flags[one.pk], groups[one.step_id, one.group], past, origins.get(one.step_id)
         )
     return found
 
 
-def flags_of(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
+def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
     """The flags that stand, by sample id, oldest first."""
     found: dict[str, list[Flag]] = {one.pk: [] for one in samples}
     rows = Flag.objects.filter(sample__in=list(found), withdrawn_at=None).prefetch_related("user")
@@ -59,7 +59,7 @@ def flags_of(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
     return found
 
 
-def siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sample]]:
+def load_siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sample]]:
     """By step id and group; none where a sample has no group."""
     wanted: dict[int, set[str]] = defaultdict(set)
     for one in samples:
@@ -71,6 +71,6 @@ def siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sample]]:
     there = reduce(or_, (Q(step=step, group__in=groups) for step, groups in wanted.items()))
     rows = Sample.objects.filter(there, visible=True, final=True).order_by("index", "ordinal", "pk")
     for one in rows:
-        if len(found[one.step_id, one.group]) < MOST_SIBLINGS:
+        if len(found[one.step_id, one.group]) < MAX_SIBLINGS:
             found[one.step_id, one.group].append(one)
     return found

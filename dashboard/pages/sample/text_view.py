@@ -12,16 +12,16 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from dashboard.pages.common import formatting
-from dashboard.pages.common.streaming import LONG, Late
+from dashboard.pages.common.streaming import MIN_STREAMED_CHARS, DeferredContent
 from dashboard.pages.sample import outline as landmarks
 from dashboard.pages.sample import repetition
 from dashboard.pages.sample.outline import Landmark
 
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Span:
+class MarkedSpan:
     """`text[start:end]` in a box of this kind; a landmark has no length."""
 
     start: int
@@ -32,14 +32,14 @@ class Span:
     def html(self, inside: str) -> str:
         if self.kind == "at":
             return f'<a class="at" id="{self.name}"></a>'
-        return f'<mark class="{self.kind}">{formatting.plain(inside)}</mark>'
+        return f'<mark class="{self.kind}">{formatting.render_text(inside)}</mark>'
 
 
 @dataclass(frozen=True, slots=True)
-class Prose:
+class TextView:
     """`unmarked` says that there was more to mark than `MOST_MARKS`."""
 
-    page: Page
+    page: TextRenderer
     landmarks: list[Landmark]
     unmarked: bool
 
@@ -48,41 +48,44 @@ class Prose:
         return mark_safe("".join(self.page.whole()))
 
     @property
-    def late(self) -> Late:
-        return Late(self.page.whole, len(self.page.written))
+    def late(self) -> DeferredContent:
+        return DeferredContent(self.page.whole, len(self.page.written))
 
 
-def dressed(written: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> Prose:
+def build_text_view(written: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> TextView:
     """`name` begins the ids of the landmarks, so that two texts of a page do not share one. Of a text of more than
     `LONG` characters the answers at its end are marked."""
-    marks = list(islice(marks_of(written, words, answers), MOST_MARKS + 1))
-    shown = marks[:MOST_MARKS]
-    found = landmarks.of(written, name) if answers else []
-    anchors = [Span(one.at, one.at, "at", one.name) for one in found]
-    return Prose(Page(written, sorted([*shown, *anchors])), found, len(marks) > MOST_MARKS)
+    marks = list(islice(find_marked_spans(written, words, answers), MAX_MARKS + 1))
+    shown = marks[:MAX_MARKS]
+    found = landmarks.find_landmarks(written, name) if answers else []
+    anchors = [MarkedSpan(one.at, one.at, "at", one.name) for one in found]
+    return TextView(TextRenderer(written, sorted([*shown, *anchors])), found, len(marks) > MAX_MARKS)
 
 
-def marks_of(written: str, words: Iterable[str], answers: bool) -> Iterator[Span]:
+def find_marked_spans(written: str, words: Iterable[str], answers: bool) -> Iterator[MarkedSpan]:
     wanted = [re.escape(word) for word in words if word]
     if wanted:
-        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([formatting.ANSWER.pattern] if answers else [])])
+        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([formatting.ANSWER_PATTERN.pattern] if answers else [])])
         for found in re.compile(pattern, re.IGNORECASE).finditer(written):
             if found.end() > found.start():
-                yield Span(*found.span(), "hit" if found.group("hit") else "answer")
+                yield MarkedSpan(*found.span(), "hit" if found.group("hit") else "answer")
     elif answers:
-        yield from (Span(*found.span(), "answer") for found in formatting.answers(written, max(0, len(written) - LONG)))
+        yield from (
+            MarkedSpan(*found.span(), "answer")
+            for found in formatting.find_answers(written, max(0, len(written) - MIN_STREAMED_CHARS))
+        )
 
 
-class Page:
+class TextRenderer:
     """One text and its spans, drawn from any place to any other."""
 
-    def __init__(self, written: str, spans: list[Span]) -> None:
+    def __init__(self, written: str, spans: list[MarkedSpan]) -> None:
         self.written, self.spans, self.show = written, spans, _("show")
         self.starts = [span.start for span in spans]
 
     def whole(self) -> Iterator[str]:
         at = 0
-        for fold in repetition.folds(self.written):
+        for fold in repetition.find_repetitions(self.written):
             yield from self.blocks(at, fold.start)
             yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{self.show}</span></summary>'
             yield from self.blocks(fold.start, fold.end)
@@ -92,10 +95,10 @@ class Page:
 
     def blocks(self, start: int, end: int) -> Iterator[str]:
         """Of a long text the browser lays out only the blocks in sight."""
-        if len(self.written) <= LONG:
+        if len(self.written) <= MIN_STREAMED_CHARS:
             yield from self.drawn(start, end)
             return
-        for block in formatting.blocks(self.written[start:end]):
+        for block in formatting.split_into_blocks(self.written[start:end]):
             yield '<span class="block">'
             yield from self.drawn(start, start + len(block))
             yield "</span>"
@@ -105,7 +108,7 @@ class Page:
         at = start
         for span in islice(self.spans, bisect_left(self.starts, start), bisect_left(self.starts, end)):
             if span.start >= at:
-                yield formatting.plain(self.written[at : span.start])
+                yield formatting.render_text(self.written[at : span.start])
             yield span.html(self.written[span.start : min(span.end, end)])
             at = max(at, min(span.end, end))
-        yield formatting.plain(self.written[at:end])
+        yield formatting.render_text(self.written[at:end])

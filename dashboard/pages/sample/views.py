@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import panels, step_strip, streaming
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.pins import pin_box
 from dashboard.pages.sample import pane
 from rollouts.models import Sample
@@ -26,23 +26,23 @@ PANELS = {
 
 @login_required
 @require_safe
-def sample(request: HttpRequest, pk: str) -> HttpResponseBase:
+def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
     one = permissions.sample_or_404(request, pk)
     run = one.step.run
     role, status = run.project.role_of(request.user), run.status
-    return panels.answer(
+    return panels.render_page_or_panel(
         request,
         "sample/page.html",
         PANELS,
-        lambda: context(request, one, role) | {"status": status},
+        lambda: build_sample_context(request, one, role) | {"status": status},
         *(run.version, status, role, run.project.reasons),
     )
 
 
-def context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
+def build_sample_context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
     run = one.step.run
-    ask = Ask.of(request.GET)
-    panel = panels.target(request)
+    ask = StepUrlState.of(request.GET)
+    panel = panels.get_requested_panel(request)
     frame = {
         "run": run,
         "project": run.project,
@@ -52,19 +52,21 @@ def context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
         "tab": "samples",
     }
     if panel == "flags":
-        return frame | pane.flagging(request, one, pane.flags_of(one), role)
+        return frame | pane.build_flags_context(request, one, pane.load_sample_flags(one), role)
     if panel == "pin":
-        return frame | pin_box.box(run, one.step, role)
+        return frame | pin_box.build_pin_box(run, one.step, role)
     if panel == "sample":
-        return frame | pane.shown(request, one, ask, role)
-    frame["strip"] = step_strip.of(run, one.step.split)
+        return frame | pane.build_pane_context(request, one, ask, role)
+    frame["strip"] = step_strip.load_step_strip(run, one.step.split)
     if panel in {"strip", "alive"}:
         return frame
 
     def inside() -> dict[str, Any]:
-        return frame | pin_box.box(run, one.step, role) | pane.shown(request, one, ask, role)
+        return frame | pin_box.build_pin_box(run, one.step, role) | pane.build_pane_context(request, one, ask, role)
 
-    if not streaming.in_pieces(request, one.chars):
+    if not streaming.should_stream(request, one.chars):
         return inside()
-    main = streaming.Late(lambda: streaming.pieces("sample/main.html", inside(), request), one.chars)
+    main = streaming.DeferredContent(
+        lambda: streaming.stream_with_deferred("sample/main.html", inside(), request), one.chars
+    )
     return frame | {"sample": one, "late": main, "late_main": True}

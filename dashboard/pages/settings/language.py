@@ -14,18 +14,18 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.i18n import JavaScriptCatalog
 
-from dashboard.pages.settings.preferences import YEAR, kept
+from dashboard.pages.settings.preferences import YEAR_SECONDS, save_choice_in_cookie
 
 NAMES = dict(settings.LANGUAGES)
 
 
 @require_POST
-def language(request: HttpRequest) -> HttpResponse:
+def set_language_view(request: HttpRequest) -> HttpResponse:
     """Any other value is `auto`: what the browser asks for."""
-    return kept(request, settings.LANGUAGE_COOKIE_NAME, tuple(NAMES))
+    return save_choice_in_cookie(request, settings.LANGUAGE_COOKIE_NAME, tuple(NAMES))
 
 
-class Catalogue(JavaScriptCatalog):
+class ScriptCatalogue(JavaScriptCatalog):
     """Our scripts' texts alone, for `i18n.js`: Django's own script brings formats of dates and more."""
 
     packages = ["dashboard"]
@@ -38,11 +38,11 @@ class Catalogue(JavaScriptCatalog):
 
 @gzip_page
 @require_http_methods(["GET", "HEAD"])
-def catalogue(request: HttpRequest, language: str) -> HttpResponseBase:
+def script_catalogue_view(request: HttpRequest, language: str) -> HttpResponseBase:
     """Our scripts' texts in this language, for browsers to keep: the page's link names the release."""
     if language not in NAMES:
         raise Http404(_("There is no such language."))
     with translation.override(language):
-        response: HttpResponseBase = Catalogue.as_view()(request)
-    patch_cache_control(response, public=True, max_age=YEAR, immutable=True)
+        response: HttpResponseBase = ScriptCatalogue.as_view()(request)
+    patch_cache_control(response, public=True, max_age=YEAR_SECONDS, immutable=True)
     return response

@@ -18,61 +18,63 @@ from django.views.decorators.http import require_POST
 from dashboard import permissions
 from dashboard.pages.common import lookups
 from dashboard.pages.settings import projects as pages
-from dashboard.pages.settings.sign_in import link_for
-from rollouts.errors import BadInput, RolloutError
+from dashboard.pages.settings.sign_in import create_sign_in_link
+from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Project
 from rollouts.projects import audit, projects
 
 
 @login_required
 @require_POST
-def save(request: HttpRequest, slug: str) -> HttpResponse:
+def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
     """`user` gets `role`, or loses it when that is empty. A name without an account gets one, and a link to sign in."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "owner")
     name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
     try:
         with transaction.atomic():
-            new = account(name) if role else None
-            projects.set_role(project, name, role, lookups.person(request))
+            new = create_account_if_missing(name) if role else None
+            projects.set_role(project, name, role, lookups.get_signed_in_user(request))
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("project", project.slug)
     if new is not None:
-        return linked(request, project, new)
+        return render_member_link(request, project, new)
     messages.success(request, _("Saved: {name}.").format(name=name))
     return redirect("project", project.slug) if project.role_of(request.user) else redirect("settings")
 
 
 @login_required
 @require_POST
-def link(request: HttpRequest, slug: str) -> HttpResponse:
+def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
     """A new link for a member whose first was lost or ran out, or who forgot the password."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "owner")
     name = request.POST.get("user", "").strip()
     member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
-    if not pages.may_link(lookups.person(request), member.user):
+    if not pages.can_create_sign_in_link(lookups.get_signed_in_user(request), member.user):
         said = _("Only an admin of this server makes a link for {name}, who has signed in or is in other projects.")
         messages.error(request, said.format(name=name))
         return redirect("project", project.slug)
-    audit.note(lookups.person(request), "member.link", name, project=project)
-    return linked(request, project, member.user)
+    audit.record_audit_entry(lookups.get_signed_in_user(request), "member.link", name, project=project)
+    return render_member_link(request, project, member.user)
 
 
-def linked(request: HttpRequest, project: Project, user: User) -> HttpResponse:
-    invitation = {"name": user.get_username(), "link": link_for(user), "new": user.last_login is None}
-    return render(request, "settings/project.html", pages.context(request, project, invitation=invitation))
+def render_member_link(request: HttpRequest, project: Project, user: User) -> HttpResponse:
+    invitation = {"name": user.get_username(), "link": create_sign_in_link(user), "new": user.last_login is None}
+    return render(
+        request, "settings/project.html", pages.build_project_context(request, project, invitation=invitation)
+    )
 
 
-def account(name: str) -> User | None:
+def create_account_if_missing(name: str) -> User | None:
     """The account if it had to be made, else None. Raises BadInput for a name that none can have."""
     try:
         UnicodeUsernameValidator()(name)
     except ValidationError as error:
-        raise BadInput(_("A name may hold letters, digits and @ . + - _ only."), "user") from error
+        raise InvalidInputError(_("A name may hold letters, digits and @ . + - _ only."), "user") from error
     if len(name) > 150:
-        raise BadInput(_("A name may have at most 150 characters."), "user")
+        raise InvalidInputError(_("A name may have at most 150 characters."), "user")
     if User.objects.filter(username=name).exists():
         return None
     return User.objects.create_user(name)
@@ -80,8 +82,8 @@ def account(name: str) -> User | None:
 
 @login_required
 @require_POST
-def password(request: HttpRequest) -> HttpResponse:
-    form = SetPasswordForm(lookups.person(request), request.POST)
+def change_password_view(request: HttpRequest) -> HttpResponse:
+    form = SetPasswordForm(lookups.get_signed_in_user(request), request.POST)
     if form.is_valid():
         update_session_auth_hash(request, form.save())
         messages.success(request, _("The password is changed."))

@@ -7,28 +7,28 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from dashboard.pages.common.responses import back
+from dashboard.pages.common.responses import get_return_url
 
-YEAR = 365 * 24 * 60 * 60
-
-
-@require_POST
-def theme(request: HttpRequest) -> HttpResponse:
-    return kept(request, "theme", ("light", "dark"))
+YEAR_SECONDS = 365 * 24 * 60 * 60
 
 
 @require_POST
-def keys(request: HttpRequest) -> HttpResponse:
+def set_theme_view(request: HttpRequest) -> HttpResponse:
+    return save_choice_in_cookie(request, "theme", ("light", "dark"))
+
+
+@require_POST
+def set_shortcuts_view(request: HttpRequest) -> HttpResponse:
     """Single keys `on`, as they are at first, or `off`."""
-    return kept(request, "keys", ("off",))
+    return save_choice_in_cookie(request, "keys", ("off",))
 
 
-def kept(request: HttpRequest, name: str, allowed: tuple[str, ...]) -> HttpResponse:
+def save_choice_in_cookie(request: HttpRequest, name: str, allowed: tuple[str, ...]) -> HttpResponse:
     """Back to where the form was, with the choice in a cookie; anything else is the default."""
-    response = redirect(back(request, "runs"), permanent=False)
+    response = redirect(get_return_url(request, "runs"), permanent=False)
     chosen = request.POST.get(name, "")
     if chosen in allowed:
-        response.set_cookie(name, chosen, max_age=YEAR, path=f"{settings.PREFIX}/", samesite="Lax")
+        response.set_cookie(name, chosen, max_age=YEAR_SECONDS, path=f"{settings.PREFIX}/", samesite="Lax")
     else:
         response.delete_cookie(name, path=f"{settings.PREFIX}/", samesite="Lax")
     return response

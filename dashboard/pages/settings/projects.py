@@ -18,38 +18,40 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import lookups, panels, query_messages
-from dashboard.pages.common.url_state import clean
+from dashboard.pages.common.url_state import clean_param
 from rolloutdeck.protocol import wire
-from rollouts.errors import BadInput, RolloutError
+from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.indexing import correctness
 from rollouts.models import Membership, Project
 from rollouts.projects import projects
 from rollouts.query import correctness_rule
 from workers import dispatch
 
-MOST_REASONS = 30
-LONGEST_KEY = 40
+MAX_REASONS = 30
+MAX_REASON_KEY_CHARS = 40
 PANELS = {"judging": "settings/correctness.html"}
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def settings(request: HttpRequest) -> HttpResponse:
+def settings_page(request: HttpRequest) -> HttpResponse:
     """All projects; a post makes a new one."""
     if request.method == "POST":
-        return created(request)
+        return create_requested_project(request)
     mine = permissions.visible_projects(request).order_by("slug")
     shown = [(project, project.role_of(request.user)) for project in mine]
     return render(
         request,
         "settings/page.html",
-        {"projects": shown, "password": SetPasswordForm(lookups.person(request)), "tab": "settings"},
+        {"projects": shown, "password": SetPasswordForm(lookups.get_signed_in_user(request)), "tab": "settings"},
     )
 
 
-def created(request: HttpRequest) -> HttpResponse:
+def create_requested_project(request: HttpRequest) -> HttpResponse:
     try:
-        project, new = projects.create_project(request.POST.get("slug", "").strip(), lookups.person(request))
+        project, new = projects.create_project(
+            request.POST.get("slug", "").strip(), lookups.get_signed_in_user(request)
+        )
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("settings")
@@ -62,12 +64,14 @@ def created(request: HttpRequest) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD"])
-def project(request: HttpRequest, slug: str) -> HttpResponseBase:
+def project_page(request: HttpRequest, slug: str) -> HttpResponseBase:
     one = permissions.project_or_404(request, slug)
-    return panels.answer(request, "settings/project.html", PANELS, lambda: context(request, one))
+    return panels.render_page_or_panel(
+        request, "settings/project.html", PANELS, lambda: build_project_context(request, one)
+    )
 
 
-def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
+def build_project_context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
     role = one.role_of(request.user)
     members = list(one.memberships.select_related("user").order_by("user__username"))
     return {
@@ -75,21 +79,25 @@ def context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
         "role": role,
         "tab": "settings",
         "members": members,
-        "linkable": {member.user_id for member in members if may_link(lookups.person(request), member.user)},
+        "linkable": {
+            member.user_id
+            for member in members
+            if can_create_sign_in_link(lookups.get_signed_in_user(request), member.user)
+        },
         "roles": Membership.Role.values,
         "tokens": list(one.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
         "scopes": wire.SCOPES,
-        "owner": lookups.may(role, "owner"),
-        "maintainer": lookups.may(role, "maintainer"),
-        "judged": correctness.progress(one),
-        "default_rule": correctness_rule.DEFAULT,
+        "owner": lookups.role_allows(role, "owner"),
+        "maintainer": lookups.role_allows(role, "maintainer"),
+        "judged": correctness.load_evaluation_progress(one),
+        "default_rule": correctness_rule.DEFAULT_RULE_TEXT,
         "rule_draft": None,
         "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
         **more,
     }
 
 
-def may_link(by: User, user: User) -> bool:
+def can_create_sign_in_link(by: User, user: User) -> bool:
     """Whether `by` may make a link that signs `user` in: an admin of the server for anybody, an owner while the account
     opens nothing but what the owner has; who signed in once may have made projects."""
     if by.is_superuser or user.is_superuser or user.last_login:
@@ -100,48 +108,52 @@ def may_link(by: User, user: User) -> bool:
 
 @login_required
 @require_POST
-def reasons(request: HttpRequest, slug: str) -> HttpResponse:
+def save_reasons_view(request: HttpRequest, slug: str) -> HttpResponse:
     """One reason on each line, in the order of the keys 1 to 6. A name that stays keeps its key."""
     one = permissions.project_or_404(request, slug)
     permissions.require_role(request, one, "maintainer")
-    typed = clean(request.POST.get("reasons", ""))
+    typed = clean_param(request.POST.get("reasons", ""))
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in typed.splitlines()))
-    names = [name for name in names if name][:MOST_REASONS]
+    names = [name for name in names if name][:MAX_REASONS]
     if not names:
         messages.error(request, _("A project needs at least one reason; nothing was changed."))
         return redirect("project", one.slug)
-    one.reasons = keyed(names, {reason["name"]: reason["key"] for reason in one.reasons})
+    one.reasons = assign_reason_keys(names, {reason["name"]: reason["key"] for reason in one.reasons})
     one.save(update_fields=["reasons"])
     messages.success(request, _("The reasons are saved."))
     return redirect("project", one.slug)
 
 
-def keyed(names: Sequence[str], known: Mapping[str, str]) -> list[dict[str, str]]:
+def assign_reason_keys(names: Sequence[str], known: Mapping[str, str]) -> list[dict[str, str]]:
     """The names with their keys; new ones get one that no other has, since a key is what flags hold."""
     keys = {name: known[name] for name in names if name in known}
     for name in names:
         if name not in keys:
-            keys[name] = free(slugify(name, allow_unicode=True)[:LONGEST_KEY] or name[:LONGEST_KEY], keys.values())
+            keys[name] = find_free_key(
+                slugify(name, allow_unicode=True)[:MAX_REASON_KEY_CHARS] or name[:MAX_REASON_KEY_CHARS], keys.values()
+            )
     return [{"key": keys[name], "name": name} for name in names]
 
 
-def free(key: str, taken: Collection[str]) -> str:
+def find_free_key(key: str, taken: Collection[str]) -> str:
     """The key, with a number behind it where it is taken."""
     endings = chain([""], (f"-{number}" for number in count(2)))
-    return next(one for end in endings if (one := key[: LONGEST_KEY - len(end)] + end) not in taken)
+    return next(one for end in endings if (one := key[: MAX_REASON_KEY_CHARS - len(end)] + end) not in taken)
 
 
 @login_required
 @require_POST
-def correct(request: HttpRequest, slug: str) -> HttpResponse:
+def save_correctness_rule_view(request: HttpRequest, slug: str) -> HttpResponse:
     """The rule for Correct. One that cannot be read is shown again with what is wrong, and nothing is changed."""
     one = permissions.project_or_404(request, slug)
     permissions.require_role(request, one, "maintainer")
     told = request.POST.get("correct", "")
     try:
-        correctness.change(one, told, lookups.person(request))
-    except BadInput as problem:
-        shown = context(request, one, rule_draft=told, rule_error=query_messages.said(told, problem))
+        correctness.change_correctness_rule(one, told, lookups.get_signed_in_user(request))
+    except InvalidInputError as problem:
+        shown = build_project_context(
+            request, one, rule_draft=told, rule_error=query_messages.render_query_error(told, problem)
+        )
         return render(request, "settings/project.html", shown, status=400)
     dispatch.send_project(one.pk)
     messages.success(request, _("The rule is saved; a worker judges by it."))

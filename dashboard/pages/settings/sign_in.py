@@ -26,7 +26,7 @@ SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
 
 
-class SignIn(LoginView):
+class SignInView(LoginView):
     """By name and password, as often as `throttle` lets."""
 
     template_name = "settings/sign_in.html"
@@ -34,73 +34,75 @@ class SignIn(LoginView):
 
     def post(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
         name = request.POST.get("username", "")
-        if login_throttle.may_try(name, address_of(request)):
+        if login_throttle.record_login(name, get_client_address(request)):
             return super().post(request, *args, **named)
         said = _("There were too many wrong passwords. Wait ten minutes, then try again.")
         form = self.get_form_class()(request, initial={"username": name})  # nothing is looked up for it
         shown = self.render_to_response(self.get_context_data(form=form, said=said), status=429)
-        shown["Retry-After"] = str(login_throttle.SECONDS)
+        shown["Retry-After"] = str(login_throttle.THROTTLE_SECONDS)
         return shown
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        login_throttle.right(self.request.POST.get("username", ""), address_of(self.request))
+        login_throttle.record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
         return super().form_valid(form)
 
 
-def address_of(request: HttpRequest) -> str:
+def get_client_address(request: HttpRequest) -> str:
     """Whence a request comes; behind a proxy what it says, which uvicorn has put here."""
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
-sign_in = SignIn.as_view()
+sign_in_page = SignInView.as_view()
 
 
-def link_for(user: User) -> str:
+def create_sign_in_link(user: User) -> str:
     """A link that signs `user` in once within a day. It holds the time of the last sign-in, which using it changes."""
-    secret = signing.dumps([user.pk, last_sign_in(user)], salt=SALT)
+    secret = signing.dumps([user.pk, format_last_sign_in(user)], salt=SALT)
     return f"{settings.PUBLIC_URL}/sign-in/link/?{urlencode({'t': secret})}"
 
 
-def last_sign_in(user: User) -> str:
+def format_last_sign_in(user: User) -> str:
     return user.last_login.isoformat() if user.last_login else ""
 
 
-def owner_of(secret: str, users: QuerySet[User]) -> User | None:
+def find_link_user(secret: str, users: QuerySet[User]) -> User | None:
     """Whom of `users` the link signs in; None when it is forged, too old or used."""
     try:
         pk, seen = signing.loads(secret, salt=SALT, max_age=LINK_SECONDS)
     except (signing.BadSignature, ValueError, TypeError):
         return None
     user = users.filter(pk=pk, is_active=True).first()
-    return user if user and last_sign_in(user) == seen else None
+    return user if user and format_last_sign_in(user) == seen else None
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def by_link(request: HttpRequest) -> HttpResponse:
+def sign_in_link_page(request: HttpRequest) -> HttpResponse:
     """A page with one button, which signs in: chats and mail filters open what they are sent, and would use it up."""
     if request.method == "POST":
-        return signed_in(request, request.POST.get("t", ""))
+        return sign_in_with_link(request, request.POST.get("t", ""))
     secret = request.GET.get("t", "")
-    user = owner_of(secret, User.objects.all())
+    user = find_link_user(secret, User.objects.all())
     return (
-        render(request, "settings/sign_in_link.html", {"owner": user, "secret": secret}) if user else useless(request)
+        render(request, "settings/sign_in_link.html", {"owner": user, "secret": secret})
+        if user
+        else render_invalid_link(request)
     )
 
 
-def signed_in(request: HttpRequest, secret: str) -> HttpResponse:
+def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
     with transaction.atomic():  # one of two that come at once
-        user = owner_of(secret, User.objects.select_for_update())
+        user = find_link_user(secret, User.objects.select_for_update())
         if user:
             login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     if user is None:
-        return useless(request)
+        return render_invalid_link(request)
     if not user.has_usable_password():
         messages.info(request, _("You are signed in. Choose a password under Settings, so that you can come back."))
     return redirect("runs")
 
 
-def useless(request: HttpRequest) -> HttpResponse:
+def render_invalid_link(request: HttpRequest) -> HttpResponse:
     """Whoever is signed in needs no link."""
     if request.user.is_authenticated:
         return redirect("runs")
@@ -109,6 +111,6 @@ def useless(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def sign_out(request: HttpRequest) -> HttpResponse:
+def sign_out_view(request: HttpRequest) -> HttpResponse:
     logout(request)
     return redirect("sign-in")

@@ -20,7 +20,7 @@ from rollouts.projects import projects
 @login_required
 @require_POST
 @sensitive_variables("secret")
-def issue(request: HttpRequest, slug: str) -> HttpResponse:
+def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
     """Answers the page itself, not a redirect: the secret is nowhere kept to show it later."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "maintainer")
@@ -29,12 +29,12 @@ def issue(request: HttpRequest, slug: str) -> HttpResponse:
         permissions.require_role(request, project, "owner")
     try:
         token, secret = projects.create_token(
-            lookups.person(request), name=request.POST.get("name", ""), scopes=scopes, project=project
+            lookups.get_signed_in_user(request), name=request.POST.get("name", ""), scopes=scopes, project=project
         )
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("project", project.slug)
-    shown = pages.context(request, project, secret=secret, issued=token)
+    shown = pages.build_project_context(request, project, secret=secret, issued=token)
     response = render(request, "settings/project.html", shown)
     response["Cache-Control"] = "no-store"
     return response
@@ -42,7 +42,7 @@ def issue(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+def revoke_token_view(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """One's own token, or any as an owner."""
     project = permissions.project_or_404(request, slug)
     token = project.tokens.filter(pk=pk).first()
@@ -50,6 +50,6 @@ def revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         raise Http404(_("There is no such token in this project."))
     if token.user_id != request.user.pk:
         permissions.require_role(request, project, "owner")
-    projects.revoke_token(token, lookups.person(request))
+    projects.revoke_token(token, lookups.get_signed_in_user(request))
     messages.success(request, _("The token {name} no longer works.").format(name=token.name))
     return redirect("project", project.slug)

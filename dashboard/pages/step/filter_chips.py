@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.url_state import StepUrlState
 from rollouts.models import Step
-from rollouts.samples.text_properties import CATALOG
+from rollouts.samples.text_properties import PROPERTY_CATALOG
 
 OTHERS = (
     ("score<=0", N_("Zero or less"), N_("score of 0 or below")),
     ("is:flagged", N_("Flagged"), N_("marked by a person")),
 )
 OWN = ("is:unseen", N_("Unseen"), N_("you have not looked at it"))
-OFFERED = (OTHERS[0], *((one.term, one.title, one.about) for one in CATALOG), OTHERS[1], OWN)
+CHIP_TERMS = (OTHERS[0], *((one.term, one.title, one.about) for one in PROPERTY_CATALOG), OTHERS[1], OWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class FilterChip:
     name: str
     about: str
     count: int
@@ -28,27 +28,27 @@ class Chip:
     link: str
 
 
-def shown(ask: Ask, counts: dict[str, int]) -> list[Chip]:
+def build_filter_chips(ask: StepUrlState, counts: dict[str, int]) -> list[FilterChip]:
     """Those that leave something, and those that are on."""
     return [
-        Chip(_(name), _(about), counts.get(term, 0), ask.has(term), ask.toggled(term) or "?")
-        for term, name, about in OFFERED
-        if ask.has(term) or (counts.get(term) and not doubled(term, counts))
+        FilterChip(_(name), _(about), counts.get(term, 0), ask.has(term), ask.toggled(term) or "?")
+        for term, name, about in CHIP_TERMS
+        if ask.has(term) or (counts.get(term) and not is_duplicate_chip(term, counts))
     ]
 
 
-def doubled(term: str, counts: dict[str, int]) -> bool:
+def is_duplicate_chip(term: str, counts: dict[str, int]) -> bool:
     """Truncation is offered once where all of it was recorded, or all inferred."""
     inferred, all_of_it = counts.get("is:trunc?", 0), counts.get("is:truncated", 0)
     return term == "is:truncated" and inferred == all_of_it
 
 
-def recorded(row: Step, zero_or_less: int) -> dict[str, int]:
+def collect_recorded_counts(row: Step, zero_or_less: int) -> dict[str, int]:
     """Counts that the step's row already holds."""
     facets = {name: int(count) for name, count in row.facets.items()}
     own = {
         "truncated": (row.truncated or 0) + facets.get("trunc?", 0),
         "zerovar": row.zero_variance_groups,
     }
-    counts = {one.term: own.get(one.name, facets.get(one.name, 0)) for one in CATALOG}
+    counts = {one.term: own.get(one.name, facets.get(one.name, 0)) for one in PROPERTY_CATALOG}
     return {**counts, "score<=0": zero_or_less, "is:flagged": row.flags}

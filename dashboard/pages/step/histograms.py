@@ -8,14 +8,14 @@ from typing import Any
 
 from django.db.models import Avg, Count, Max, Min, Q, QuerySet
 
-from dashboard.pages.common.formatting import grade
+from dashboard.pages.common.formatting import grade_score
 from rollouts.models import Sample
 from rollouts.query import logged_keys
-from rollouts.query.search import Found
+from rollouts.query.search import QueryResult
 
-MOST_BINS = 10
+MAX_BINS = 10
 # Bins that a reward is read by: name, grade, the lower bound as a term, the upper bound as a term.
-REWARDS = (
+REWARD_BINS = (
     ("<0", "bad", "", "score<0"),
     ("=0", "bad", "score>=0", "score<=0"),
     ("0–.5", "partial", "score>0", "score<0.5"),
@@ -25,7 +25,7 @@ REWARDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ChartAxes:
     """What the axes of a step's charts span, whatever the query leaves of it. Lengths are in tokens where all samples
     have them, else in characters; `limit` is the length at which samples were truncated, in tokens."""
 
@@ -47,7 +47,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class ScoreBin:
     """A bar; `below` and `above` are its bounds as terms, empty where it is open."""
 
     name: str
@@ -69,7 +69,7 @@ class Bin:
 
 
 @dataclass(slots=True)
-class Figures:
+class ResultStatistics:
     """Over all samples of the query. Scores, groups and verdicts count each trajectory once, by its last sample."""
 
     total: int = 0
@@ -79,11 +79,11 @@ class Figures:
     right: int = 0
     groups: int = 0
     length: float | None = None
-    bins: list[Bin] = field(default_factory=list)
+    bins: list[ScoreBin] = field(default_factory=list)
     sources: list[dict[str, Any]] = field(default_factory=list)
 
 
-def frame(samples: QuerySet[Sample]) -> Frame:
+def compute_chart_axes(samples: QuerySet[Sample]) -> ChartAxes:
     """Of a step's samples, before any query narrows them."""
     told = samples.order_by().aggregate(
         rows=Count("pk"), counted=Count("tokens"), least=Min("score"), most=Max("score"), most_chars=Max("chars"),
@@ -92,35 +92,37 @@ def frame(samples: QuerySet[Sample]) -> Frame:
     whole = told["rows"] > 0 and told["counted"] == told["rows"]
     longest = told["most_tokens"] if whole else told["most_chars"]
     limit = told["limit"] if whole else None
-    return Frame(told["least"], told["most"], longest or 0, whole, limit, told["advantages"] > 0)
+    return ChartAxes(told["least"], told["most"], longest or 0, whole, limit, told["advantages"] > 0)
 
 
-def bins_of(spans: Frame) -> list[Bin]:
+def build_score_bins(spans: ChartAxes) -> list[ScoreBin]:
     """Those of `REWARDS` for scores within -1 … 1, else about ten between round numbers."""
     if spans.low is None or spans.high is None:
         return []
     if spans.low >= -1 and spans.high <= 1:
-        return [Bin(*one) for one in REWARDS]
-    edges = round_edges(spans.low, spans.high)
+        return [ScoreBin(*one) for one in REWARD_BINS]
+    edges = compute_round_edges(spans.low, spans.high)
     return [
-        Bin(f"{low:g}".replace("e+", "e"), grade((low + high) / 2), f"score>={low:.15g}", f"score<{high:.15g}")
+        ScoreBin(
+            f"{low:g}".replace("e+", "e"), grade_score((low + high) / 2), f"score>={low:.15g}", f"score<{high:.15g}"
+        )
         for low, high in zip(edges, edges[1:], strict=False)
     ]
 
 
-def round_edges(low: float, high: float) -> list[float]:
+def compute_round_edges(low: float, high: float) -> list[float]:
     """Round numbers from at or below `low` to above `high`, about `MOST_BINS` steps apart."""
-    wide = (high - low) / MOST_BINS or abs(high) or 1.0
+    wide = (high - low) / MAX_BINS or abs(high) or 1.0
     size = 10.0 ** floor(log10(wide))
     step = next(size * by for by in (1, 2, 2.5, 5, 10) if size * by >= wide * 0.999)
     first, last = floor(low / step + 1e-9), ceil(high / step + 1e-9)
     return [round(at * step, 12) for at in range(first, max(last, first + 1) + 1)]
 
 
-def of(found: Found, spans: Frame) -> Figures:
+def compute_result_statistics(found: QueryResult, spans: ChartAxes) -> ResultStatistics:
     """Two queries: counts by bin, and means by source."""
     final = found.samples.order_by().filter(final=True)
-    blank = bins_of(spans)
+    blank = build_score_bins(spans)
     counts = final.aggregate(
         total=Count("pk"),
         mean=Avg("score"),
@@ -138,10 +140,10 @@ def of(found: Found, spans: Frame) -> Figures:
     ]
     if found.scope.one is None:  # groups of two steps may have one name
         counts["groups"] = 0
-    return Figures(**counts, bins=bins, sources=by_source(final))
+    return ResultStatistics(**counts, bins=bins, sources=compute_source_statistics(final))
 
 
-def by_source(final: QuerySet[Sample]) -> list[dict[str, Any]]:
+def compute_source_statistics(final: QuerySet[Sample]) -> list[dict[str, Any]]:
     """[{name, term, count, mean, width}] in order of size, the eight largest; width in per cent of [0, highest]."""
     found = list(
         final.exclude(data_source="")
@@ -153,7 +155,7 @@ def by_source(final: QuerySet[Sample]) -> list[dict[str, Any]]:
     return [
         {
             "name": row["data_source"],
-            "term": f"source:{logged_keys.quoted(row['data_source'])}",
+            "term": f"source:{logged_keys.quote_value(row['data_source'])}",
             "count": row["count"],
             "mean": row["mean"],
             "width": round(100 * max(row["mean"] or 0, 0) / high, 1),

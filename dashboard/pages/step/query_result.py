@@ -8,66 +8,68 @@ from functools import cached_property
 from django.utils.safestring import SafeString
 
 from dashboard.pages.common import sample_rows, step_strip
-from dashboard.pages.common.query_messages import said
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.query_messages import render_query_error
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.step import filter_chips, scatter
 from dashboard.pages.step import histograms as figures
-from dashboard.pages.step.histograms import Figures, Frame
-from rollouts.errors import BadInput
+from dashboard.pages.step.histograms import ChartAxes, ResultStatistics
+from rollouts.errors import InvalidInputError
 from rollouts.lib.cache import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
 from rollouts.models import Run, Sample, Step
 from rollouts.query import search
-from rollouts.query.body_scan import Patience
-from rollouts.query.missing_fields import unrecorded
+from rollouts.query.body_scan import TimeBudget
+from rollouts.query.missing_fields import find_unrecorded_fields
 from rollouts.review import viewed
 
-MOST_ROWS = 2000
-MOST_COUNTED = 50_000  # samples of all steps that charts and chips are of, the newest: of a million they take 15 s
-PATIENCE = 0.3  # seconds of searching many steps before what was found so far is shown
+MAX_RESULT_ROWS = 2000
+MAX_COUNTED_SAMPLES = (
+    50_000  # samples of all steps that charts and chips are of, the newest: of a million they take 15 s
+)
+SEARCH_TIME_BUDGET = 0.3  # seconds of searching many steps before what was found so far is shown
 # What a page that has a good result does with an error: shows the sentence, keeps the rest.
-KEEP_LAST = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
+KEEP_RESULT_HEADERS = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
 
 
 @dataclass(slots=True)
-class Page:
-    rows: list[sample_rows.Row]
+class ResultPage:
+    rows: list[sample_rows.SampleRow]
     next: int | None
 
 
 @dataclass(eq=False)
-class Place:
+class ResultScope:
     """A step or all steps, without a query; `newest` is what its charts are of."""
 
-    every: search.Found
+    every: search.QueryResult
     key: tuple[object, ...]
 
     @cached_property
-    def newest(self) -> search.Found:
-        return self.every.newest(MOST_COUNTED)
+    def newest(self) -> search.QueryResult:
+        return self.every.newest(MAX_COUNTED_SAMPLES)
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and self.key == other.key
+        return isinstance(other, ResultScope) and self.key == other.key
 
 
 @dataclass(eq=False)
-class Result:
+class StepQueryResult:
     """What was found. `error` is the sentence to show for a query that could not be read. The run's version names the
     content, so figures of an unchanged step are computed once."""
 
-    found: search.Found
-    place: Place
+    found: search.QueryResult
+    place: ResultScope
     key: tuple[object, ...]
-    ask: Ask
+    ask: StepUrlState
     error: SafeString | str = ""
     marked: bool = False  # the person has looked at samples of this run
 
     @cached_property
-    def newest(self) -> search.Found:
+    def newest(self) -> search.QueryResult:
         """What charts and chips are of."""
-        return self.found.newest(MOST_COUNTED)
+        return self.found.newest(MAX_COUNTED_SAMPLES)
 
     @property
     def counted(self) -> tuple[int, int] | None:
@@ -78,7 +80,7 @@ class Result:
 
     @property
     def total(self) -> int:
-        return counted(self)
+        return count_matches(self)
 
     @property
     def narrowed(self) -> bool:
@@ -92,12 +94,12 @@ class Result:
     @property
     def unrecorded(self) -> list[str]:
         """Words of a query that found nothing, of which its step has nothing at all."""
-        return [] if self.total or self.error else unrecorded(self.found.query, self.found.scope)
+        return [] if self.total or self.error else find_unrecorded_fields(self.found.query, self.found.scope)
 
-    def page(self, start: int, count: int) -> Page:
+    def page(self, start: int, count: int) -> ResultPage:
         reader = self.found.scope.reader if self.marked else None
-        rows = sample_rows.rows(self.sliced(start, start + count + 1), reader)
-        return Page(rows[:count], start + count if len(rows) > count else None)
+        rows = sample_rows.build_sample_rows(self.sliced(start, start + count + 1), reader)
+        return ResultPage(rows[:count], start + count if len(rows) > count else None)
 
     def sliced(self, start: int, end: int) -> list[Sample]:
         """Where the newest come first, there is mostly no need to sort all."""
@@ -107,120 +109,129 @@ class Result:
                 return rows
         return list(self.found.samples[start:end])
 
-    def figures(self) -> Figures:
-        return drawn(self)
+    def figures(self) -> ResultStatistics:
+        return load_result_statistics(self)
 
-    def frame(self) -> Frame:
-        return framed(self.place)
+    def frame(self) -> ChartAxes:
+        return load_chart_axes(self.place)
 
-    def scatter(self) -> scatter.Scatter | None:
-        return scattered(self)
+    def scatter(self) -> scatter.ScatterPlot | None:
+        return load_scatter_plot(self)
 
     def facets(self) -> dict[str, int]:
-        return faceted(self)
+        return count_text_properties(self)
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Result) and self.key == other.key
+        return isinstance(other, StepQueryResult) and self.key == other.key
 
 
 @cached(MAX_QUERY_RESULTS)
-def counted(result: Result) -> int:
+def count_matches(result: StepQueryResult) -> int:
     return result.found.total
 
 
 @cached(MAX_QUERY_RESULTS)
-def drawn(result: Result) -> Figures:
-    return figures.of(result.newest, result.frame())
+def load_result_statistics(result: StepQueryResult) -> ResultStatistics:
+    return figures.compute_result_statistics(result.newest, result.frame())
 
 
 @cached(MAX_QUERY_RESULTS)
-def framed(place: Place) -> Frame:
-    return figures.frame(place.newest.samples)
+def load_chart_axes(place: ResultScope) -> ChartAxes:
+    return figures.compute_chart_axes(place.newest.samples)
 
 
 @cached(MAX_SCATTERS)
-def scattered(result: Result) -> scatter.Scatter | None:
-    return scatter.of(result.newest, result.frame(), result.ask)
+def load_scatter_plot(result: StepQueryResult) -> scatter.ScatterPlot | None:
+    return scatter.build_scatter_plot(result.newest, result.frame(), result.ask)
 
 
 @cached(MAX_QUERY_RESULTS)
-def faceted(result: Result) -> dict[str, int]:
+def count_text_properties(result: StepQueryResult) -> dict[str, int]:
     return result.newest.facets()
 
 
-def find(
-    run: Run, split: str, row: Step | None, ask: Ask, beyond: int | None = None, reader: viewed.Reader | None = None
-) -> Result:
+def load_query_result(
+    run: Run,
+    split: str,
+    row: Step | None,
+    ask: StepUrlState,
+    beyond: int | None = None,
+    reader: viewed.ViewerState | None = None,
+) -> StepQueryResult:
     """`beyond` is the step that a search of all steps had come down to when it was last asked; `reader` who asks."""
     error: SafeString | str = ""
     who = reader.pk if reader else None
-    every = asked(run, split, row, ask, "", reader=who)
+    every = search_step(run, split, row, ask, "", reader=who)
     found = every
     try:
         if ask.q.strip():
-            found = asked(run, split, row, ask, ask.q, Patience(PATIENCE, beyond) if row is None else None, who)
-    except BadInput as problem:
-        error = said(ask.q, problem)
+            found = search_step(
+                run, split, row, ask, ask.q, TimeBudget(SEARCH_TIME_BUDGET, beyond) if row is None else None, who
+            )
+    except InvalidInputError as problem:
+        error = render_query_error(ask.q, problem)
     step = row.pk if row else None
-    place = Place(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
+    place = ResultScope(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
     own = (reader,) if found.query.personal else ()
-    key = (*place.key, "" if error else ask.q, order(ask, row), found.horizon, *own)
-    return Result(found, place, key, ask, error, marked=bool(reader and reader.marks))
+    key = (*place.key, "" if error else ask.q, choose_order(ask, row), found.horizon, *own)
+    return StepQueryResult(found, place, key, ask, error, marked=bool(reader and reader.marks))
 
 
-def order(ask: Ask, row: Step | None) -> str:
-    return ask.sort or usual(row)
+def choose_order(ask: StepUrlState, row: Step | None) -> str:
+    return ask.sort or choose_default_order(row)
 
 
-def usual(row: Step | None) -> str:
+def choose_default_order(row: Step | None) -> str:
     """The worst of a step first; of all steps the newest."""
     return "-step" if row is None else "score"
 
 
-def asked(
+def search_step(
     run: Run,
     split: str,
     row: Step | None,
-    ask: Ask,
+    ask: StepUrlState,
     q: str,
-    patience: Patience | None = None,
+    patience: TimeBudget | None = None,
     reader: int | None = None,
-) -> search.Found:
+) -> search.QueryResult:
     """The whole answer, unless there is `patience`."""
     if row is None:
-        return search.find(
+        return search.find_samples(
             run,
             split=split,
-            step_kind=step_strip.kind_of(run, split),
+            step_kind=step_strip.find_step_kind(run, split),
             attempt=ask.attempt,
             q=q,
-            ordering=order(ask, row),
+            ordering=choose_order(ask, row),
             patience=patience,
             reader=reader,
         )
-    return search.find(
+    return search.find_samples(
         run,
         split=split,
         step=row.step,
         step_kind=row.step_kind,
         attempt=row.attempt.key if row.superseded or ask.attempt else "",
         q=q,
-        ordering=order(ask, row),
+        ordering=choose_order(ask, row),
         reader=reader,
     )
 
 
-def offered(ask: Ask, row: Step | None, result: Result) -> list[filter_chips.Chip]:
+def build_result_chips(ask: StepUrlState, row: Step | None, result: StepQueryResult) -> list[filter_chips.FilterChip]:
     counts = (
-        filter_chips.recorded(row, result.figures().zero_or_less) if row and not result.narrowed else result.facets()
+        filter_chips.collect_recorded_counts(row, result.figures().zero_or_less)
+        if row and not result.narrowed
+        else result.facets()
     )
-    return filter_chips.shown(ask, {**counts, "is:unseen": unseen(result)})
+    return filter_chips.build_filter_chips(ask, {**counts, "is:unseen": count_not_viewed(result)})
 
 
-def unseen(result: Result) -> int:
+def count_not_viewed(result: StepQueryResult) -> int:
     """How many of what was found the person has not looked at; 0 while they have looked at none, and nothing is new."""
     if not result.marked:
         return 0

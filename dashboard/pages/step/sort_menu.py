@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.url_state import Ask
+from dashboard.pages.common.url_state import StepUrlState
 from dashboard.pages.step import query_result
 from rollouts.models import Step
 
@@ -25,7 +25,7 @@ ORDERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SortOption:
     """One entry of the menu."""
 
     name: str
@@ -34,18 +34,18 @@ class Way:
     on: bool
 
 
-def offered(ask: Ask, row: Step | None, result: query_result.Result) -> list[Way]:
+def build_sort_menu(ask: StepUrlState, row: Step | None, result: query_result.StepQueryResult) -> list[SortOption]:
     """Those that this place has data for."""
-    now, usual = query_result.order(ask, row), query_result.usual(row)
-    known = [one for one in ORDERS if (one[0] != "step" or row is None) and there(one[0], result)]
+    now, usual = query_result.choose_order(ask, row), query_result.choose_default_order(row)
+    known = [one for one in ORDERS if (one[0] != "step" or row is None) and has_sort_values(one[0], result)]
     return [
-        Way(_(called), _(said), ask.sorted_by(sort, usual) or "?", sort == now)
+        SortOption(_(called), _(said), ask.sorted_by(sort, usual) or "?", sort == now)
         for name, called, up, down in known
         for sort, said in ((name, up), (f"-{name}", down))
     ]
 
 
-def there(name: str, result: query_result.Result) -> bool:
+def has_sort_values(name: str, result: query_result.StepQueryResult) -> bool:
     """Whether any sample has what would be sorted by."""
     match name:
         case "tokens":

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats.readers.parquet import AT_ONCE, Row, unfolded
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.readers.parquet import MAX_BATCH_ROWS, ColumnValues, read_batch_rows
 
-STREAM = b"\xff\xff\xff\xff"
+ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 FLAT = (
     pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
     pa.types.is_temporal, pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
@@ -32,7 +32,7 @@ BATCH, DICTIONARY = 3, 2  # kinds of messages
 HEADER_KIND, HEADER, OF_DICTIONARY, COMPRESSION = 1, 2, 1, 3  # places in their tables
 
 
-def rows(path: Path) -> Iterator[Row]:
+def read_arrow_rows(path: Path) -> Iterator[ColumnValues]:
     """Raises UnreadableDump; of a stream that breaks off, behind the rows that are whole."""
     try:
         with pa.memory_map(str(path)) as file:
@@ -40,16 +40,16 @@ def rows(path: Path) -> Iterator[Row]:
             file.seek(0)
             with pa.ipc.open_stream(file) as stream:
                 refuse_shared(stream.schema)
-                yield from unfolded("Arrow", map(named_once, slices(stream)))
+                yield from read_batch_rows("Arrow", map(named_once, slices(stream)))
     except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
         said = str(error).partition("\n")[0].rstrip(".")[:200] or type(error).__name__
-        raise UnreadableDump(f"It is no Arrow stream that can be read: {said}.") from error
+        raise UnreadableDumpError(f"It is no Arrow stream that can be read: {said}.") from error
 
 
 def slices(stream: Any) -> Iterator[pa.RecordBatch]:
     for batch in stream:
         batch.validate(full=True)
-        yield from (batch.slice(at, AT_ONCE) for at in range(0, len(batch), AT_ONCE))
+        yield from (batch.slice(at, MAX_BATCH_ROWS) for at in range(0, len(batch), MAX_BATCH_ROWS))
 
 
 def named_once(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -78,7 +78,7 @@ def is_plain(kind: pa.DataType) -> bool:
 def refuse_packed(file: pa.NativeFile) -> None:
     """Raises ValueError for a batch that is compressed; what is no message is left to who reads it."""
     end = file.size()
-    while len(begun := file.read(8)) == 8 and begun.startswith(STREAM):
+    while len(begun := file.read(8)) == 8 and begun.startswith(ARROW_STREAM_MAGIC):
         (length,) = struct.unpack("<i", begun[4:])
         if not 0 < length <= end - file.tell():
             return

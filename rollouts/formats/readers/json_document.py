@@ -7,30 +7,32 @@ from typing import Any, BinaryIO
 import orjson
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
-from rollouts.formats.readers.jsonl import BOM, parse_slowly
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.readers.jsonl import BOM, parse_json_leniently
 
 
-def value(stream: BinaryIO) -> tuple[Any, bool]:
+def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
     """The value, and False if its bytes were not UTF-8. Raises UnreadableDump for what is too long or no JSON."""
-    return parsed(body(stream))
+    return parse_json_document(read_document_bytes(stream))
 
 
-def body(stream: BinaryIO) -> bytes:
+def read_document_bytes(stream: BinaryIO) -> bytes:
     """Raises UnreadableDump for what is too long."""
     read = stream.read(wire.MAX_LINE_BYTES + 1)
     if len(read) > wire.MAX_LINE_BYTES:
-        raise UnreadableDump(f"It is one JSON value of more than {wire.MAX_LINE_BYTES >> 20} MiB, too long to read.")
+        raise UnreadableDumpError(
+            f"It is one JSON value of more than {wire.MAX_LINE_BYTES >> 20} MiB, too long to read."
+        )
     return read.removeprefix(BOM)
 
 
-def parsed(body: bytes) -> tuple[Any, bool]:
+def parse_json_document(body: bytes) -> tuple[Any, bool]:
     """As `value`."""
     try:
         return orjson.loads(body), True
     except orjson.JSONDecodeError:
         pass
     try:
-        return parse_slowly(body)
+        return parse_json_leniently(body)
     except ValueError as error:
-        raise UnreadableDump(f"It is {error}; its writer was stopped, or is still writing.") from None
+        raise UnreadableDumpError(f"It is {error}; its writer was stopped, or is still writing.") from None

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import orjson
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
-from rollouts.samples.record import Problem
-from rollouts.samples.values import as_json, kind
+from rollouts.errors import UnreadableDumpError
+from rollouts.samples.record import LineProblem
+from rollouts.samples.values import describe_json_type, to_json
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; what could not be read is shown as U+FFFD"
@@ -34,7 +34,7 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             yield number, line.removeprefix(BOM) if number == 1 else line
 
 
-def rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | Problem]:
+def read_jsonl_rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | LineProblem]:
     """Number and object of each line. Raises UnreadableDump when no line holds an object."""
     good, first = 0, None
     for number, line in lines(stream):
@@ -46,18 +46,18 @@ def rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | Problem]:
             if type(row) is not dict:
                 row, whole = parse(line)
         except ValueError as error:
-            problem = Problem(number, str(error))
+            problem = LineProblem(number, str(error))
             first = first or problem
             yield problem
             continue
         good += 1
         if not whole:
-            yield Problem(number, BROKEN_UTF8, kept=True)
+            yield LineProblem(number, BROKEN_UTF8, kept=True)
         yield number, row
     if first and not good:
-        raise UnreadableDump(f"No line of it can be read; line {first.line}: {first.reason}.")
+        raise UnreadableDumpError(f"No line of it can be read; line {first.line}: {first.reason}.")
     if not good:
-        raise UnreadableDump("The file is empty: its writer was stopped before the first line.")
+        raise UnreadableDumpError("The file is empty: its writer was stopped before the first line.")
 
 
 def parse(line: bytes | None) -> tuple[dict[str, Any], bool]:
@@ -68,13 +68,13 @@ def parse(line: bytes | None) -> tuple[dict[str, Any], bool]:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
-        row, whole = parse_slowly(line)
+        row, whole = parse_json_leniently(line)
     if not isinstance(row, dict):
-        raise ValueError(f"holds {kind(row)} where an object is expected")
+        raise ValueError(f"holds {describe_json_type(row)} where an object is expected")
     return row, whole
 
 
-def parse_slowly(line: bytes) -> tuple[Any, bool]:
+def parse_json_leniently(line: bytes) -> tuple[Any, bool]:
     """With Python's parser: takes bare NaN and Infinity, half surrogates, huge integers."""
     try:
         text, whole = line.decode(), True
@@ -88,23 +88,23 @@ def parse_slowly(line: bytes) -> tuple[Any, bool]:
         raise ValueError("not JSON that can be read: nested too deep, or a number with too many digits") from None
 
 
-def chat_text(messages: list[Any]) -> str | None:
+def render_messages(messages: list[Any]) -> str | None:
     """A message list as its decoded text reads: a line with the role, then the content. None when it is none."""
     turns = []
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             return None
-        turns.append(f"{message['role']}\n{content_text(message.get('content'))}\n")
+        turns.append(f"{message['role']}\n{render_content(message.get('content'))}\n")
     return "".join(turns)
 
 
-def content_text(content: Any) -> str:
+def render_content(content: Any) -> str:
     """Text of a message's content: a string, or parts of which the texts are joined and the others named."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
         return "".join(part_text(part) for part in content)
-    return "" if content is None else as_json(content)
+    return "" if content is None else to_json(content)
 
 
 def part_text(part: Any) -> str:
@@ -112,22 +112,22 @@ def part_text(part: Any) -> str:
         return part
     if isinstance(part, dict):
         return part["text"] if isinstance(part.get("text"), str) else f"<{part.get('type', 'part')}>"
-    return as_json(part)
+    return to_json(part)
 
 
-def prompt_of(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
+def parse_prompt(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
     """Text and messages of a prompt that is a string or a message list. Raises ValueError for anything else."""
     if isinstance(value, str):
         return value, None
     if isinstance(value, list):
-        text = chat_text(value)
+        text = render_messages(value)
         if text is not None:
             asks = value and value[-1]["role"] != "assistant"
             return text + "assistant\n" if asks else text, value
-    raise ValueError(f"its prompt is {kind(value)}, neither a text nor a list of messages")
+    raise ValueError(f"its prompt is {describe_json_type(value)}, neither a text nor a list of messages")
 
 
-def response_of(value: Any) -> str:
+def parse_response_text(value: Any) -> str:
     """Text of a response that is a string or a message list. Raises ValueError for anything else."""
     if isinstance(value, str):
         return value
@@ -135,8 +135,8 @@ def response_of(value: Any) -> str:
         return ""
     if isinstance(value, list):
         if len(value) == 1 and isinstance(value[0], dict) and value[0].get("role") == "assistant":
-            return content_text(value[0].get("content"))
-        text = chat_text(value)
+            return render_content(value[0].get("content"))
+        text = render_messages(value)
         if text is not None:
             return text
-    raise ValueError(f"its response is {kind(value)}, neither a text nor a list of messages")
+    raise ValueError(f"its response is {describe_json_type(value)}, neither a text nor a list of messages")

@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 
-AT_ONCE = 256  # rows in memory,
+MAX_BATCH_ROWS = 256  # rows in memory,
 LARGE = 64 << 20  # or one, where they unfold to more bytes than that
 MOST_ROWS = 1 << 22
 TEXTS = ("NONE", "STRING", "JSON", "ENUM")  # what bytes may be meant as; others are numbers
 
-Row = dict[str, Any]
+ColumnValues = dict[str, Any]
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[pq.ParquetFile]:
+def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     """The file, a text that it keeps once held once. Raises UnreadableDump, also for what is read of it in the block
     and can't be."""
     try:
@@ -33,7 +33,7 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
             yield file
     except (pa.ArrowException, OSError, ValueError) as error:
         said = str(error).partition("\n")[0].rstrip(".")[:200] or type(error).__name__
-        raise UnreadableDump(f"It is no Parquet file that can be read: {said}.") from error
+        raise UnreadableDumpError(f"It is no Parquet file that can be read: {said}.") from error
 
 
 def leaves(file: pq.ParquetFile) -> Iterator[tuple[str, str, str]]:
@@ -43,39 +43,41 @@ def leaves(file: pq.ParquetFile) -> Iterator[tuple[str, str, str]]:
         yield leaf.path, leaf.physical_type, leaf.logical_type.type
 
 
-def rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[Row]:
+def read_parquet_rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[ColumnValues]:
     """Raises UnreadableDump where a few bytes unfold to more than a dump, or one of its rows, may have."""
     if (count := file.metadata.num_rows) > MOST_ROWS:
-        raise UnreadableDump(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
-    yield from unfolded("Parquet", file.iter_batches(batch_size=AT_ONCE, columns=columns))
+        raise UnreadableDumpError(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
+    yield from read_batch_rows("Parquet", file.iter_batches(batch_size=MAX_BATCH_ROWS, columns=columns))
 
 
-def unfolded(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+def read_batch_rows(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ColumnValues]:
     """The rows of batches of at most `AT_ONCE`. Raises UnreadableDump, as `rows`."""
     count, all_held = 0, 0
     for batch in batches:
-        held = bytes_of(batch)
+        held = count_batch_bytes(batch)
         count, all_held = count + len(batch), all_held + held
         if count > MOST_ROWS:
-            raise UnreadableDump(f"The {kind} file has more than {MOST_ROWS:,} rows.")
+            raise UnreadableDumpError(f"The {kind} file has more than {MOST_ROWS:,} rows.")
         if all_held > wire.MAX_DUMP_BYTES:
-            raise UnreadableDump(f"The {kind} file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+            raise UnreadableDumpError(f"The {kind} file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
         if held <= LARGE:
             yield from rows_of(batch)
             continue
         for at in range(len(batch)):
             row = batch.slice(at, 1)
-            if bytes_of(row) > wire.MAX_LINE_BYTES:
-                raise UnreadableDump(f"A row of the {kind} file unfolds to more than {wire.MAX_LINE_BYTES >> 20} MiB.")
+            if count_batch_bytes(row) > wire.MAX_LINE_BYTES:
+                raise UnreadableDumpError(
+                    f"A row of the {kind} file unfolds to more than {wire.MAX_LINE_BYTES >> 20} MiB."
+                )
             yield from rows_of(row)
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+def rows_of(batch: pa.RecordBatch) -> Iterator[ColumnValues]:
     columns = {field.name: values(column) for field, column in zip(batch.schema, batch.columns, strict=True)}
     yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
-def bytes_of(batch: pa.RecordBatch) -> int:
+def count_batch_bytes(batch: pa.RecordBatch) -> int:
     return sum(map(size, batch.columns))
 
 

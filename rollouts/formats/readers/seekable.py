@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck.safe_pickle.errors import Refused
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
 from rollouts.storage import files
 
 CHUNK = 1 << 20
 
 
 @contextmanager
-def at_hand(stream: BinaryIO, told: Told) -> Iterator[Path]:
+def provide_local_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
     """The file itself where it lies plain, else a copy on the data volume that is gone after the block. Raises OSError;
     what a killed worker leaves there the sweep removes."""
     if told.path:
         yield told.path
         return
-    path = files.incoming()
+    path = files.create_incoming_path()
     try:
         with path.open("wb") as copy:
             shutil.copyfileobj(stream, copy, CHUNK)
@@ -33,10 +33,10 @@ def at_hand(stream: BinaryIO, told: Told) -> Iterator[Path]:
 
 
 @contextmanager
-def pickled(stream: BinaryIO, told: Told) -> Iterator[Path]:
+def provide_pickle_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
     """The same for what is read through `rolloutdeck.safe_pickle`. Raises UnreadableDump for what that refuses."""
-    with at_hand(stream, told) as path:
+    with provide_local_file(stream, told) as path:
         try:
             yield path
         except Refused as error:
-            raise UnreadableDump(f"{told.filename or 'The file'} cannot be read: {error}.") from error
+            raise UnreadableDumpError(f"{told.filename or 'The file'} cannot be read: {error}.") from error

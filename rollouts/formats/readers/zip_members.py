@@ -19,7 +19,7 @@ from typing import BinaryIO
 import zstandard
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 
 HEADER = struct.Struct("<4sHHHHHIIIHH")
 BEGINS = b"PK\x03\x04"
@@ -42,7 +42,7 @@ class Member:
     size: int
 
 
-class Members:
+class ZipReader:
     """Those of a zip by their names; of several with one name the last counts, as it does for zipfile. `cut`: the file
     breaks off, and there may have been more."""
 
@@ -56,7 +56,9 @@ class Members:
             with path.open("rb") as file:
                 found, self.cut = list(walked(file)), True
         if len(found) > MOST_MEMBERS:
-            raise UnreadableDump(f"The zip says that it has {len(found):,} members; at most {MOST_MEMBERS:,} are read.")
+            raise UnreadableDumpError(
+                f"The zip says that it has {len(found):,} members; at most {MOST_MEMBERS:,} are read."
+            )
         self.found = {one.name: one for one in found}
 
     def read(self, name: str) -> bytes:
@@ -67,7 +69,7 @@ class Members:
             body = unpacked(one, packed(one, file))
         self.unpacked += len(body)
         if self.unpacked > wire.MAX_DUMP_BYTES:
-            raise UnreadableDump(f"The zip unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+            raise UnreadableDumpError(f"The zip unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
         if len(body) != one.size or zlib.crc32(body) != one.crc:
             raise ValueError("is damaged: its checksum is another")
         return body

@@ -9,27 +9,27 @@ from collections.abc import Iterable
 
 from rolloutdeck.protocol import columns
 from rolloutdeck.protocol.columns import PRESETS, is_generation, listed
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 
 
-def told(text: str) -> dict[str, str]:
+def read_column_mapping(text: str) -> dict[str, str]:
     """{part: column} as it was told. Raises UnreadableDump."""
     try:
         return columns.told(text)
     except ValueError as error:
-        raise UnreadableDump(str(error)) from None
+        raise UnreadableDumpError(str(error)) from None
 
 
-def mapping(names: Iterable[str], text: str = "") -> dict[str, str]:
+def resolve_column_mapping(names: Iterable[str], text: str = "") -> dict[str, str]:
     """{part: column} of a table with these columns. Raises UnreadableDump where it holds no generation, or lacks a
     column that was told."""
-    names, wanted = list(names), told(text)
+    names, wanted = list(names), read_column_mapping(text)
     missing = [column for column in wanted.values() if column not in names]
     if missing and text not in PRESETS:
-        raise UnreadableDump(f"It has no column `{missing[0][:80]}`; it has {listed(names)}.")
+        raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {listed(names)}.")
     found = columns.guessed(names, {part: column for part, column in wanted.items() if column in names})
     if not is_generation(found):
-        raise UnreadableDump(
+        raise UnreadableDumpError(
             f"No column of it is known to hold what the model wrote; it has {listed(names)}. Say which with "
             "`--map prompt=COLUMN,response=COLUMN`."
         )

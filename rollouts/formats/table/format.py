@@ -28,15 +28,15 @@ from rolloutdeck.protocol.columns import (  # fmt: skip
     numbered,
     objects,
 )
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import HEAD_BYTES, Told
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import HEAD_BYTES, DumpContext
 from rollouts.formats.readers import arrow, jsonl
-from rollouts.formats.table.columns import mapping
-from rollouts.formats.table.columns import told as told_columns
-from rollouts.formats.table.mapping import Shape, only_tokens
-from rollouts.formats.table.rows import PARQUET, Numbered, is_csv, joined, table
-from rollouts.formats.table.unnest import Folds, narrowed
-from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.formats.table.columns import read_column_mapping as told_columns
+from rollouts.formats.table.columns import resolve_column_mapping
+from rollouts.formats.table.mapping import TableMapping, has_only_tokens
+from rollouts.formats.table.rows import PARQUET_MAGIC, NumberedRow, is_csv, read_table_rows, rewind_stream
+from rollouts.formats.table.unnest import ResponseUnnester, split_wide_row
+from rollouts.samples.record import LineProblem, Record, SkippedRow
 
 WINDOW = 256  # lines of which the columns are looked at
 WINDOW_CHARS = 16 << 20  # of their texts; longer ones are enough by themselves
@@ -52,18 +52,18 @@ class TableFormat:
     def sniff(self, filename: str, head: bytes) -> bool:
         """Whether the first row has what a generation needs; of Parquet, which ends with the names of its columns, and
         of Arrow nothing is known yet. Formats that go by a trainer's name are told."""
-        if self.name in PRESETS or head.startswith((PARQUET, arrow.STREAM)):
+        if self.name in PRESETS or head.startswith((PARQUET_MAGIC, arrow.ARROW_STREAM_MAGIC)):
             return self.name == "table"
         try:
             row = first_row(filename, head)
-        except UnreadableDump:
+        except UnreadableDumpError:
             return False
         found = guessed(row, {})
         if looks_generated(found):
-            return (self.name == TOKENS.name) == only_tokens(found)
+            return (self.name == TOKENS.name) == has_only_tokens(found)
         return self.name == TEXT.name and bool(numbered(row) or holding(row) or holds_rows(filename, head))
 
-    def read(self, stream: BinaryIO, told: Told) -> Iterator[Record | Problem | LeftOut]:
+    def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
         """Records in the order of the rows. Raises UnreadableDump."""
         columns = told.columns or (self.name if self.name in PRESETS else "")
         yield from records(stream, told, columns)
@@ -71,16 +71,16 @@ class TableFormat:
 
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
 FORMATS = (TOKENS, *map(TableFormat, PRESETS), TEXT)
-TEXTLESS = (TOKENS.name, "open-instruct")
+TOKEN_ONLY_TABLE_FORMATS = (TOKENS.name, "open-instruct")
 
 
 def first_row(filename: str, head: bytes) -> Row:
     """The first row; of a longer one the columns that its beginning names, without values. Raises UnreadableDump."""
     try:
-        for row in table(io.BytesIO(head), head, Told(filename)):
-            if not isinstance(row, Problem):
+        for row in read_table_rows(io.BytesIO(head), head, DumpContext(filename)):
+            if not isinstance(row, LineProblem):
                 return row[1]
-    except UnreadableDump:
+    except UnreadableDumpError:
         if len(head) < HEAD_BYTES:
             raise
     if names := logged_names(head.removeprefix(jsonl.BOM)):
@@ -109,57 +109,57 @@ def cut_names(start: bytes) -> list[str]:
     return names
 
 
-def format_of(columns: str) -> str:
+def find_table_format(columns: str) -> str:
     """The format of a table of which these columns were told; empty where none were. Raises UnreadableDump."""
     if not columns:
         return ""
-    return TOKENS.name if only_tokens(told_columns(columns)) else TEXT.name
+    return TOKENS.name if has_only_tokens(told_columns(columns)) else TEXT.name
 
 
-def records(stream: BinaryIO, told: Told, columns: str) -> Iterator[Record | Problem | LeftOut]:
+def records(stream: BinaryIO, told: DumpContext, columns: str) -> Iterator[Record | LineProblem | SkippedRow]:
     head = stream.read(WINDOW)
-    found = narrow(table(joined(head, stream), head, told), columns)
+    found = narrow(read_table_rows(rewind_stream(head, stream), head, told), columns)
     first = list(window(found))
-    begun = [item[1] for item in first if not isinstance(item, Problem)]
+    begun = [item[1] for item in first if not isinstance(item, LineProblem)]
     names = list(dict.fromkeys(key for row in begun for key in row))
     if not names:
-        raise UnreadableDump("It holds no row.")
-    parts = mapping(names, columns)
-    folds = Folds(parts, begun)
+        raise UnreadableDumpError("It holds no row.")
+    parts = resolve_column_mapping(names, columns)
+    folds = ResponseUnnester(parts, begun)
     unfolded = [one for row in begun for one, _ in folds.rows(row)]
-    shape = Shape(parts, names, unfolded, textual=is_csv(head))
+    shape = TableMapping(parts, names, unfolded, textual=is_csv(head))
     for item in chain(first, found):
-        if isinstance(item, Problem):
+        if isinstance(item, LineProblem):
             yield item
             continue
         number, row = item
         samples = list(folds.rows(row))
         if not samples:
-            yield LeftOut("a row with an empty list of responses")
+            yield SkippedRow("a row with an empty list of responses")
         for one, place in samples:
             try:
                 made = shape.record(one, told)
             except ValueError as error:
-                yield Problem(number, str(error))
+                yield LineProblem(number, str(error))
                 continue
             yield placed(made, number, place)
 
 
-def narrow(found: Iterator[Numbered], columns: str) -> Iterator[Numbered]:
+def narrow(found: Iterator[NumberedRow], columns: str) -> Iterator[NumberedRow]:
     """The rows, those of several generations as a row for each."""
     for item in found:
-        if isinstance(item, Problem):
+        if isinstance(item, LineProblem):
             yield item
         else:
-            yield from ((item[0], row) for row in narrowed(item[1], told_columns(columns)))
+            yield from ((item[0], row) for row in split_wide_row(item[1], told_columns(columns)))
 
 
-def window(found: Iterator[Numbered]) -> Iterator[Numbered]:
+def window(found: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
     """The first rows, by which the others are understood."""
     seen, held = 0, 0
     for item in found:
         yield item
-        if isinstance(item, Problem):
+        if isinstance(item, LineProblem):
             continue
         seen, held = seen + 1, held + sum(len(value) for value in item[1].values() if isinstance(value, str))
         if seen >= WINDOW or held > WINDOW_CHARS:

@@ -9,12 +9,12 @@ from typing import Any
 
 from rolloutdeck.protocol.columns import REWARDS
 from rollouts.formats import native
-from rollouts.formats.base import Told
+from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import plain
-from rollouts.formats.trl_completions import agree, sum_of
+from rollouts.formats.readers.values import to_jsonable
+from rollouts.formats.trl_completions import has_consistent_advantages, sum_rewards
 from rollouts.samples.record import Record
-from rollouts.samples.values import integer, is_number, number, told_text
+from rollouts.samples.values import is_number, to_float, to_integer, to_text
 
 PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
 STRUCTURED = frozenset(
@@ -27,7 +27,7 @@ ADVANTAGE = ("advantage", "advantages")
 Row = dict[str, Any]
 
 
-class Shape:
+class TableMapping:
     """How the rows of one table become records. `rows`: the first of them."""
 
     def __init__(self, found: dict[str, str], names: list[str], rows: Sequence[Row], *, textual: bool) -> None:
@@ -39,20 +39,20 @@ class Shape:
         self.parts |= {name: name for name in functions if name not in self.taken}
         self.summed = "score" not in found and bool(self.parts) and explained(names, rows, self.parts.values())
 
-    def record(self, row: Row, told: Told) -> Record:
+    def record(self, row: Row, told: DumpContext) -> Record:
         """Raises ValueError."""
-        made = native.record(self.native(row))
-        made.textless = only_tokens(self.found)
+        made = native.build_native_record(self.native(row))
+        made.textless = has_only_tokens(self.found)
         if made.textless and told.decode:
             made.prompt, made.response = told.decode([made.prompt_ids or [], made.response_ids or []])
             made.textless = False
         self.keep(made, row)
         if made.ground_truth is None:
-            made.ground_truth = told_text(truth_within(made.extras))
+            made.ground_truth = to_text(truth_within(made.extras))
         if self.summed:
-            made.score = sum_of(made.rewards)
+            made.score = sum_rewards(made.rewards)
         if told.step is None:
-            step = integer(number(made.extras.get("step")))
+            step = to_integer(to_float(made.extras.get("step")))
             made.extras["step"] = 0 if step is None else step
         return made
 
@@ -76,41 +76,41 @@ class Shape:
 
     def cell(self, part: str, value: Any) -> Any:
         if part == "step":
-            return number(value)
+            return to_float(value)
         if isinstance(value, str):
             if part in STRUCTURED or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
-                return chat.talk_of(unpacked(value))
+                return chat.normalize_messages(parse_json_text(value))
             if self.textual and part in ("index", "turn", "policy_version"):
-                whole = integer(number(value))
+                whole = to_integer(to_float(value))
                 return value if whole is None else whole
             return value
-        return chat.talk_of(value) if part in ("prompt", "response", "messages") else value
+        return chat.normalize_messages(value) if part in ("prompt", "response", "messages") else value
 
     def keep(self, made: Record, row: Row) -> None:
         """Parts of the reward, and every column that is none of a sample's own."""
         for part, column in self.parts.items():
             value = row.get(column)
-            if value is None or number(value) is not None:
-                made.rewards[part] = number(value)
+            if value is None or to_float(value) is not None:
+                made.rewards[part] = to_float(value)
         for column, value in row.items():
             if column in self.taken or value is None:
                 continue
-            if column not in self.parts.values() or number(value) is None:
-                made.extras[column] = plain(value)
+            if column not in self.parts.values() or to_float(value) is None:
+                made.extras[column] = to_jsonable(value)
 
 
 def spoken(values: Row) -> Row:
     """Prompt and response that only the conversation tells; the response may stand beside it, and at its end."""
     talk, response = values.get("messages"), values.get("response")
-    if not talk or not chat.is_talk(talk):
+    if not talk or not chat.is_conversation(talk):
         return {}
     if response is None:
-        at = chat.parted(talk)
-        return {"prompt": chat.asked(talk[:at]), "response": chat.answered(talk[at:])}
+        at = chat.find_response_start(talk)
+        return {"prompt": chat.render_prompt(talk[:at]), "response": chat.render_response(talk[at:])}
     if "prompt" in values:
         return {}
     answered = talk[-1]["role"] == "assistant"
-    return {"prompt": chat.asked(talk[:-1] if answered else talk)}
+    return {"prompt": chat.render_prompt(talk[:-1] if answered else talk)}
 
 
 def truth_within(value: Any, depth: int = 3) -> Any:
@@ -145,12 +145,12 @@ def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -
     told = (
         (
             repr(row.get("prompt")),
-            sum_of({part: number(row.get(part)) for part in parts}),
+            sum_rewards({part: to_float(row.get(part)) for part in parts}),
             row.get(column),
         )
         for row in rows
     )
-    return agree((asked, score, number(advantage)) for asked, score, advantage in told)
+    return has_consistent_advantages((asked, score, to_float(advantage)) for asked, score, advantage in told)
 
 
 def named(column: str) -> str:
@@ -158,7 +158,7 @@ def named(column: str) -> str:
     return (found["after"] or found["before"]) if found else column
 
 
-def unpacked(text: str) -> Any:
+def parse_json_text(text: str) -> Any:
     """JSON in a cell; what is none stays text."""
     try:
         return json.loads(text)
@@ -166,5 +166,5 @@ def unpacked(text: str) -> Any:
         return text
 
 
-def only_tokens(found: Mapping[str, str]) -> bool:
+def has_only_tokens(found: Mapping[str, str]) -> bool:
     return "response_ids" in found and "response" not in found and "messages" not in found

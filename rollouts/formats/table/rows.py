@@ -18,17 +18,17 @@ import orjson
 
 from rolloutdeck.protocol import wire
 from rolloutdeck.protocol.columns import guessed, looks
-from rollouts.errors import UnreadableDump
-from rollouts.formats.base import Told
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import arrow, json_document, jsonl
-from rollouts.formats.readers.parquet import opened as parquet_file
-from rollouts.formats.readers.parquet import rows as parquet_file_rows
-from rollouts.formats.readers.seekable import at_hand
-from rollouts.formats.readers.values import plain
+from rollouts.formats.readers.parquet import open_parquet as parquet_file
+from rollouts.formats.readers.parquet import read_parquet_rows as parquet_file_rows
+from rollouts.formats.readers.seekable import provide_local_file
+from rollouts.formats.readers.values import to_jsonable
 from rollouts.samples import values
-from rollouts.samples.record import Problem
+from rollouts.samples.record import LineProblem
 
-PARQUET = b"PAR1"
+PARQUET_MAGIC = b"PAR1"
 LOGGED = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')
 NEXT = re.compile(r"\s*[\[,]\s*(?=[^\s\]])")  # before a value of a list
 REPLACED = "\ufffd"
@@ -36,32 +36,32 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 BEGUN = (b"{", b"[", b",")  # ends of the first line of an object that goes on
 
 Row = dict[str, Any]
-Numbered = tuple[int, Row] | Problem
+NumberedRow = tuple[int, Row] | LineProblem
 
 
-def table(stream: BinaryIO, head: bytes, told: Told) -> Iterator[Numbered]:
+def read_table_rows(stream: BinaryIO, head: bytes, told: DumpContext) -> Iterator[NumberedRow]:
     """Number from 1 and values by column of each row. Raises UnreadableDump."""
-    if head.startswith(PARQUET):
+    if head.startswith(PARQUET_MAGIC):
         return parquet_rows(stream, told)
-    if head.startswith(arrow.STREAM):
+    if head.startswith(arrow.ARROW_STREAM_MAGIC):
         return batched_rows(stream, told)
     if head.startswith(UTF_16):
-        raise UnreadableDump("It is written in UTF-16; save it as UTF-8.")
+        raise UnreadableDumpError("It is written in UTF-16; save it as UTF-8.")
     start = head.removeprefix(jsonl.BOM).lstrip()
     if LOGGED.match(start):
-        return logged_rows(json_document.value(stream)[0])
+        return logged_rows(json_document.read_json_document(stream)[0])
     if start.startswith(b"["):
         return json_list(stream)
     return json_rows(stream) if start.startswith(b"{") else csv_rows(stream)
 
 
 def is_csv(head: bytes) -> bool:
-    return not head.startswith((PARQUET, arrow.STREAM)) and not head.removeprefix(jsonl.BOM).lstrip().startswith(
-        (b"{", b"[")
-    )
+    return not head.startswith((PARQUET_MAGIC, arrow.ARROW_STREAM_MAGIC)) and not head.removeprefix(
+        jsonl.BOM
+    ).lstrip().startswith((b"{", b"["))
 
 
-def joined(head: bytes, rest: BinaryIO) -> BinaryIO:
+def rewind_stream(head: bytes, rest: BinaryIO) -> BinaryIO:
     """The stream once more from its beginning."""
     if rest.seekable():
         rest.seek(0)
@@ -85,7 +85,7 @@ class Chained(io.RawIOBase):
         return len(piece)
 
 
-def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
+def csv_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Rows of a comma, semicolon or tab separated file with a line of names."""
     text = text_lines(stream)
     csv.field_size_limit(wire.MAX_LINE_BYTES)
@@ -97,13 +97,13 @@ def csv_rows(stream: BinaryIO) -> Iterator[Numbered]:
             if not any(cells):  # spreadsheets leave such lines behind
                 continue
             if any(REPLACED in cell for cell in cells):
-                yield Problem(reader.line_num + 1, jsonl.BROKEN_UTF8, kept=True)
+                yield LineProblem(reader.line_num + 1, jsonl.BROKEN_UTF8, kept=True)
             if len(cells) == len(names):
                 yield reader.line_num + 1, {key: cell or None for key, cell in zip(names, cells, strict=True)}
             else:
-                yield Problem(reader.line_num + 1, f"has {len(cells)} cells where {len(names)} columns are named")
+                yield LineProblem(reader.line_num + 1, f"has {len(cells)} cells where {len(names)} columns are named")
     except csv.Error as error:
-        raise UnreadableDump(f"It is no CSV that can be read: {error}.") from None
+        raise UnreadableDumpError(f"It is no CSV that can be read: {error}.") from None
 
 
 def text_lines(stream: BinaryIO) -> Iterator[str]:
@@ -111,40 +111,42 @@ def text_lines(stream: BinaryIO) -> Iterator[str]:
     first = True
     while line := stream.readline(wire.MAX_LINE_BYTES + 1):
         if len(line) > wire.MAX_LINE_BYTES:
-            raise UnreadableDump(f"It is no CSV that can be read: a line is over {wire.MAX_LINE_BYTES >> 20} MiB long.")
+            raise UnreadableDumpError(
+                f"It is no CSV that can be read: a line is over {wire.MAX_LINE_BYTES >> 20} MiB long."
+            )
         yield (line.removeprefix(jsonl.BOM) if first else line).decode("utf-8", "replace")
         first = False
 
 
-def parquet_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
-    with at_hand(stream, told) as path, parquet_file(path) as file:
+def parquet_rows(stream: BinaryIO, told: DumpContext) -> Iterator[NumberedRow]:
+    with provide_local_file(stream, told) as path, parquet_file(path) as file:
         for number, row in enumerate(parquet_file_rows(file), 1):
-            yield number, {key: plain(value) for key, value in row.items()}
+            yield number, {key: to_jsonable(value) for key, value in row.items()}
 
 
-def batched_rows(stream: BinaryIO, told: Told) -> Iterator[Numbered]:
+def batched_rows(stream: BinaryIO, told: DumpContext) -> Iterator[NumberedRow]:
     """Of a stream that breaks off the rows before."""
     number = 0
-    with at_hand(stream, told) as path:
+    with provide_local_file(stream, told) as path:
         try:
-            for number, row in enumerate(arrow.rows(path), 1):
-                yield number, {key: plain(value) for key, value in row.items()}
-        except UnreadableDump as error:
+            for number, row in enumerate(arrow.read_arrow_rows(path), 1):
+                yield number, {key: to_jsonable(value) for key, value in row.items()}
+        except UnreadableDumpError as error:
             if not number:
                 raise
-            yield Problem(number + 1, str(error))
+            yield LineProblem(number + 1, str(error))
 
 
-def json_rows(stream: BinaryIO) -> Iterator[Numbered]:
+def json_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Objects, one a line, or one object over the whole file."""
     first = stream.readline(wire.MAX_LINE_BYTES + 1)
     behind = stream.readline(1 << 16)
     again = io.BufferedReader(Chained(first + behind, stream))
     if behind.strip() and not first.rstrip().endswith(BEGUN):
-        return jsonl.rows(again)
+        return jsonl.read_jsonl_rows(again)
     if not behind and not whole_object(first):
-        return jsonl.rows(again)
-    return object_rows(json_document.value(again)[0])
+        return jsonl.read_jsonl_rows(again)
+    return object_rows(json_document.read_json_document(again)[0])
 
 
 def whole_object(line: bytes) -> bool:
@@ -154,18 +156,18 @@ def whole_object(line: bytes) -> bool:
         return False
 
 
-def json_list(stream: BinaryIO) -> Iterator[Numbered]:
+def json_list(stream: BinaryIO) -> Iterator[NumberedRow]:
     """A list of objects; of one that breaks off those that are whole."""
-    body = json_document.body(stream)
+    body = json_document.read_document_bytes(stream)
     try:
-        yield from listed_rows(json_document.parsed(body)[0])
+        yield from listed_rows(json_document.parse_json_document(body)[0])
         return
-    except UnreadableDump as error:
+    except UnreadableDumpError as error:
         whole, reason = list(beginning(body.decode("utf-8", "replace"))), str(error)
     if not whole:
-        raise UnreadableDump(reason)
+        raise UnreadableDumpError(reason)
     yield from listed_rows(whole)
-    yield Problem(len(whole) + 1, f"and what follows is no JSON: the file breaks off. {reason}")
+    yield LineProblem(len(whole) + 1, f"and what follows is no JSON: the file breaks off. {reason}")
 
 
 def beginning(text: str) -> Iterator[Any]:
@@ -179,25 +181,29 @@ def beginning(text: str) -> Iterator[Any]:
         yield value
 
 
-def listed_rows(found: Any) -> Iterator[Numbered]:
+def listed_rows(found: Any) -> Iterator[NumberedRow]:
     """A list of objects."""
     for number, row in enumerate(found, 1):
-        yield (number, row) if isinstance(row, dict) else Problem(number, f"is {values.kind(row)}, not an object")
+        yield (
+            (number, row)
+            if isinstance(row, dict)
+            else LineProblem(number, f"is {values.describe_json_type(row)}, not an object")
+        )
 
 
-def logged_rows(value: Mapping[str, Any]) -> Iterator[Numbered]:
+def logged_rows(value: Mapping[str, Any]) -> Iterator[NumberedRow]:
     """A table as trackers keep it: names, and a list of values per row. Else it is an object: a table of one row."""
     names, data = value.get("columns"), value.get("data")
     if not isinstance(names, list) or not isinstance(data, list):
-        raise UnreadableDump("It has no `columns` and `data`.")
+        raise UnreadableDumpError("It has no `columns` and `data`.")
     for number, cells in enumerate(data, 1):
         if isinstance(cells, list) and len(cells) == len(names):
             yield number, dict(zip(map(str, names), cells, strict=True))
         else:
-            yield Problem(number, f"is no list of {len(names)} values")
+            yield LineProblem(number, f"is no list of {len(names)} values")
 
 
-def object_rows(value: Any) -> Iterator[Numbered]:
+def object_rows(value: Any) -> Iterator[NumberedRow]:
     """One object: columns by row name, rows by name, what holds rows under a key, else a row itself."""
     if looks(value):
         return enumerate(by_row_name(value) or [value], 1)

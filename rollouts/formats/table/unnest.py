@@ -23,7 +23,7 @@ from typing import Any
 
 from rolloutdeck.protocol.columns import guessed, holding, looks_generated, numbered
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import plain
+from rollouts.formats.readers.values import to_jsonable
 from rollouts.lib.cache import MAX_TABLE_LAYOUTS, cached
 
 PLURAL = ("responses", "completions", "generations", "predictions", "outputs")
@@ -36,7 +36,7 @@ OF_TOKENS = frozenset(
 )
 
 
-def narrowed(row: Row, told: Mapping[str, str]) -> list[Row]:
+def split_wide_row(row: Row, told: Mapping[str, str]) -> list[Row]:
     """The rows of one that has a generation in every few columns, or its samples as objects; else the row itself.
     `told`: {part: column} as somebody said it."""
     if any(isinstance(row.get(column), str) and LISTED.match(row[column]) for column in PLURAL if column in row):
@@ -70,7 +70,7 @@ def opened(value: Any) -> Any:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(found, list):
-            return plain(found)
+            return to_jsonable(found)
     return value
 
 
@@ -82,7 +82,7 @@ def told_of(one: Row) -> Row:
     return {**{name: value for name, value in one.items() if name != "message"}, "response": [message]}
 
 
-class Folds:
+class ResponseUnnester:
     """How rows of one table hold their responses: `found` says which column is which part, see `formats.columns`."""
 
     def __init__(self, found: Mapping[str, str], rows: Iterable[Row]) -> None:
@@ -97,11 +97,11 @@ class Folds:
     def several(self, row: Row) -> bool:
         """Whether it holds a list of responses: texts, conversations, or lists of ids."""
         value = row.get(self.column)
-        if not isinstance(value, list) or not value or chat.is_talk(value):
+        if not isinstance(value, list) or not value or chat.is_conversation(value):
             return False
         if self.tokens:
             return all(isinstance(one, list) for one in value)
-        return all(one is None or isinstance(one, str) or chat.is_talk(one) for one in value)
+        return all(one is None or isinstance(one, str) or chat.is_conversation(one) for one in value)
 
     def goes_along(self, name: str, row: Row) -> bool:
         """Whether a column has a value for each response, or none at all."""
@@ -110,7 +110,7 @@ class Folds:
             return bool(value) and all(isinstance(one, list) and len(one) == count for one in value.values())
         if value is None or name == self.column:
             return True
-        if not isinstance(value, list) or len(value) != count or chat.is_talk(value):
+        if not isinstance(value, list) or len(value) != count or chat.is_conversation(value):
             return False
         of_tokens = self.parts.get(name) in OF_TOKENS - {"advantages"}
         return not of_tokens or all(one is None or isinstance(one, list) for one in value)

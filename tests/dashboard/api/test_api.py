@@ -10,9 +10,9 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.utils import timezone
 
-from dashboard.api.renderers import Json
+from dashboard.api.renderers import OrjsonRenderer
 from dashboard.api.views import health
-from dashboard.api.views.runs import STATUSES
+from dashboard.api.views.runs import RUN_STATUSES
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Step, Token
 from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
@@ -208,11 +208,11 @@ def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     from rollouts.storage import files
 
     body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    plain = files.incoming()
+    plain = files.create_incoming_path()
     plain.write_bytes(body)
     header = DumpHeader("a", "train", 1, source="x", format="native")
     dump, _ = dumps.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
-    indexer.index(dump.pk)
+    indexer.index_dump(dump.pk)
 
 
 def test_a_flag_is_raised_replaced_listed_and_withdrawn(ask: Ask, run: Run) -> None:
@@ -336,7 +336,7 @@ def test_metrics_for_prometheus_count_what_waits(ask: Ask, run: Run, settings: A
 
 
 def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:
-    assert builders.run(project).status in STATUSES
+    assert builders.run(project).status in RUN_STATUSES
     assert Flag.objects.count() == 0
 
 
@@ -347,4 +347,4 @@ def test_a_config_with_a_huge_number_is_answered(ask: Ask, project: Project) -> 
 
 
 def test_half_a_character_in_an_answer_is_escaped() -> None:
-    assert json.loads(Json().render({"text": "half \ud800", "step": 1})) == {"text": "half \ud800", "step": 1}
+    assert json.loads(OrjsonRenderer().render({"text": "half \ud800", "step": 1})) == {"text": "half \ud800", "step": 1}

@@ -56,7 +56,7 @@ def left(data_dir: Path) -> list[Path]:
 
 def checked(files: dict[str, bytes]) -> Artifact:
     artifact = Artifact.objects.get(key=key_of(files))
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -68,7 +68,7 @@ def test_a_file_that_the_manifest_names_is_kept_plain_and_read_back(
     registered(run, 3, files)
     answer = put(site, key, files, META)
     assert (answer.status, answer.json) == (201, {"sha256": sha(META), "bytes": len(META)})
-    assert blobs.path(run.project_id, sha(META)).read_bytes() == META
+    assert blobs.get_blob_path(run.project_id, sha(META)).read_bytes() == META
     assert left(data_dir) == []
     early = site.send("GET", address(files, META), Authorization=reading)
     assert (early.status, early.json["error"]["code"]) == (409, "conflict")
@@ -103,7 +103,7 @@ def test_a_file_that_is_here_is_verified_again_and_a_wrong_one_is_still_refused(
     registered(run, 3, files)
     assert [put(site, key, files, META).status for _ in range(2)] == [201, 200]
     assert put(site, key, files, b"y" * len(META), of=META).status == 409
-    assert blobs.path(run.project_id, sha(META)).read_bytes() == META
+    assert blobs.get_blob_path(run.project_id, sha(META)).read_bytes() == META
     assert left(data_dir) == []
 
 
@@ -218,7 +218,7 @@ def test_bytes_of_one_project_are_not_served_to_another(site: Site, key: str, ru
 def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
     files = {"meta.json": META}
     registered(run, 3, files)
-    monkeypatch.setattr(storage, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(storage, "count_free_bytes", lambda: 1 << 20)
     assert put(site, key, files, META).status == 507
 
 
@@ -236,7 +236,9 @@ def test_the_bytes_of_another_size_are_no_file_of_a_manifest_that_lies(site: Sit
     registered(run, 3, files)
     assert put(site, key, files, META).status == 201
     lies = {"meta.json": {"sha256": sha(META), "bytes": 99}}
-    lying = artifacts.register(run, "files", artifacts.Manifest.read({"role": "rollout", "step": 4, "files": lies}))[0]
+    lying = artifacts.register_artifact(
+        run, "files", artifacts.ArtifactManifest.read({"role": "rollout", "step": 4, "files": lies})
+    )[0]
     asked = f"/api/v1/runs/u1/artifacts/{lying.key}/files/{sha(META)}/"
     assert site.send("HEAD", asked, Authorization=key).status == 404
     sent = site.send("PUT", asked, META, Authorization=key)

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Finding, Flag, Project, Run
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import Ask, filled, one_sample
 from tests.support import builders
 
@@ -18,7 +18,7 @@ from tests.support import builders
 @pytest.fixture
 def run(project: Project) -> Run:
     run = filled(project)
-    series.append(run, builders.attempt(run), [Point(step, {"loss": float(step)}) for step in range(3)])
+    series.append_points(run, builders.attempt(run), [MetricPoint(step, {"loss": float(step)}) for step in range(3)])
     return run
 
 
@@ -29,7 +29,7 @@ def ask(mate: User) -> Ask:
 
 @pytest.fixture
 def finding(project: Project, mate: User) -> Finding:
-    return findings.begin(project, mate, title="Loops")
+    return findings.create_finding(project, mate, title="Loops")
 
 
 def test_a_finding_is_begun_filled_changed_removed_and_restored(ask: Ask, run: Run) -> None:
@@ -93,7 +93,7 @@ def test_a_quote_must_be_in_the_sample(ask: Ask, run: Run, finding: Finding, quo
 def test_a_finding_shows_nothing_of_another_project(ask: Ask, run: Run, mate: User, finding: Finding) -> None:
     other = builders.project("other")
     other.memberships.create(user=mate, role="annotator")
-    elsewhere, theirs = findings.begin(other, mate, title="Theirs"), builders.run(other, "theirs")
+    elsewhere, theirs = findings.create_finding(other, mate, title="Theirs"), builders.run(other, "theirs")
     for shown in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
         refused = ask("POST", f"findings/{elsewhere.pk}/exhibits/", shown)
         assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
@@ -105,7 +105,7 @@ def test_a_finding_shows_nothing_of_another_project(ask: Ask, run: Run, mate: Us
 def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
     run: Run, project: Project, mate: User, stranger: User, finding: Finding
 ) -> None:
-    exhibit = findings.show_query(finding, run, mate)
+    exhibit = findings.add_query_evidence(finding, run, mate)
     here = f"findings/{finding.pk}/"
     writes = [
         ("POST", "findings/", {"project": "math", "title": "x"}),
@@ -126,7 +126,7 @@ def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
 def test_words_that_have_changed_since_they_were_read_are_not_overwritten(
     ask: Ask, run: Run, mate: User, finding: Finding
 ) -> None:
-    here = f"findings/{finding.pk}/exhibits/{findings.show_query(finding, run, mate).pk}/"
+    here = f"findings/{finding.pk}/exhibits/{findings.add_query_evidence(finding, run, mate).pk}/"
     assert ask("PATCH", here, {"words": "first", "began": ""}).json()["words"] == "first"
     assert ask("PATCH", here, {"words": "second", "began": ""}).status_code == 412
     assert ask("PATCH", here, {"words": "second", "began": 5}).status_code == 400

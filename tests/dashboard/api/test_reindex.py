@@ -38,7 +38,7 @@ def test_a_failed_dump_is_indexed_again_from_the_overview(run: Run, at: Client) 
     assert "2 dumps are indexed again." in answer.content.decode()
     assert {(dump.state, dump.message) for dump in Dump.objects.all()} == {("received", "")}
     for pk in Dump.objects.values_list("pk", flat=True):
-        indexer.index(pk)
+        indexer.index_dump(pk)
     assert set(Sample.objects.values_list("pk", flat=True)) == before
     assert not Dump.objects.exclude(state="indexed").exists()
     assert BUTTON not in at.get(address).content.decode()

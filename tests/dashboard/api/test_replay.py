@@ -41,7 +41,7 @@ def told(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> d
 def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
     files = {"meta.json": meta(step)}
     artifact = brought(registered(run, step, files, facts=FACTS, **more), files)
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     return artifact
 
 

@@ -50,7 +50,7 @@ def run(project: Project, owner: User) -> Run:
     run = builders.run(project)
     for step in (3, 4):
         registered(run, step)
-    pins.pin(run, 3, owner)
+    pins.pin_step(run, 3, owner)
     return run
 
 

@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.pages.settings import login_throttle
-from dashboard.pages.settings.sign_in import link_for
+from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -116,7 +116,7 @@ def by_link(client: Client, link: str) -> Any:
 
 
 def test_a_link_signs_in_once(client: Client, mate: User) -> None:
-    link = link_for(mate)
+    link = create_sign_in_link(mate)
     assert by_link(client, link).headers["Location"] == "/"
     assert client.get("/").status_code == 200
     used = by_link(Client(), link)
@@ -125,7 +125,7 @@ def test_a_link_signs_in_once(client: Client, mate: User) -> None:
 
 
 def test_a_link_that_is_only_looked_at_is_not_used_up(client: Client, mate: User) -> None:
-    link = link_for(mate)
+    link = create_sign_in_link(mate)
     for _ in range(2):  # a chat's preview, a mail filter
         shown = client.get(link)
         assert shown.status_code == 200 and "signs you in as <b>mina</b>" in shown.content.decode()
@@ -137,12 +137,12 @@ def test_a_link_that_is_only_looked_at_is_not_used_up(client: Client, mate: User
 
 def test_a_link_is_opened_by_its_own_page_only(mate: User) -> None:
     elsewhere = Client(enforce_csrf_checks=True)
-    assert by_link(elsewhere, link_for(mate)).status_code == 403
+    assert by_link(elsewhere, create_sign_in_link(mate)).status_code == 403
     assert elsewhere.get("/").status_code == 302
 
 
 def test_a_link_is_for_one_day(client: Client, mate: User) -> None:
-    link = link_for(mate)
+    link = create_sign_in_link(mate)
     with time_machine.travel(timezone.now() + timedelta(days=1, minutes=1)):
         assert client.get(link).status_code == 403
 

@@ -68,33 +68,35 @@ def test_a_half_surrogate_is_shown_as_a_replacement(run: Run, client: Client, ma
 
 @pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\x00", "\x1b", "\x85"])
 def test_a_character_that_hides_or_turns_text_is_named(character: str) -> None:
-    assert f'data-code="U+{ord(character):04X}"' in formatting.plain(f"a{character}b")
-    assert f'data-code="U+{ord(character):04X}"' in formatting.reading(f"a{character}b #### 1")
+    assert f'data-code="U+{ord(character):04X}"' in formatting.render_text(f"a{character}b")
+    assert f'data-code="U+{ord(character):04X}"' in formatting.render_highlighted_text(f"a{character}b #### 1")
 
 
 @pytest.mark.parametrize("kept", ["\u200d", "\u200c", "\n", "\t", "é", "مرحبا", "👩\u200d🔬"])
 def test_ordinary_characters_stay_as_they_are(kept: str) -> None:
-    assert formatting.plain(kept) == kept
+    assert formatting.render_text(kept) == kept
 
 
 def test_the_answer_marker_is_seen_verbatim_in_every_view() -> None:
     written = "so\n#### 298\n"
-    assert "#### 298" in formatting.reading(written)
-    assert "#### 298" in view_modes.rendered(written)
+    assert "#### 298" in formatting.render_highlighted_text(written)
+    assert "#### 298" in view_modes.render_markdown(written)
 
 
 def test_words_of_the_query_are_marked_in_escaped_text() -> None:
-    assert formatting.reading("a <b> c", ["<B>"]) == 'a <mark class="hit">&lt;b&gt;</mark> c'
+    assert formatting.render_highlighted_text("a <b> c", ["<B>"]) == 'a <mark class="hit">&lt;b&gt;</mark> c'
 
 
 def test_markdown_never_loads_or_links_elsewhere() -> None:
-    html = view_modes.rendered("![x](http://e.example/i.png) [y](http://e.example) <http://e.example> <img src=x>")
+    html = view_modes.render_markdown(
+        "![x](http://e.example/i.png) [y](http://e.example) <http://e.example> <img src=x>"
+    )
     assert "<img" not in html
     assert "<a" not in html
 
 
 def test_markdown_keeps_math_brackets_for_the_page() -> None:
-    assert r"\[ x^2 \]" in view_modes.rendered(r"\[ x^2 \]")
+    assert r"\[ x^2 \]" in view_modes.render_markdown(r"\[ x^2 \]")
 
 
 def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
@@ -111,5 +113,5 @@ def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
 
 def test_blocks_of_a_long_text_are_the_text() -> None:
     long = "one line\n" * 50_000 + "x" * 300_000
-    assert "".join(formatting.blocks(long)) == long
-    assert all(block.endswith("\n") for block in list(formatting.blocks(long))[:-1])
+    assert "".join(formatting.split_into_blocks(long)) == long
+    assert all(block.endswith("\n") for block in list(formatting.split_into_blocks(long))[:-1])

@@ -53,7 +53,7 @@ def reading(project: Project, owner: User, client: Client) -> tuple[Client, Samp
     run: Run = builders.run(project, uid="u1")
     for step in (1, 2):
         indexed(run, lines({"prompt": "1+1", "response": "so\n#### 2", "score": 1.0, "group": "a"}), step)
-    findings.begin(project, owner, title="Loops")
+    findings.create_finding(project, owner, title="Loops")
     client.force_login(owner)
     return client, Sample.objects.order_by("step").select_related()[0]
 
@@ -71,8 +71,8 @@ def test_a_page_answers_whatever_stands_in_its_address(reading: tuple[Client, Sa
 
 def test_a_line_that_opens_like_code_and_goes_on_for_long_is_read_at_once() -> None:
     """In steps, not in seconds: a quadratic search of a hundred thousand letters would not come back."""
-    assert outline.of("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"
-    assert outline.of("```python " + "x " * 1000 + "\n", "l")[0].label == "python"
+    assert outline.find_landmarks("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"
+    assert outline.find_landmarks("```python " + "x " * 1000 + "\n", "l")[0].label == "python"
 
 
 def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sample]) -> None:

@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.metrics import series
 from rollouts.models import Dump, Project, Run, Sample, Step
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, line, lines
 from tests.support import builders
 
@@ -268,8 +268,8 @@ def test_a_run_without_news_is_called_silent(run: Run, client: Client, mate: Use
 
 
 def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client, mate: User) -> None:
-    points = [Point(step, {"critic/score/mean": step / 10, "actor/lr": 1e-6}) for step in range(1, 6)]
-    series.append(run, builders.attempt(run), points)
+    points = [MetricPoint(step, {"critic/score/mean": step / 10, "actor/lr": 1e-6}) for step in range(1, 6)]
+    series.append_points(run, builders.attempt(run), points)
     client.force_login(mate)
     answer = client.get(f"/runs/{run.uid}/charts.json").json()
     assert answer["curves"]["critic/score/mean"][0]["steps"] == [1, 2, 3, 4, 5]

@@ -33,11 +33,11 @@ def line(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
 def dumped(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a", split: str = "train") -> Dump:
     """Accepts and indexes one file of a step."""
     body = b"".join(orjson.dumps(row) + b"\n" for row in rows)
-    plain = files.incoming()
+    plain = files.create_incoming_path()
     plain.write_bytes(body)
     header = DumpHeader(attempt, split, step, source=f"{split}/{step}.jsonl", format="verl-jsonl")
     dump, _ = dumps.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
-    indexer.index(dump.pk)
+    indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     return dump
 

@@ -60,7 +60,7 @@ def test_a_dump_is_stored_and_its_receipt_names_hash_and_bytes(
     assert answer.headers["x-rolloutdeck"]
     dump = Dump.objects.get()
     assert (dump.run, dump.split, dump.step, dump.source, dump.attempt.key) == (run, "eval", 7, "7.jsonl", "a")
-    with files.open_raw(project.pk, sha(BODY)) as raw:
+    with files.open_raw_dump(project.pk, sha(BODY)) as raw:
         assert raw.read() == BODY
 
 
@@ -168,15 +168,15 @@ def test_all_parts_that_wait_for_a_disk_are_completed_by_a_question(
     site: Site, key: str, run: Run, monkeypatch: Any
 ) -> None:
     body = os.urandom(200)
-    real = files.written_whole
+    real = files.write_atomically
 
     def full(target: Path) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "written_whole", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     answers = [put(site, key, piece, of=body, Content_Range=place) for piece, place in parts_of(body, 100)]
     assert [answer.status for answer in answers] == [202, 507]
-    monkeypatch.setattr(files, "written_whole", real)
+    monkeypatch.setattr(files, "write_atomically", real)
     assert put(site, key, b"", of=body, Content_Range="bytes */200").status == 201
 
 
@@ -217,7 +217,7 @@ def wait_for(condition: Any) -> None:
 
 
 def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr(files, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(files, "count_free_bytes", lambda: 1 << 20)
     answer = put(site, key, BODY)
     assert (answer.status, answer.headers["retry-after"]) == (507, "5")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rollouts.indexing.indexer import index
+from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Step
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.step_files import imported
@@ -32,7 +32,7 @@ def zstd(body: bytes) -> bytes:
 
 def steps() -> dict[tuple[str, int], int]:
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED):
-        index(dump.pk)
+        index_dump(dump.pk)
     return {(row.split, row.step): row.samples for row in Step.objects.filter(samples__gt=0)}
 
 
@@ -51,7 +51,7 @@ def test_a_compressed_file_that_breaks_off_says_so(node: Path) -> None:
     (node / "12.jsonl.gz").write_bytes(gzip.compress(ROWS)[:-9])
     assert imported(node, "--no-wait") == 0
     with pytest.raises(Exception, match="compressed with gzip and not whole"):
-        index(Dump.objects.get().pk)
+        index_dump(Dump.objects.get().pk)
     assert Dump.objects.get().state == Dump.State.FAILED
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollouts.indexing.indexer import index
+from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Step
 from tests.rolloutdeck.support.step_files import imported
 
@@ -18,7 +18,7 @@ DUMPS = Path(__file__).parents[2] / "data"
 
 def steps() -> dict[tuple[str, str, int], int]:
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED):
-        index(dump.pk)
+        index_dump(dump.pk)
     rows = Step.objects.filter(samples__gt=0)
     return {(row.split, row.step_kind, row.step): row.samples for row in rows}
 

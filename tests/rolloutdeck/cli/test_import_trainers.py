@@ -30,7 +30,7 @@ def copied(tree: str, into: Path) -> Path:
 def worked() -> dict[tuple[str, str, int], int]:
     """A worker indexes what has arrived; samples by split, what steps count, and step."""
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     return {(one.split, one.step_kind, one.step): one.samples for one in Step.objects.order_by("pk")}
 
 

@@ -30,8 +30,8 @@ def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> 
     """The default plan replays step 7 of another run at `target`."""
     other = builders.run(Project.objects.get(), "source", uid="source")
     ready(other, V0, 7)
-    pin, _ = pins.pin(other, 7, owner)
-    plans.save(other.project, "default", owner, if_match=0, action="repeat", entries=[(pin, target)])
+    pin, _ = pins.pin_step(other, 7, owner)
+    plans.save_plan(other.project, "default", owner, if_match=0, action="repeat", entries=[(pin, target)])
     return pin
 
 
@@ -47,7 +47,7 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
     assert {one.fact for one in entry.differences if one.unknown} >= {"tokenizer", "model"}
     training.log({"loss": 1.0}, step=1)
     until(lambda: Run.objects.get(name="grpo").metric_rows.exists())
-    plans.save(pin.project, "default", owner, if_match=1, action="cache", entries=[])
+    plans.save_plan(pin.project, "default", owner, if_match=1, action="cache", entries=[])
     assert training.replay_plan().revision == 1
 
 

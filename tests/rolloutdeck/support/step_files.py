@@ -30,7 +30,7 @@ def step(node: Path, number: int, source: Path = V0, tree: str = TREE) -> Path:
 def checked() -> list[str]:
     """A worker checks what has arrived; the states of all artifacts afterwards."""
     for row in Artifact.objects.order_by("pk"):
-        artifact_check.check(row.pk)
+        artifact_check.check_artifact(row.pk)
     return list(Artifact.objects.order_by("pk").values_list("state", flat=True))
 
 
@@ -48,7 +48,7 @@ def on_disk(folder: Path) -> dict[str, bytes]:
 
 
 def pinned(number: int, owner: User) -> Any:
-    return pins.pin(Run.objects.get(), number, owner)[0]
+    return pins.pin_step(Run.objects.get(), number, owner)[0]
 
 
 def imported(*words: object) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from rolloutdeck.cli.entry import arranged, main, parser
 from rolloutdeck.trainer_api import registry
-from rollouts.indexing.indexer import index
+from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Sample
 from tests.rolloutdeck.support.step_files import imported
 
@@ -91,7 +91,7 @@ def test_an_import_of_the_page_brings_samples(words: list[str], node: Path, monk
     monkeypatch.chdir(ROOT)
     assert imported(*["math" if word == "examples" else word for word in words[1:]]) == 0
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        index(dump.pk)
+        index_dump(dump.pk)
     assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()
     assert Run.objects.get().name == words[-1] and Sample.objects.exists()
 

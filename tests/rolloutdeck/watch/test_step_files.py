@@ -92,7 +92,7 @@ def test_a_rollout_of_slime_is_taken_as_samples_and_can_be_pinned_once_it_is_who
     (node / "1.pt").write_bytes(whole)
     turns(follow)
     assert sorted(Run.objects.get().dumps.values_list("step", "source")) == [(0, "0.pt"), (1, "1.pt")]
-    pins.pin(Run.objects.get(), 1, owner, step_kind="rollout_id")
+    pins.pin_step(Run.objects.get(), 1, owner, step_kind="rollout_id")
     follow.gatherer._ask_at = 0.0
     turns(follow, 6)
     assert checked() == ["waiting", "ready"]

@@ -86,7 +86,7 @@ def test_each_step_is_sent_at_once_and_stays_when_the_next_is_written_over_it(
     checked()
     assert held() == [(0, "ready"), (1, "ready")]
     assert bytes_of(Artifact.objects.get(step=0)) == before
-    pin, _ = pins.pin(Run.objects.get(), 0, owner, step_kind="iteration")
+    pin, _ = pins.pin_step(Run.objects.get(), 0, owner, step_kind="iteration")
     assert set(pin.artifacts.get().files) == {BASE, *REWARDS}
 
 

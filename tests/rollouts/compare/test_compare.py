@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rollouts.compare import compare
-from rollouts.compare.compare import cells
-from rollouts.compare.pairing import answer
-from rollouts.errors import BadInput, NotThere, TooLarge
+from rollouts.compare.compare import load_comparison_targets
+from rollouts.compare.pairing import extract_tail_answer
+from rollouts.errors import InvalidInputError, NotFoundError, TooLargeError
 from rollouts.models import Project, Run, Step
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -25,7 +25,7 @@ def asked(prompt: str, *scores: float | None, says: str = "", **more: Any) -> li
 
 
 def found(of: str, split: str = "") -> compare.Comparison:
-    return compare.compare(cells(Run.objects.all(), of, split))
+    return compare.compare_steps(load_comparison_targets(Run.objects.all(), of, split))
 
 
 def test_prompts_are_told_apart_by_who_solves_them(run: Run) -> None:
@@ -51,10 +51,10 @@ def test_a_prompt_counts_as_solved_where_half_of_its_judged_answers_are_right(ru
 def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> None:
     for step in (1, 2):
         evaluated(run, step, *asked("a", 1))
-    named = cells(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
+    named = load_comparison_targets(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
     Step.objects.filter(pk=named[0].step.pk).delete()  # as an empty bin does
-    with pytest.raises(NotThere, match="was deleted a moment ago"):
-        compare.compare(named)
+    with pytest.raises(NotFoundError, match="was deleted a moment ago"):
+        compare.compare_steps(named)
 
 
 def test_the_white_space_of_a_prompt_does_not_part_it_from_its_twin(run: Run, project: Project) -> None:
@@ -121,7 +121,7 @@ def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Ru
     ],
 )
 def test_the_answer_is_read_from_the_end_that_rows_keep(tail: str, said: str) -> None:
-    assert answer(tail) == said
+    assert extract_tail_answer(tail) == said
 
 
 def test_lengths_are_in_tokens_only_where_every_sample_has_them(run: Run) -> None:
@@ -162,8 +162,8 @@ def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Pr
     evaluated(run, 1, *asked("a", 1))
     evaluated(run, 1, *asked("t", 1), split="train")
     evaluated(other, 4, *asked("t", 0), split="train")
-    assert [cell.step.split for cell in cells(Run.objects.all(), "grpo,grpo@1")] == ["eval", "eval"]
-    mixed = cells(Run.objects.all(), "grpo@latest, other")
+    assert [cell.step.split for cell in load_comparison_targets(Run.objects.all(), "grpo,grpo@1")] == ["eval", "eval"]
+    mixed = load_comparison_targets(Run.objects.all(), "grpo@latest, other")
     assert [(cell.letter, cell.step.split, cell.step.step, cell.name) for cell in mixed] == [
         ("A", "train", 1, f"{run.uid}@latest"),
         ("B", "train", 4, f"{other.uid}@latest"),
@@ -174,18 +174,18 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
     evaluated(run, 1, *asked("a", 1))
     builders.run(builders.project("two"))
     runs = Run.objects.all()
-    with pytest.raises(NotThere, match="no run 'nobody'"):
-        cells(runs, "nobody@1")
-    with pytest.raises(BadInput, match="Several runs are called 'grpo'"):
-        cells(runs, "grpo@1")
-    with pytest.raises(NotThere, match="grpo has no eval step 9"):
-        cells(runs, f"{run.uid}@9", "eval")
-    with pytest.raises(BadInput, match="is no step: name it by its number"):
-        cells(runs, f"{run.uid}@first")
-    with pytest.raises(BadInput, match="At most 6"):
-        cells(runs, ",".join([run.uid] * 7))
+    with pytest.raises(NotFoundError, match="no run 'nobody'"):
+        load_comparison_targets(runs, "nobody@1")
+    with pytest.raises(InvalidInputError, match="Several runs are called 'grpo'"):
+        load_comparison_targets(runs, "grpo@1")
+    with pytest.raises(NotFoundError, match="grpo has no eval step 9"):
+        load_comparison_targets(runs, f"{run.uid}@9", "eval")
+    with pytest.raises(InvalidInputError, match="is no step: name it by its number"):
+        load_comparison_targets(runs, f"{run.uid}@first")
+    with pytest.raises(InvalidInputError, match="At most 6"):
+        load_comparison_targets(runs, ",".join([run.uid] * 7))
     monkeypatch.setattr(compare, "MOST_SAMPLES", 1)
-    with pytest.raises(TooLarge, match="2 samples"):
+    with pytest.raises(TooLargeError, match="2 samples"):
         found(f"{run.uid}@1,{run.uid}@1")
 
 
@@ -201,7 +201,7 @@ def test_the_config_is_told_where_it_differs(run: Run, project: Project) -> None
     other = builders.run(project, "other", config={"actor": {"lr": 3e-6, "same": [1]}, "seed": 1})
     for one in (run, other):
         evaluated(one, 1, *asked("a", 1))
-    assert compare.settings(cells(Run.objects.all(), "grpo,other")) == [
+    assert compare.find_config_differences(load_comparison_targets(Run.objects.all(), "grpo,other")) == [
         ("actor.lr", ["1e-06", "3e-06"]),
         ("only", ["{}", ""]),
     ]

@@ -9,17 +9,17 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.findings import exhibits, findings
 from rollouts.flags import bulk
-from rollouts.indexing.indexer import reindex
+from rollouts.indexing.indexer import reindex_run
 from rollouts.live import notifications
 from rollouts.maintenance import sweep
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
 from rollouts.runs import trash
 from rollouts.samples import bodies
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -36,7 +36,7 @@ def run(project: Project) -> Run:
 
 @pytest.fixture
 def finding(project: Project, mate: User) -> Finding:
-    return findings.begin(project, mate, title="Loops  before the answer")
+    return findings.create_finding(project, mate, title="Loops  before the answer")
 
 
 def sample(run: Run, ordinal: int = 0) -> Sample:
@@ -44,29 +44,29 @@ def sample(run: Run, ordinal: int = 0) -> Sample:
 
 
 def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
-    return exhibits.quote_of(bodies.whole(one), said, near)
+    return exhibits.find_quote(bodies.load_body(one), said, near)
 
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
     assert (finding.title, finding.version) == ("Loops before the answer", 1)
-    changed = findings.change(finding, note="**mostly** at step 3", version=1)
+    changed = findings.update_finding(finding, note="**mostly** at step 3", version=1)
     assert (changed.title, changed.note, changed.version) == ("Loops before the answer", "**mostly** at step 3", 2)
-    assert findings.change(finding, note="**mostly** at step 3", version=2).version == 2, "the same again"
-    with pytest.raises(Outdated, match="Somebody else has changed"):
-        findings.change(finding, title="Mine", version=1)
+    assert findings.update_finding(finding, note="**mostly** at step 3", version=2).version == 2, "the same again"
+    with pytest.raises(OutdatedError, match="Somebody else has changed"):
+        findings.update_finding(finding, title="Mine", version=1)
 
 
 @pytest.mark.parametrize("wrong", [{"title": ""}, {"title": " "}, {"title": "x" * 201}, {"title": 7}, {"note": "\x00"}])
 def test_what_a_finding_cannot_hold_is_refused(project: Project, mate: User, wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadInput):
-        findings.begin(project, mate, **{"title": "fine", **wrong})
+    with pytest.raises(InvalidInputError):
+        findings.create_finding(project, mate, **{"title": "fine", **wrong})
     assert not Finding.objects.exists()
 
 
 def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding: Finding, mate: User) -> None:
     one = sample(run)
     builders.flag(one.pk, mate, reason="repetition")
-    findings.show_sample(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
+    findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
     shown = finding.exhibits.get().shown
     assert (shown["response"], shown["prompt"], shown["score"], shown["step"]) == (LOOP, "2+2?", -0.5, 1)
     assert shown["run"] == {"uid": run.uid, "name": "grpo"}
@@ -79,16 +79,16 @@ def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
     run: Run, finding: Finding, mate: User, owner: User
 ) -> None:
     one = sample(run)
-    findings.show_sample(finding, one, mate, quotes=[quote(one, "Wait")])
-    findings.show_query(finding, run, mate, split="train", step=1, q="score<0.3")
+    findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "Wait")])
+    findings.add_query_evidence(finding, run, mate, split="train", step=1, q="score<0.3")
     before = list(finding.exhibits.values_list("held", flat=True))
-    bulk.mark(run, [one.pk], mate)
+    bulk.flag_samples(run, [one.pk], mate)
     indexed(run, lines(generation("other", "rows", 0.1)))
-    reindex(run)
+    reindex_run(run)
     assert list(finding.exhibits.values_list("held", flat=True)) == before
-    trash.bin_run(run, owner)
+    trash.move_run_to_trash(run, owner)
     Run.objects.update(deleted_at=timezone.now() - timedelta(days=8))
-    assert sweep.empty_bin() == 1
+    assert sweep.empty_trash() == 1
     assert list(finding.exhibits.values_list("held", "run")) == [(held, None) for held in before]
 
 
@@ -97,7 +97,7 @@ def test_a_sample_that_is_shown_again_gets_further_quotes_and_stays_one_exhibit(
 ) -> None:
     one = sample(run)
     for said in ("#### 4", "2+2?", "#### 4"):
-        findings.show_sample(finding, one, mate, quotes=[quote(one, said)], words="why")
+        findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, said)], words="why")
     exhibit = finding.exhibits.get()
     assert [(found["field"], found["text"]) for found in exhibit.shown["quotes"]] == [
         ("response", "#### 4"),
@@ -116,126 +116,126 @@ def test_a_selection_is_found_where_it_was_made_whatever_the_browser_did_to_whit
 
 def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
     for said in ("never written", " \n", ""):
-        with pytest.raises(BadInput, match="not in this sample as it was recorded"):
+        with pytest.raises(InvalidInputError, match="not in this sample as it was recorded"):
             quote(sample(run), said)
 
 
 def test_a_range_is_quoted_as_it_stands_and_refused_outside_the_text(run: Run) -> None:
-    body = bodies.whole(sample(run))
-    assert exhibits.quote_at(body, "prompt", 1, 3).text == "+2"
+    body = bodies.load_body(sample(run))
+    assert exhibits.build_quote(body, "prompt", 1, 3).text == "+2"
     for wrong in (("prompt", 0, 5), ("prompt", 2, 2), ("prompt", -1, 2), ("reward", 0, 1)):
-        with pytest.raises(BadInput):
-            exhibits.quote_at(body, *wrong)
+        with pytest.raises(InvalidInputError):
+            exhibits.build_quote(body, *wrong)
 
 
 def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_it(
     run: Run, finding: Finding, mate: User
 ) -> None:
-    long = "x" * exhibits.MOST_HELD + " the end"
+    long = "x" * exhibits.MAX_SNAPSHOT_CHARS + " the end"
     indexed(run, lines(generation("long", long)), step=2)
     one = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
-    findings.show_sample(finding, one, mate, quotes=[quote(one, "the end")])
+    findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "the end")])
     shown = Exhibit.objects.get().shown
-    assert (len(shown["response"]), shown["lengths"]["response"]) == (exhibits.MOST_HELD, len(long))
+    assert (len(shown["response"]), shown["lengths"]["response"]) == (exhibits.MAX_SNAPSHOT_CHARS, len(long))
     assert shown["quotes"][0]["text"] == "the end"
 
 
 def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run, finding: Finding, mate: User) -> None:
     for _ in range(2):
-        findings.show_query(finding, run, mate, split="train", step=1, q="score>=0.25", ordering="-score")
+        findings.add_query_evidence(finding, run, mate, split="train", step=1, q="score>=0.25", ordering="-score")
     shown = finding.exhibits.get().shown
     assert (shown["total"], shown["of"]) == (3, 5)
     assert shown["scores"] == {"mean": 0.5, "low": 0.25, "high": 0.75}
     assert [row["score"] for row in shown["rows"]] == [0.75, 0.5, 0.25]
-    with pytest.raises(BadInput):
-        findings.show_query(finding, run, mate, q="score<")
+    with pytest.raises(InvalidInputError):
+        findings.add_query_evidence(finding, run, mate, q="score<")
 
 
 def test_shown_charts_hold_points_of_the_runs_that_have_them(run: Run, finding: Finding, mate: User) -> None:
     other = builders.run(run.project, "gspo")
     for one, scale in ((run, 1.0), (other, 2.0)):
-        points = [Point(step, {"score/mean": step * scale, "loss": None}) for step in range(3)]
-        series.append(one, builders.attempt(one), points)
-    findings.show_charts(finding, [run, other], ["score/mean"], mate)
+        points = [MetricPoint(step, {"score/mean": step * scale, "loss": None}) for step in range(3)]
+        series.append_points(one, builders.attempt(one), points)
+    findings.add_chart_evidence(finding, [run, other], ["score/mean"], mate)
     curves = finding.exhibits.get().shown["curves"]
     assert [(curve["run"]["name"], curve["steps"], curve["values"]) for curve in curves] == [
         ("grpo", [0, 1, 2], [0.0, 1.0, 2.0]),
         ("gspo", [0, 1, 2], [0.0, 2.0, 4.0]),
     ]
-    with pytest.raises(NotThere, match="grpo has no metric called lossy"):
-        findings.show_charts(finding, [run], ["lossy"], mate)
+    with pytest.raises(NotFoundError, match="grpo has no metric called lossy"):
+        findings.add_chart_evidence(finding, [run], ["lossy"], mate)
 
 
 def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User) -> None:
     for at in range(3):
-        findings.show_sample(finding, sample(run, at), mate)
+        findings.add_sample_evidence(finding, sample(run, at), mate)
     first, second, third = finding.exhibits.all()
-    findings.move(third, -2)
-    findings.move(first, 9)
+    findings.move_evidence(third, -2)
+    findings.move_evidence(first, 9)
     assert list(finding.exhibits.all()) == [third, second, first]
-    findings.take_out(second, mate)
-    findings.take_out(second, mate)
+    findings.remove_evidence(second, mate)
+    findings.remove_evidence(second, mate)
     assert list(finding.exhibits.all()) == [third, first]
     assert AuditEntry.objects.filter(verb="finding.take_out").count() == 1
-    with pytest.raises(NotThere, match="somebody took it out"):
-        findings.move(second, 1)
+    with pytest.raises(NotFoundError, match="somebody took it out"):
+        findings.move_evidence(second, 1)
 
 
 def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, finding: Finding, mate: User) -> None:
-    exhibit = findings.show_sample(finding, sample(run), mate, words="one\r\ntwo")
+    exhibit = findings.add_sample_evidence(finding, sample(run), mate, words="one\r\ntwo")
     other = Exhibit.objects.get()
-    findings.say(exhibit, "his", began="one\r\ntwo")
-    with pytest.raises(Outdated, match="Somebody else has changed these words"):
-        findings.say(other, "hers", began="one\r\ntwo")
-    assert findings.say(other, "his", began="one\r\ntwo").words == "his", "the same again"
-    assert findings.say(other, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
+    findings.set_evidence_note(exhibit, "his", began="one\r\ntwo")
+    with pytest.raises(OutdatedError, match="Somebody else has changed these words"):
+        findings.set_evidence_note(other, "hers", began="one\r\ntwo")
+    assert findings.set_evidence_note(other, "his", began="one\r\ntwo").words == "his", "the same again"
+    assert findings.set_evidence_note(other, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
 
 
 def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Finding, mate: User) -> None:
-    exhibit = findings.show_sample(finding, sample(run), mate)
-    findings.take_out(Exhibit.objects.get(), mate)
-    with pytest.raises(NotThere, match="somebody took it out"):
-        findings.say(exhibit, "late")
+    exhibit = findings.add_sample_evidence(finding, sample(run), mate)
+    findings.remove_evidence(Exhibit.objects.get(), mate)
+    with pytest.raises(NotFoundError, match="somebody took it out"):
+        findings.set_evidence_note(exhibit, "late")
 
 
 def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, finding: Finding, mate: User) -> None:
-    series.append(run, builders.attempt(run), [Point(1, {"loss": 1.0})])
+    series.append_points(run, builders.attempt(run), [MetricPoint(1, {"loss": 1.0})])
     for words in ("why", "", "and this", "why"):
-        findings.show_query(finding, run, mate, words=words)
-        findings.show_charts(finding, [run], ["loss"], mate, words=words)
-        findings.show_sample(finding, sample(run), mate, quotes=[quote(sample(run), "#### 4")], words=words)
+        findings.add_query_evidence(finding, run, mate, words=words)
+        findings.add_chart_evidence(finding, [run], ["loss"], mate, words=words)
+        findings.add_sample_evidence(finding, sample(run), mate, quotes=[quote(sample(run), "#### 4")], words=words)
     assert [one.words for one in finding.exhibits.all()] == ["why\n\nand this"] * 3
-    with pytest.raises(BadInput, match="at most 50,000"):
-        findings.show_query(finding, run, mate, words="x" * findings.MOST_NOTE)
+    with pytest.raises(InvalidInputError, match="at most 50,000"):
+        findings.add_query_evidence(finding, run, mate, words="x" * findings.MAX_NOTE_CHARS)
 
 
 def test_a_removed_finding_takes_nothing_in_until_it_is_restored(run: Run, finding: Finding, mate: User) -> None:
-    findings.remove(finding, mate)
-    findings.remove(finding, mate)
+    findings.remove_finding(finding, mate)
+    findings.remove_finding(finding, mate)
     assert not Finding.objects.standing().exists()
-    with pytest.raises(NotThere, match="has been removed"):
-        findings.show_sample(finding, sample(run), mate)
-    findings.restore(finding, mate)
-    findings.show_sample(finding, sample(run), mate)
+    with pytest.raises(NotFoundError, match="has been removed"):
+        findings.add_sample_evidence(finding, sample(run), mate)
+    findings.restore_finding(finding, mate)
+    findings.add_sample_evidence(finding, sample(run), mate)
     assert [entry.verb for entry in AuditEntry.objects.order_by("pk")] == ["finding.remove", "finding.restore"]
 
 
 def test_a_finding_holds_a_bounded_number_of_exhibits(
     run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "MOST_EXHIBITS", 1)
-    findings.show_sample(finding, sample(run), mate)
-    with pytest.raises(BadInput, match="at most 1 exhibits; begin another"):
-        findings.show_sample(finding, sample(run, 1), mate)
+    monkeypatch.setattr(findings, "MAX_EVIDENCE_ITEMS", 1)
+    findings.add_sample_evidence(finding, sample(run), mate)
+    with pytest.raises(InvalidInputError, match="at most 1 exhibits; begin another"):
+        findings.add_sample_evidence(finding, sample(run, 1), mate)
 
 
 def test_every_change_is_told_to_open_pages(
     run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[str] = []
-    monkeypatch.setattr(notifications, "rung", lambda *topics: rung.extend(topics))
-    exhibit = findings.show_sample(finding, sample(run), mate)
-    findings.say(exhibit, "look")
-    findings.move(exhibit, 1)
-    findings.take_out(exhibit, mate)
+    monkeypatch.setattr(notifications, "notify_topics", lambda *topics: rung.extend(topics))
+    exhibit = findings.add_sample_evidence(finding, sample(run), mate)
+    findings.set_evidence_note(exhibit, "look")
+    findings.move_evidence(exhibit, 1)
+    findings.remove_evidence(exhibit, mate)
     assert rung == ["findings"] * 4

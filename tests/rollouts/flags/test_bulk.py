@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk, flags
 from rollouts.live import notifications
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
@@ -27,7 +27,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    monkeypatch.setattr(notifications, "changed", lambda run, **what: heard.append((run.uid, what)))
+    monkeypatch.setattr(notifications, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 
@@ -48,31 +48,31 @@ def counted(run: Run) -> list[int]:
 
 
 def test_many_are_flagged_in_one_act_counted_per_step_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
-    act = bulk.mark(run, samples(run), mate, reason="truncated", text="all cut")
+    act = bulk.flag_samples(run, samples(run), mate, reason="truncated", text="all cut")
     assert (Flag.objects.filter(reason="truncated", text="all cut", user=mate).count(), counted(run)) == (6, [3, 3])
     assert act.said == "“truncated” (bad) on 6 samples"
     assert rings == [(run.uid, {})]
 
 
 def test_an_act_on_one_step_rings_for_that_step(run: Run, mate: User, rings: list[Any]) -> None:
-    bulk.mark(run, samples(run, step__step=2), mate)
+    bulk.flag_samples(run, samples(run, step__step=2), mate)
     assert rings == [(run.uid, {"split": "train", "step": 2})]
 
 
 def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mate: User, rings: list[Any]) -> None:
-    bulk.mark(run, samples(run), mate)
-    assert bulk.mark(run, samples(run), mate).pk is None
+    bulk.flag_samples(run, samples(run), mate)
+    assert bulk.flag_samples(run, samples(run), mate).pk is None
     assert (Flag.objects.count(), Marking.objects.count(), len(rings)) == (6, 1, 1)
 
 
 def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
     builders.flag(first, mate, reason="other", label="unsure", text="hm")
-    bulk.mark(run, [first, second], mate, reason="other", text="sure now")
-    assert bulk.undo(run, mate) == bulk.Undone("“other” (bad) on 2 samples", 2, 0, "")
-    assert [(flag.label, flag.text) for flag in flags.flags_of([first, second])[first]] == [("unsure", "hm")]
-    assert flags.flags_of([second]) == {}
-    assert len(flags.flags_of([second], withdrawn=True)[second]) == 1, "withdrawn, never deleted"
+    bulk.flag_samples(run, [first, second], mate, reason="other", text="sure now")
+    assert bulk.undo_flag_action(run, mate) == bulk.UndoResult("“other” (bad) on 2 samples", 2, 0, "")
+    assert [(flag.label, flag.text) for flag in flags.load_flags([first, second])[first]] == [("unsure", "hm")]
+    assert flags.load_flags([second]) == {}
+    assert len(flags.load_flags([second], withdrawn=True)[second]) == 1, "withdrawn, never deleted"
     assert counted(run) == [1, 0]
     entry = AuditEntry.objects.get(verb="flag.undo")
     assert (entry.user, sorted(entry.detail["samples"])) == (mate, sorted([first, second]))
@@ -80,96 +80,96 @@ def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, ma
 
 def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run, mate: User) -> None:
     for pk in samples(run)[:2]:
-        bulk.mark(run, [pk], mate)
-    assert [bulk.undo(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
-    with pytest.raises(NotThere, match="nothing of yours to undo in this run"):
-        bulk.undo(run, mate)
+        bulk.flag_samples(run, [pk], mate)
+    assert [bulk.undo_flag_action(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
+    with pytest.raises(NotFoundError, match="nothing of yours to undo in this run"):
+        bulk.undo_flag_action(run, mate)
 
 
 def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
-    bulk.mark(run, [first, second], mate)
+    bulk.flag_samples(run, [first, second], mate)
     builders.flag(first, mate, text="and here is why")
-    undone = bulk.undo(run, mate)
+    undone = bulk.undo_flag_action(run, mate)
     assert (undone.flags, undone.kept) == (1, 1)
-    assert set(flags.flags_of([first, second])) == {first}
+    assert set(flags.load_flags([first, second])) == {first}
 
 
 def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    bulk.take_back(builders.flag(first, mate, text="why"), owner)
+    bulk.withdraw_flag(builders.flag(first, mate, text="why"), owner)
     assert counted(run) == [0, 0]
-    assert bulk.undo(run, owner).sample == first
-    assert [flag.text for flag in flags.flags_of([first])[first]] == ["why"]
+    assert bulk.undo_flag_action(run, owner).sample == first
+    assert [flag.text for flag in flags.load_flags([first])[first]] == ["why"]
     assert counted(run) == [1, 0]
 
 
 def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
     flag = builders.flag(first, mate, text="why")
-    bulk.take_back(flag, owner)
+    bulk.withdraw_flag(flag, owner)
     builders.flag(first, mate, text="why")
-    flags.withdraw(flag, mate)
-    undone = bulk.undo(run, owner)
+    flags.apply_withdrawal(flag, mate)
+    undone = bulk.undo_flag_action(run, owner)
     assert (undone.flags, undone.kept) == (0, 1)
-    assert (flags.flags_of([first]), counted(run)) == ({}, [0, 0])
+    assert (flags.load_flags([first]), counted(run)) == ({}, [0, 0])
 
 
 def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
-    bulk.mark(run, [first], mate)
-    bulk.mark(run, [first], mate, text="looped")
-    bulk.take_back(Flag.objects.get(), owner)
-    undone = [bulk.undo(run, by) for by in (owner, mate, mate)]
+    bulk.flag_samples(run, [first], mate)
+    bulk.flag_samples(run, [first], mate, text="looped")
+    bulk.withdraw_flag(Flag.objects.get(), owner)
+    undone = [bulk.undo_flag_action(run, by) for by in (owner, mate, mate)]
     assert [(one.flags, one.kept) for one in undone] == [(1, 0)] * 3
-    assert flags.flags_of([first]) == {}
+    assert flags.load_flags([first]) == {}
 
 
 def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
     seen = builders.flag(first, mate)
-    flags.withdraw(Flag.objects.get(), mate)
-    assert bulk.take_back(seen, owner).pk is None
-    with pytest.raises(NotThere):
-        bulk.undo(run, owner)
-    assert flags.flags_of([first]) == {}
+    flags.apply_withdrawal(Flag.objects.get(), mate)
+    assert bulk.withdraw_flag(seen, owner).pk is None
+    with pytest.raises(NotFoundError):
+        bulk.undo_flag_action(run, owner)
+    assert flags.load_flags([first]) == {}
 
 
 def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long_ago(
     run: Run, project: Project, mate: User, owner: User
 ) -> None:
-    bulk.mark(run, samples(run)[:1], mate)
+    bulk.flag_samples(run, samples(run)[:1], mate)
     for who, where in ((owner, run), (mate, builders.run(project, "other"))):
-        with pytest.raises(NotThere):
-            bulk.undo(where, who)
+        with pytest.raises(NotFoundError):
+            bulk.undo_flag_action(where, who)
     Marking.objects.update(created_at=timezone.now() - timedelta(days=2))
-    with pytest.raises(NotThere):
-        bulk.undo(run, mate)
+    with pytest.raises(NotFoundError):
+        bulk.undo_flag_action(run, mate)
     assert counted(run) == [1, 0]
 
 
 def test_all_that_a_query_finds_is_marked_unless_it_is_more_than_was_seen_or_than_one_act_holds(
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = search.find(run, q="score>0")
-    assert sorted(bulk.found(answer, 4)) == sorted(samples(run, score__gt=0))
-    with pytest.raises(BadInput, match="finds 4 samples now, not 3 as before"):
-        bulk.found(answer, 3)
+    answer = search.find_samples(run, q="score>0")
+    assert sorted(bulk.collect_sample_ids(answer, 4)) == sorted(samples(run, score__gt=0))
+    with pytest.raises(InvalidInputError, match="finds 4 samples now, not 3 as before"):
+        bulk.collect_sample_ids(answer, 3)
     monkeypatch.setattr(bulk, "MOST_AT_ONCE", 3)
-    with pytest.raises(BadInput, match="finds 4 samples; at most 3"):
-        bulk.found(answer)
+    with pytest.raises(InvalidInputError, match="finds 4 samples; at most 3"):
+        bulk.collect_sample_ids(answer)
 
 
 def test_samples_of_another_run_none_and_too_many_are_refused(
     run: Run, project: Project, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = filled(builders.run(project, "other"))
-    with pytest.raises(NotThere, match="in grpo"):
-        bulk.mark(run, [*samples(run), samples(other)[0]], mate)
+    with pytest.raises(NotFoundError, match="in grpo"):
+        bulk.flag_samples(run, [*samples(run), samples(other)[0]], mate)
     monkeypatch.setattr(bulk, "MOST_AT_ONCE", 5)
     for wrong in ([], samples(run)):
-        with pytest.raises(BadInput, match="between 1 and 5 samples"):
-            bulk.mark(run, wrong, mate)
+        with pytest.raises(InvalidInputError, match="between 1 and 5 samples"):
+            bulk.flag_samples(run, wrong, mate)
     assert Flag.objects.count() == 0
 
 
@@ -179,6 +179,6 @@ def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
     run = builders.run(project, "many")
     indexed(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
     with django_assert_max_num_queries(24):
-        bulk.mark(run, samples(run), mate)
+        bulk.flag_samples(run, samples(run), mate)
     with django_assert_max_num_queries(24):
-        assert bulk.undo(run, mate).flags == 400
+        assert bulk.undo_flag_action(run, mate).flags == 400

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.flags import flags
-from rollouts.indexing.indexer import index, reindex
+from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.live import notifications
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
 from tests.rollouts.query.test_search import ROWS, push
@@ -24,7 +24,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    monkeypatch.setattr(notifications, "changed", lambda run, **what: heard.append((run.uid, what)))
+    monkeypatch.setattr(notifications, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 
@@ -46,7 +46,7 @@ def test_a_flag_is_kept_counted_and_rung_once(run: Run, mate: User, rings: list[
 
 def test_raising_again_replaces_label_and_text_and_stands_again(run: Run, mate: User) -> None:
     flag = builders.flag(sample(run), mate, text="hm")
-    flags.withdraw(flag, mate)
+    flags.apply_withdrawal(flag, mate)
     assert counted(run) == 0
     flag = builders.flag(sample(run), mate, label="unsure", text="look again")
     assert (flag.label, flag.text, flag.withdrawn_at) == ("unsure", "look again", None)
@@ -65,10 +65,10 @@ def test_a_withdrawn_flag_stays_readable_and_is_in_the_audit_log(
     run: Run, mate: User, owner: User, rings: list[Any]
 ) -> None:
     flag = builders.flag(sample(run), mate, reason="other", text="why")
-    flags.withdraw(flag, owner)
-    flags.withdraw(flag, owner)
-    assert flags.flags_of([sample(run)]) == {}
-    assert [one.text for one in flags.flags_of([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
+    flags.apply_withdrawal(flag, owner)
+    flags.apply_withdrawal(flag, owner)
+    assert flags.load_flags([sample(run)]) == {}
+    assert [one.text for one in flags.load_flags([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
     entry = AuditEntry.objects.get(verb="flag.withdraw")
     assert (entry.user, entry.subject, entry.detail["flagged_by"]) == (owner, flag.sample, "mina")
     assert len(rings) == 2
@@ -78,7 +78,7 @@ def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) 
     builders.flag(sample(run), mate, reason="other")
     builders.flag(sample(run), owner, label="good")
     builders.flag(sample(run, 1), owner)
-    told = flags.flags_of([sample(run), sample(run, 2)])
+    told = flags.load_flags([sample(run), sample(run, 2)])
     assert [(flag.user.username, flag.label, flag.reason) for flag in told[sample(run)]] == [
         ("mina", "bad", "other"),
         ("olga", "good", ""),
@@ -89,9 +89,9 @@ def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) 
 def test_flags_survive_a_reindex(run: Run, mate: User) -> None:
     marked = sample(run, 2)
     builders.flag(marked, mate)
-    reindex(run)
-    index(Dump.objects.get().pk)
-    assert set(flags.flags_of([marked])) == {marked}
+    reindex_run(run)
+    index_dump(Dump.objects.get().pk)
+    assert set(flags.load_flags([marked])) == {marked}
     assert Sample.objects.filter(pk=marked, visible=True).exists()
     assert counted(run) == 1
 
@@ -118,7 +118,7 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
     ],
 )
 def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(InvalidInputError, match=said):
         builders.flag(sample(run), mate, **wrong)
     assert Flag.objects.count() == 0
 
@@ -129,5 +129,5 @@ def test_only_keepers_withdraw_the_flags_of_others(
     viewer = builders.member(project, "vera", "viewer")
     other = builders.member(project, "otto", "annotator")
     flag = builders.flag(sample(run), mate)
-    allowed = [flags.can_withdraw(user, flag) for user in (owner, mate, other, viewer, stranger)]
+    allowed = [flags.can_withdraw_flag(user, flag) for user in (owner, mate, other, viewer, stranger)]
     assert allowed == [True, True, False, False, False]

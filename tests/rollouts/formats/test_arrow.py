@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
-from rollouts.formats import pick
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import select_format
 from rollouts.formats.readers import parquet
-from rollouts.samples.record import Problem, Record
+from rollouts.samples.record import LineProblem, Record
 from tests.rollouts.support.trainer_dumps import DATA, read
 
 NAME = "data-00000-of-00001.arrow"
@@ -31,7 +31,7 @@ def asked(count: int = 3, **more: Any) -> pa.Table:
 
 
 def found(body: bytes) -> list[Any]:
-    return read(pick(NAME, body[:65536]), body, filename=NAME)
+    return read(select_format(NAME, body[:65536]), body, filename=NAME)
 
 
 def test_text_ids_images_and_dictionaries_are_read() -> None:
@@ -45,23 +45,23 @@ def test_text_ids_images_and_dictionaries_are_read() -> None:
 def test_of_a_stream_that_breaks_off_the_rows_before_are_read() -> None:
     *rows, problem = found(stream(asked(9), rows=3)[:-100])
     assert [one.response for one in rows] == [f"a{at}" for at in range(6)]
-    assert isinstance(problem, Problem) and problem.line == 7
+    assert isinstance(problem, LineProblem) and problem.line == 7
 
 
 def test_a_dictionary_unfolds_to_no_more_than_a_dump_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 1 << 20)
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 4096]))
-    with pytest.raises(UnreadableDump, match="Arrow file unfolds to more"):
+    with pytest.raises(UnreadableDumpError, match="Arrow file unfolds to more"):
         found(stream(pa.table({"prompt": long, "completion": ["a"] * 2000})))
 
 
 def test_rows_that_take_no_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MOST_ROWS", 5)
-    with pytest.raises(UnreadableDump, match="more than 5 rows"):
+    with pytest.raises(UnreadableDumpError, match="more than 5 rows"):
         found(stream(asked(6)))
     nothing = pa.FixedSizeListArray.from_arrays(pa.nulls(6000), 3000)
     monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 5000)
-    with pytest.raises(UnreadableDump, match="unfolds to more"):
+    with pytest.raises(UnreadableDumpError, match="unfolds to more"):
         found(stream(asked(2, nothing=nothing)))
 
 
@@ -70,7 +70,7 @@ def test_rows_that_take_no_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_stream_that_is_compressed_inside_is_refused_before_it_is_unpacked(codec: str, dictionary: bool) -> None:
     text = pa.array(["a" * 5000] * 3)
     table = asked(3, long=text.dictionary_encode() if dictionary else text)
-    with pytest.raises(UnreadableDump, match="compressed inside"):
+    with pytest.raises(UnreadableDumpError, match="compressed inside"):
         found(stream(table, compression=codec))
 
 
@@ -78,13 +78,13 @@ def test_a_stream_that_is_compressed_inside_is_refused_before_it_is_unpacked(cod
     "kind", [pa.string_view(), pa.list_(pa.binary_view()), pa.run_end_encoded(pa.int32(), pa.string())]
 )
 def test_a_column_whose_values_share_their_bytes_is_refused_by_its_name(kind: pa.DataType) -> None:
-    with pytest.raises(UnreadableDump, match="column 'shared' is of a type"):
+    with pytest.raises(UnreadableDumpError, match="column 'shared' is of a type"):
         found(stream(asked(0).append_column("shared", pa.array([], kind))))
 
 
 @pytest.mark.parametrize("end", [4, 8, 9, 40, 300, 900])
 def test_a_torn_head_is_refused_in_a_sentence(end: int) -> None:
-    with pytest.raises(UnreadableDump, match="It is no Arrow stream that can be read|It holds no row"):
+    with pytest.raises(UnreadableDumpError, match="It is no Arrow stream that can be read|It holds no row"):
         found(SAVED.read_bytes()[:end])
 
 
@@ -95,12 +95,12 @@ def test_offsets_that_lead_out_of_the_file_are_refused_or_mended() -> None:
         for evil in (b"\xff\xff\xff\x7f", b"\0\0\0\x80"):
             try:
                 rows = found(body[:at] + evil + body[at + 4 :])
-            except UnreadableDump:
+            except UnreadableDumpError:
                 continue
-            assert all(isinstance(one, (Record, Problem)) for one in rows)
+            assert all(isinstance(one, (Record, LineProblem)) for one in rows)
 
 
 def test_text_that_is_not_utf8_is_no_end(tmp_path: Path) -> None:
     body = stream(asked(2)).replace(b"a0a1", b"\xffza1")
-    with pytest.raises(UnreadableDump, match="Invalid UTF8"):
+    with pytest.raises(UnreadableDumpError, match="Invalid UTF8"):
         found(body)

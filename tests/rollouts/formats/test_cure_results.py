@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats import Told, cure_results, pick
-from rollouts.samples.record import Point, Problem
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import DumpContext, cure_results, select_format
+from rollouts.samples.record import LineProblem, MetricPoint
 
 DATA = Path(__file__).parents[2] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
 TRAINING, EVALUATION = "results/results-rl-m-D.txt", "evaluation/results/results-eval-m-D.txt"
@@ -27,12 +27,12 @@ code average response length: 75.25, unit test average response length: 108.625
 
 
 def points(text: str, name: str = TRAINING, step: int | None = None) -> dict[int, dict[str, float | None]]:
-    told = Told(name, step=step, step_kind="iteration")
-    form = pick(name, text.encode()[:65536])
+    told = DumpContext(name, step=step, step_kind="iteration")
+    form = select_format(name, text.encode()[:65536])
     assert form.name == "cure-results"
     found = list(form.read(io.BytesIO(text.encode()), told))
-    assert all(isinstance(one, Point) and one.step_kind == "iteration" for one in found)
-    return {one.step: one.values for one in found if isinstance(one, Point)}
+    assert all(isinstance(one, MetricPoint) and one.step_kind == "iteration" for one in found)
+    return {one.step: one.values for one in found if isinstance(one, MetricPoint)}
 
 
 def test_what_execute_py_counted_is_of_the_step_that_sample_py_began() -> None:
@@ -55,20 +55,20 @@ def test_the_last_evaluation_is_of_the_told_step_and_has_the_names_of_the_traini
 
 def test_a_line_of_somebody_elses_is_named_and_the_others_count() -> None:
     body = b"my own note\n" + DATA.read_bytes() + b"pass@8: 0,5\np_11: 0.25\ncode acc: 1e999\n\xff\xfe: 1\n"
-    found = list(cure_results.read(io.BytesIO(body), Told(TRAINING)))
-    assert [one.line for one in found if isinstance(one, Problem)] == [1, 11]
-    (point,) = [one for one in found if isinstance(one, Point)]
+    found = list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
+    assert [one.line for one in found if isinstance(one, LineProblem)] == [1, 11]
+    (point,) = [one for one in found if isinstance(one, MetricPoint)]
     assert point.step == 1 and point.values["p_11"] == 0.25 and point.values["code/acc"] == float("inf")
 
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"code response length:\n", b"x" * 5000, b"a: " * 3000])
 def test_a_text_without_figures_is_refused(body: bytes) -> None:
-    with pytest.raises(UnreadableDump, match="none of the figures"):
-        list(cure_results.read(io.BytesIO(body), Told(TRAINING)))
+    with pytest.raises(UnreadableDumpError, match="none of the figures"):
+        list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
 
 
 def test_more_steps_than_anybody_trains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cure_results, "MOST_STEPS", 3)
     assert len(points("code response length: 1.0\n" * 3)) == 3
-    with pytest.raises(UnreadableDump, match="more than 3 steps"):
+    with pytest.raises(UnreadableDumpError, match="more than 3 steps"):
         points("code response length: 1.0\n" * 4)

@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
-from rollouts.formats import FORMATS, Format, Told, native, pick, verl_jsonl, verl_metrics
-from rollouts.samples.record import LeftOut, Point, Problem, Record
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import FORMATS, DumpContext, Format, native, select_format, verl_jsonl, verl_metrics
+from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 from tests.rollouts.golden import DUMPS, expected, files, reading
 from tests.rollouts.support.push import generation, lines
 
 
 def read(form: Format, body: bytes, split: str = "train", step: int | None = 1) -> list[Any]:
-    return list(form.read(io.BytesIO(body), Told("1.jsonl", split, step)))
+    return list(form.read(io.BytesIO(body), DumpContext("1.jsonl", split, step)))
 
 
 def one(form: Format, body: bytes, **told: Any) -> Record:
@@ -80,14 +80,14 @@ def test_prompts_may_be_texts_and_message_lists_in_one_file() -> None:
 def test_a_bad_line_is_told_and_the_good_ones_are_kept() -> None:
     body = lines(generation()) + b'{"input": "torn\n' + b"[1]\n\n" + lines({"step": 1}, generation(response="5"))
     items = read(verl_jsonl, body)
-    assert [type(item) for item in items] == [Record, Problem, Problem, Problem, Record]
-    assert [item.line for item in items if isinstance(item, Problem)] == [2, 3, 5]
+    assert [type(item) for item in items] == [Record, LineProblem, LineProblem, LineProblem, Record]
+    assert [item.line for item in items if isinstance(item, LineProblem)] == [2, 3, 5]
     assert "not JSON" in items[1].reason and "a list" in items[2].reason and "`input`" in items[3].reason
 
 
 def test_padding_rows_are_left_out() -> None:
     pad = generation("", "", 0.0, uid="pad" + "0" * 32 + "_3_0")
-    assert read(verl_jsonl, lines(generation(uid="u_0_0"), pad))[1] == LeftOut("padding")
+    assert read(verl_jsonl, lines(generation(uid="u_0_0"), pad))[1] == SkippedRow("padding")
 
 
 def test_a_uid_names_group_session_and_turn() -> None:
@@ -153,7 +153,7 @@ def test_a_key_that_is_a_number_here_and_a_word_there_keeps_both() -> None:
 def test_a_line_over_the_limit_is_told_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
     problem, record = read(verl_jsonl, lines(generation(response="x" * 5000), generation()))
-    assert problem == Problem(1, "longer than 0 MiB")
+    assert problem == LineProblem(1, "longer than 0 MiB")
     assert record.response == "4"
 
 
@@ -163,20 +163,20 @@ def test_a_line_of_ten_megabytes_is_read() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\n \n", b"[1, 2]", b"null\n", b"\x80\x04\x95", b'{"a": 1}\n', b"PK\x03\x04"])
 def test_what_is_no_dump_is_refused_in_one_sentence(body: bytes) -> None:
-    with pytest.raises(UnreadableDump, match=r"^[^\n]+\.$"):
-        pick("x.bin", body)
+    with pytest.raises(UnreadableDumpError, match=r"^[^\n]+\.$"):
+        select_format("x.bin", body)
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("body", [b"", b"[1, 2]", b"not json", b"3\n4\n", b"[" * 100_000])
 def test_a_format_told_wrongly_is_refused_in_one_sentence(form: Format, body: bytes) -> None:
-    with pytest.raises(UnreadableDump, match=r"^[^\n]+\.$"):
+    with pytest.raises(UnreadableDumpError, match=r"^[^\n]+\.$"):
         read(form, body)
 
 
 def test_an_unknown_format_is_refused_by_name() -> None:
-    with pytest.raises(UnreadableDump, match="`slime-pt` is not a format"):
-        pick("1.pt", b"", "slime-pt")
+    with pytest.raises(UnreadableDumpError, match="`slime-pt` is not a format"):
+        select_format("1.pt", b"", "slime-pt")
 
 
 json_values = st.recursive(
@@ -194,9 +194,9 @@ bodies = st.lists(objects | st.binary(max_size=60), max_size=6).map(b"\n".join)
 def test_any_bytes_give_records_or_a_refusal_and_nothing_else(body: bytes, form: Format, split: str) -> None:
     try:
         items = read(form, body, split=split)
-    except UnreadableDump:
+    except UnreadableDumpError:
         return
-    assert all(isinstance(item, (Record, Point, Problem, LeftOut)) for item in items)
+    assert all(isinstance(item, (Record, MetricPoint, LineProblem, SkippedRow)) for item in items)
 
 
 def test_metrics_lines_are_points_and_nan_is_null() -> None:
@@ -204,8 +204,8 @@ def test_metrics_lines_are_points_and_nan_is_null() -> None:
         b'{"step":1,"data":{"a":0.5,"b":null,"c":NaN,"d":true,"e":"text"}}\n{"step":1,"data":{"f":2}}\n{"step":"x"}\n'
     )
     one, two, problem = read(verl_metrics, body)
-    assert one == Point(1, {"a": 0.5, "b": None, "c": None, "d": 1.0})
-    assert two == Point(1, {"f": 2.0})
+    assert one == MetricPoint(1, {"a": 0.5, "b": None, "c": None, "d": 1.0})
+    assert two == MetricPoint(1, {"f": 2.0})
     assert problem.line == 3
 
 
@@ -241,7 +241,7 @@ def test_a_native_score_that_is_nan_is_unknown(nan: str) -> None:
 
 
 def test_the_formats_tell_each_other_apart() -> None:
-    assert pick("", lines(generation())) is verl_jsonl
-    assert pick("", b'{"step":1,"data":{"a":1}}\n') is verl_metrics
-    assert pick("", lines({"prompt": "q", "response": "a"})) is native
-    assert pick("", lines({"score": 1, "input": "q", "step": 3, "output": "a"})) is verl_jsonl
+    assert select_format("", lines(generation())) is verl_jsonl
+    assert select_format("", b'{"step":1,"data":{"a":1}}\n') is verl_metrics
+    assert select_format("", lines({"prompt": "q", "response": "a"})) is native
+    assert select_format("", lines({"score": 1, "input": "q", "step": 3, "output": "a"})) is verl_jsonl

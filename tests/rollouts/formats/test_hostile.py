@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
-from rollouts.formats import FORMATS, HEAD_BYTES, Told, pick
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import FORMATS, HEAD_BYTES, DumpContext, select_format
 from rollouts.formats.readers import parquet as parquet_rows
-from rollouts.samples.record import Problem, Record
-from rollouts.samples.values import as_json
+from rollouts.samples.record import LineProblem, Record
+from rollouts.samples.values import to_json
 from tests.rolloutdeck.safe_pickle import assembler as asm
 
 FORMS = {form.name: form for form in FORMATS}
@@ -28,7 +28,7 @@ PARQUETS = ("table", "trl-completions")
 
 
 def read(form: str, body: bytes, **told: Any) -> list[Any]:
-    return list(FORMS[form].read(io.BytesIO(body), Told(**{"step": 1, **told})))
+    return list(FORMS[form].read(io.BytesIO(body), DumpContext(**{"step": 1, **told})))
 
 
 def kept(form: str, body: bytes, **told: Any) -> list[Record]:
@@ -78,10 +78,10 @@ def test_what_a_small_parquet_file_unfolds_to_is_bounded(
     body = parquet(prompt=["2+2?"] * 1000, completion=same if kept_once else same.dictionary_decode())
     assert len(body) < 50_000
     monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 5_000_000)
-    with pytest.raises(UnreadableDump, match="unfolds"):
+    with pytest.raises(UnreadableDumpError, match="unfolds"):
         read(form, body)
     monkeypatch.setattr(parquet_rows, "MOST_ROWS", 999)
-    with pytest.raises(UnreadableDump, match="1,000 rows"):
+    with pytest.raises(UnreadableDumpError, match="1,000 rows"):
         read(form, body)
 
 
@@ -98,30 +98,30 @@ def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
 ) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(parquet(prompt=["2+2?"] * 64, completion=["4"] * 64, beside=SHAPES[shape]))
-    with parquet_rows.opened(path) as file:
+    with parquet_rows.open_parquet(path) as file:
         (batch,) = file.iter_batches()
         assert batch.nbytes < 30_000  # it is held once, however many rows name it
-        assert 640_000 < parquet_rows.bytes_of(batch) < 650_000
-        assert 10_000 < parquet_rows.bytes_of(batch.slice(3, 1)) < 10_100
-        several = [str(row) for row in parquet_rows.rows(file)]
+        assert 640_000 < parquet_rows.count_batch_bytes(batch) < 650_000
+        assert 10_000 < parquet_rows.count_batch_bytes(batch.slice(3, 1)) < 10_100
+        several = [str(row) for row in parquet_rows.read_parquet_rows(file)]
         monkeypatch.setattr(parquet_rows, "LARGE", 1000)
-        assert [str(row) for row in parquet_rows.rows(file)] == several  # one by one
+        assert [str(row) for row in parquet_rows.read_parquet_rows(file)] == several  # one by one
         monkeypatch.setattr(wire, "MAX_LINE_BYTES", 10_000)
-        with pytest.raises(UnreadableDump, match="A row"):
-            list(parquet_rows.rows(file))
+        with pytest.raises(UnreadableDumpError, match="A row"):
+            list(parquet_rows.read_parquet_rows(file))
 
 
 @pytest.mark.parametrize("form", PARQUETS)
 def test_a_parquet_file_whose_columns_have_no_readable_names_is_refused(form: str) -> None:
     body = parquet(**{"some_name": ["x"]}).replace(b"some_name", b"some\xec\xffame")
-    with pytest.raises(UnreadableDump, match="no Parquet file that can be read"):
+    with pytest.raises(UnreadableDumpError, match="no Parquet file that can be read"):
         read(form, body)
 
 
 @pytest.mark.parametrize("body", [b"prompt,response\n2+2?,4\n", b"prompt,response", b'\n"'])
 def test_a_line_of_a_csv_is_bounded(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
-    with pytest.raises(UnreadableDump, match="line is over"):
+    with pytest.raises(UnreadableDumpError, match="line is over"):
         read("table", body + b"x" * 2000)
 
 
@@ -133,7 +133,7 @@ def test_a_csv_keeps_line_ends_and_bytes_that_are_no_text_within_its_cells() -> 
 
 def test_an_empty_cell_is_nothing_but_an_empty_response_is_one() -> None:
     body = b"prompt,response,reward\n2+2?,,0\n,4,\n,,\n"
-    assert pick("a.csv", body).name == "table"
+    assert select_format("a.csv", body).name == "table"
     found = [(record.prompt, record.response, record.score) for record in kept("table", body)]
     assert found == [("2+2?", "", 0.0), ("", "4", None)]
 
@@ -165,14 +165,14 @@ def test_a_column_that_is_called_like_a_reward_and_holds_none_is_kept() -> None:
 
 def test_rows_whose_first_key_is_data_are_rows() -> None:
     row = json.dumps({"data": "gsm8k", "question": "2+2?", "completion": "4"}).encode() + b"\n"
-    assert [record.response for record in kept(pick("a.jsonl", row).name, row * 2)] == ["4", "4"]
+    assert [record.response for record in kept(select_format("a.jsonl", row).name, row * 2)] == ["4", "4"]
 
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_first_row_that_is_longer_than_what_is_looked_at_is_known_by_its_keys(listed: bool) -> None:
     row = {"info": {"response": 1}, "question": "2+2?", "completion": "4 {" * HEAD_BYTES, "reward": 1}
     body = json.dumps([row] if listed else row).encode()
-    assert pick("a.json", body[:HEAD_BYTES]).name == "table"
+    assert select_format("a.json", body[:HEAD_BYTES]).name == "table"
     assert [record.score for record in kept("table", body)] == [1]
 
 
@@ -181,7 +181,7 @@ def test_a_table_of_tests_that_is_none_is_told(table: Any) -> None:
     task = {"question": "2+2?", "full_code_generation": ["4"], "test_bool_table": table, "case_bool_table": [[True]]}
     good = {"question": "3+3?", "full_code_generation": ["6"]}
     record, problem = read("cure-outputs", json.dumps([task, good]).encode())
-    assert record.response == "6" and isinstance(problem, Problem)
+    assert record.response == "6" and isinstance(problem, LineProblem)
 
 
 @pytest.mark.parametrize(("given", "score"), [(-1, None), (-(2**60), None), (9, 0.5)])
@@ -202,7 +202,7 @@ def test_long_tests_are_told_once_and_not_with_every_program() -> None:
     records = kept("cure-outputs", json.dumps([task]).encode())
     assert all(len(record.ground_truth or "") > 50_000 for record in records)
     assert records[0].ground_truth is records[1].ground_truth
-    assert all(len(as_json(record.extras["tests"])) < 5_000 for record in records)
+    assert all(len(to_json(record.extras["tests"])) < 5_000 for record in records)
 
 
 @pytest.mark.parametrize("before", [5, True, "x", {"a": 1}])
@@ -237,7 +237,7 @@ def test_ways_that_unfold_to_too_much_are_told(before: Any, traces: int, monkeyp
     monkeypatch.setattr(FORMS["verifiers"], "MOST_CHARS", 100_000)
     good = json.dumps({"nodes": [node("user"), node("assistant", 0, sampled=True)]}).encode()
     problem, record = read("verifiers", body + b"\n" + good)
-    assert isinstance(problem, Problem) and record.response == "assistant 0"
+    assert isinstance(problem, LineProblem) and record.response == "assistant 0"
 
 
 @pytest.mark.parametrize("depth", [200, 500, 950, 990])
@@ -245,7 +245,7 @@ def test_json_of_any_depth_can_be_written(depth: int) -> None:
     value: Any = 1
     for _ in range(depth):
         value = [value]
-    assert json.loads(as_json(value))
+    assert json.loads(to_json(value))
 
 
 @pytest.mark.parametrize("where", ["response", "prompt", "metadata", "key"])
@@ -259,5 +259,5 @@ def test_a_text_that_is_kept_once_and_named_often_is_counted_each_time(
     assert len(body) < 100_000
     assert len(kept("slime-rollout", body)) == 100
     monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MOST_VALUES", 10 * len(text))
-    with pytest.raises(UnreadableDump, match="values"):
+    with pytest.raises(UnreadableDumpError, match="values"):
         read("slime-rollout", body)

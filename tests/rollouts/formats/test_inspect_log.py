@@ -12,10 +12,10 @@ import pytest
 import zstandard
 
 from rolloutdeck.protocol import wire
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import inspect_log
 from rollouts.formats.readers import zip_members
-from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.samples.record import LineProblem, Record, SkippedRow
 from tests.rollouts.support.trainer_dumps import read
 
 STORED, DEFLATED, LZMA, ZSTD = 0, 8, 14, 93
@@ -97,21 +97,21 @@ def test_a_torn_sample_takes_no_other_with_it() -> None:
     broken = body.replace(b"2" * 99, b"7" * 99)
     one, problem, three = found(broken)
     assert (one.response, three.response) == ("1", "3")
-    assert problem == Problem(2, "samples/2_epoch_1.json is damaged: its checksum is another")
+    assert problem == LineProblem(2, "samples/2_epoch_1.json is damaged: its checksum is another")
 
 
 @pytest.mark.parametrize("zip64", [False, True])
 def test_of_a_log_that_breaks_off_what_came_before_is_read(zip64: bool) -> None:
     parts = [entry(f"samples/{at}_epoch_1.json", sample(f"{at}"), zip64=zip64)[0] for at in (1, 2, 3)]
     one, two, problem = found(b"".join(parts)[:-5])
-    assert (one.response, two.response, problem) == ("1", "2", Problem(3, CUT))
+    assert (one.response, two.response, problem) == ("1", "2", LineProblem(3, CUT))
 
 
 def test_a_sample_that_failed_before_an_answer_is_no_empty_answer() -> None:
     failed = sample("", error={"message": "no net", "traceback": "…"}, messages=[{"role": "user", "content": "2+2?"}])
     late = sample("so", error={"message": "too late", "traceback": "…"})
     left, kept = found(log(("samples/1_epoch_1.json", failed), ("samples/1_epoch_2.json", late)))
-    assert isinstance(left, LeftOut) and "before the model answered" in left.reason
+    assert isinstance(left, SkippedRow) and "before the model answered" in left.reason
     assert (kept.response, kept.extras["error"]) == ("so", "too late")
 
 
@@ -137,7 +137,7 @@ def test_a_scorer_of_several_values_gives_a_part_each() -> None:
     ],
 )
 def test_a_zip_that_is_no_log_is_refused(body: bytes, said: str) -> None:
-    with pytest.raises(UnreadableDump, match=said):
+    with pytest.raises(UnreadableDumpError, match=said):
         found(body)
 
 
@@ -145,14 +145,14 @@ def test_a_log_that_unpacks_to_more_than_there_is_room_for_is_refused(monkeypatc
     bomb = log(*((f"samples/{at}_epoch_1.json", sample("a" * 5000)) for at in range(9)))
     assert len(found(bomb)) == 9
     monkeypatch.setattr(wire, "MAX_LINE_BYTES", 4000)
-    with pytest.raises(UnreadableDump, match="unpacks to more than"):
+    with pytest.raises(UnreadableDumpError, match="unpacks to more than"):
         found(bomb)
     monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1 << 20)
     monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 20000)
-    with pytest.raises(UnreadableDump, match="The zip unpacks to more than"):
+    with pytest.raises(UnreadableDumpError, match="The zip unpacks to more than"):
         found(bomb)
     monkeypatch.setattr(zip_members, "MOST_MEMBERS", 8)
-    with pytest.raises(UnreadableDump, match="9 members"):
+    with pytest.raises(UnreadableDumpError, match="9 members"):
         found(bomb)
 
 
@@ -160,13 +160,13 @@ def test_a_member_that_unpacks_to_more_than_it_says_is_damaged() -> None:
     body = log(("samples/1_epoch_1.json", sample("a" * 5000)), ("samples/2_epoch_1.json", sample("b")))
     size = struct.pack("<I", len(json.dumps(sample("a" * 5000))))
     problem, record = found(body.replace(size, struct.pack("<I", 9)))
-    assert isinstance(problem, Problem) and "damaged" in problem.reason and record.response == "b"
+    assert isinstance(problem, LineProblem) and "damaged" in problem.reason and record.response == "b"
 
 
 def test_a_log_that_is_one_json_is_read_sample_by_sample() -> None:
     log_ = {"version": 2, "status": "success", "eval": {"task": "sums"}, "samples": [sample(), "torn", sample("5")]}
     one, problem, three = found(json.dumps(log_).encode(), "a.json")
-    assert isinstance(one, Record) and problem == Problem(2, "is a text, not an object") and three.response == "5"
+    assert isinstance(one, Record) and problem == LineProblem(2, "is a text, not an object") and three.response == "5"
 
 
 def test_a_member_that_is_not_where_the_zip_says_is_told() -> None:
@@ -175,7 +175,7 @@ def test_a_member_that_is_not_where_the_zip_says_is_told() -> None:
     end = body.rindex(b"PK\x05\x06")
     (begins,) = struct.unpack_from("<I", body, end + 16)
     for wrong in (begins + 9, begins - 9):
-        with pytest.raises(UnreadableDump, match="is not where the zip says"):
+        with pytest.raises(UnreadableDumpError, match="is not where the zip says"):
             found(body[: end + 16] + struct.pack("<I", wrong) + body[end + 20 :])
 
 

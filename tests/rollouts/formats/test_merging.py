@@ -76,7 +76,7 @@ def test_a_train_dump_gives_the_samples_of_its_rollout_their_advantages_and_adds
     found = rows(run)
     assert len(found) == 32
     assert all(sample.advantage is not None for sample in found)
-    whole = bodies.read([found[5]])[found[5].id]
+    whole = bodies.load_bodies([found[5]])[found[5].id]
     assert whole.extras["normalized_reward"] == pytest.approx(found[5].advantage)
     assert len(whole.advantages or ()) == len(whole.response_ids or ())
 
@@ -103,7 +103,7 @@ def test_a_batch_to_load_again_joins_the_rows_of_the_step_and_fills_in_tokens(ru
     found = rows(run)
     assert len(found) == 32
     assert all(sample.tokens is not None and (sample.tail or sample.chars == 0) for sample in found)
-    whole = bodies.read([found[3]])[found[3].id]
+    whole = bodies.load_bodies([found[3]])[found[3].id]
     assert len(whole.logprobs or ()) == len(whole.response_ids or ()) == found[3].tokens
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats import openai_batch, pick
-from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import openai_batch, select_format
+from rollouts.samples.record import LineProblem, Record, SkippedRow
 from tests.rollouts.support.trainer_dumps import DATA, read
 
 WHOLE = DATA / "others" / "batch" / "batch_68a1_output.jsonl"
@@ -29,7 +29,7 @@ def test_each_choice_is_a_sample_of_its_request_and_failures_are_counted() -> No
     ]  # fmt: skip
     assert made[2].response == '<tool_call>\n{"name": "times", "arguments": {"a": 6}}\n</tool_call>'
     assert made[4].response.startswith("<think>\nhm\n</think>\n42\n<tool_call>")
-    assert [one.reason for one in found if isinstance(one, LeftOut)] == [
+    assert [one.reason for one in found if isinstance(one, SkippedRow)] == [
         "a request that was answered with status 429", "a request that failed: batch_expired",
     ]  # fmt: skip
 
@@ -42,11 +42,11 @@ def test_what_a_request_used_is_told_once() -> None:
 
 @pytest.mark.parametrize("name", ["out.jsonl", "requests.jsonl", "batch.jsonl"])
 def test_answers_are_known_by_what_they_hold_and_requests_are_none(name: str) -> None:
-    assert pick(name, line({"choices": []})).name == "openai-batch"
-    assert pick(name, line(None, response=None, error={"code": "x"})).name == "openai-batch"
+    assert select_format(name, line({"choices": []})).name == "openai-batch"
+    assert select_format(name, line(None, response=None, error={"code": "x"})).name == "openai-batch"
     asked = {"custom_id": "q-7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}
-    with pytest.raises(UnreadableDump):
-        pick(name, json.dumps(asked).encode())
+    with pytest.raises(UnreadableDumpError):
+        select_format(name, json.dumps(asked).encode())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_answers_are_known_by_what_they_hold_and_requests_are_none(name: str) ->
 def test_an_answer_that_says_nothing_is_told_and_the_others_are_kept(body: Any) -> None:
     good = line({"choices": [{"text": "x"}]})
     problem, record = read(openai_batch, line(body) + good, step=None)
-    assert isinstance(problem, Problem) and problem.line == 1
+    assert isinstance(problem, LineProblem) and problem.line == 1
     assert (record.response, record.group, record.extras) == ("x", "q-7", {"step": 0})
 
 

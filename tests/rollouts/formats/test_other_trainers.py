@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats import FORMATS, TEXTLESS, pick
-from rollouts.samples.record import LeftOut, Problem, Record
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import FORMATS, TOKEN_ONLY_FORMATS, select_format
+from rollouts.samples.record import LineProblem, Record, SkippedRow
 from tests.rollouts.golden import DUMPS, files
 from tests.rollouts.support.trainer_dumps import parquet, read
 
@@ -29,8 +29,8 @@ TURNS = [
 def records(body: Any, name: str = "rows.jsonl") -> list[Record]:
     """As a file of this name that nobody says anything of is read."""
     written = body if isinstance(body, bytes) else json.dumps(body).encode()
-    found = read(pick(name, written[:65536]), written)
-    assert not [one for one in found if isinstance(one, Problem)]
+    found = read(select_format(name, written[:65536]), written)
+    assert not [one for one in found if isinstance(one, LineProblem)]
     return [one for one in found if isinstance(one, Record)]
 
 
@@ -131,14 +131,14 @@ def test_a_list_in_a_cell_is_one(write: Callable[[Any], str]) -> None:
 def test_a_row_whose_list_of_responses_is_empty_is_left_out_and_counted() -> None:
     rows = [{"question": "q", "responses": list(answers), "score": [1] * len(answers)} for answers in ("ab", "")]
     *found, left = read(FORMS["table"], json.dumps(rows).encode())
-    assert len(found) == 2 and left == LeftOut("a row with an empty list of responses")
+    assert len(found) == 2 and left == SkippedRow("a row with an empty list of responses")
 
 
 def test_text_that_is_not_utf8_is_told() -> None:
     table = "question,response,score\nq,世界,1\n"
     problem, record = read(FORMS["table"], table.encode("gbk"))
     assert problem.kept and "UTF-8" in problem.reason and "\ufffd" in record.response
-    with pytest.raises(UnreadableDump, match="UTF-16"):
+    with pytest.raises(UnreadableDumpError, match="UTF-16"):
         read(FORMS["table"], table.encode("utf-16"))
 
 
@@ -170,8 +170,8 @@ def test_rows_are_found_in_whatever_json_holds_them(body: Any, indent: int | Non
     ],
 )  # fmt: skip
 def test_json_without_a_generation_is_no_table(body: Any) -> None:
-    with pytest.raises(UnreadableDump):
-        pick("report.json", json.dumps(body).encode())
+    with pytest.raises(UnreadableDumpError):
+        select_format("report.json", json.dumps(body).encode())
 
 
 def test_the_rewards_of_a_table_as_trl_logs_it_stand_before_the_advantage() -> None:
@@ -223,17 +223,17 @@ def test_repeats_of_a_document_are_a_group_and_filters_are_no_more_samples() -> 
 def test_a_document_without_a_response_is_told_and_the_others_are_kept(change: dict[str, Any]) -> None:
     body = b"\n".join(json.dumps(row).encode() for row in (sample(**change), sample(doc_id=2)))
     problem, *found = read(FORMS["lm-eval"], body)
-    assert isinstance(problem, Problem) and [one.group for one in found] == ["2", "2"]
+    assert isinstance(problem, LineProblem) and [one.group for one in found] == ["2", "2"]
 
 
 def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait no longer come before what the last line says."""
     body = b"\n".join(json.dumps(sample(doc_id=at)).encode() for at in range(5)) + b"\n{torn"
-    assert isinstance(read(FORMS["lm-eval"], body)[0], Problem)
+    assert isinstance(read(FORMS["lm-eval"], body)[0], LineProblem)
     monkeypatch.setattr(FORMS["lm-eval"], "MOST_HELD", 4)
     *found, problem = read(FORMS["lm-eval"], body)
-    assert len(found) == 10 and isinstance(problem, Problem)
+    assert len(found) == 10 and isinstance(problem, LineProblem)
 
 
 def test_formats_of_others_hold_text() -> None:
-    assert not {"lm-eval", "lighteval", "inspect", "swift"} & TEXTLESS
+    assert not {"lm-eval", "lighteval", "inspect", "swift"} & TOKEN_ONLY_FORMATS

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.formats import Told, pick
-from rollouts.formats.verifiers import split_of
-from rollouts.samples.record import LeftOut, Record
+from rollouts.formats import DumpContext, select_format
+from rollouts.formats.verifiers import get_episode_split
+from rollouts.samples.record import Record, SkippedRow
 from tests.rollouts.golden import DUMPS
 
 ROWS = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes()
@@ -28,12 +28,12 @@ def chunk() -> bytes:
 def read(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
     """How many samples by step, and what is left out."""
     body = chunk()
-    form = pick(name, body[:65536])
+    form = select_format(name, body[:65536])
     assert form.name == "verifiers"
-    items = list(form.read(io.BytesIO(body), Told(name, split)))
+    items = list(form.read(io.BytesIO(body), DumpContext(name, split)))
     return (
         Counter(one.extras["step"] for one in items if isinstance(one, Record)),
-        Counter(one.reason for one in items if isinstance(one, LeftOut)),
+        Counter(one.reason for one in items if isinstance(one, SkippedRow)),
     )
 
 
@@ -59,4 +59,4 @@ def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:
     ],
 )
 def test_what_an_episode_was_made_for_is_stamped_or_said_by_its_run(episode: dict[str, Any], split: str) -> None:
-    assert split_of(episode) == split
+    assert get_episode_split(episode) == split

@@ -96,7 +96,7 @@ def test_padding_on_the_left_of_a_batch_is_no_prompt() -> None:
         "input_ids": [0, 0, 5, 6, 7, 8, 0], "attention_mask": [0, 0, 1, 1, 1, 1, 0],
         "response_mask": [0, 0, 0, 0, 1, 1, 0], "infer_logprobs": [0.0, 0.0, -0.1, -0.2, -0.3, 0.0],
     }  # fmt: skip
-    rows, made = object.__new__(roll_mock.Rows), Record()
+    rows, made = object.__new__(roll_mock.RollBatchReader), Record()
     rows.batch = SimpleNamespace(numbers=lambda name, row: held.get(name))  # type: ignore[assignment]
     rows.keep_tokens(made, 0)
     assert (made.prompt_ids, made.response_ids, made.response_mask) == ([5, 6], [7, 8], [1, 1])

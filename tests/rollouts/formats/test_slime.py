@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import slime_rollout, slime_train
-from rollouts.samples.record import Problem
+from rollouts.samples.record import LineProblem
 from tests.rollouts.support.trainer_dumps import SLIME, kept, read, rollout, sample, torch_file, trained
 
 
@@ -97,20 +97,22 @@ def test_weights_that_changed_under_way_are_all_told() -> None:
 
 
 def test_what_is_no_sample_is_told_and_the_others_are_kept() -> None:
-    problems = [one for one in read(slime_rollout, rollout(sample(), 7, sample(prompt=3))) if isinstance(one, Problem)]
+    problems = [
+        one for one in read(slime_rollout, rollout(sample(), 7, sample(prompt=3))) if isinstance(one, LineProblem)
+    ]
     assert [one.line for one in problems] == [2, 3]
 
 
 @pytest.mark.parametrize("value", [[1], {"samples": []}, {"rollout_id": 1, "samples": "x"}, {"model": {}}])
 def test_a_torch_file_that_is_no_rollout_is_refused(value: Any) -> None:
-    with pytest.raises(UnreadableDump):
+    with pytest.raises(UnreadableDumpError):
         read(slime_rollout, torch_file(value))
 
 
 def test_what_a_few_bytes_unfold_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MOST_VALUES", 1000)
     long = list(range(300))
-    with pytest.raises(UnreadableDump, match="more than"):
+    with pytest.raises(UnreadableDumpError, match="more than"):
         read(slime_rollout, rollout(*[sample(tokens=long, response_length=0)] * 5))
 
 
@@ -132,5 +134,5 @@ def test_a_train_dump_tells_advantages_the_raw_reward_and_the_normalised_one() -
 
 
 def test_a_train_dump_of_another_version_is_refused() -> None:
-    with pytest.raises(UnreadableDump, match="version 1"):
+    with pytest.raises(UnreadableDumpError, match="version 1"):
         read(slime_train, torch_file({"format_version": 1, "rollout_id": 0, "samples": [{}]}))

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import (
     HEAD_BYTES,
     Format,
-    pick,
     roll_jsonl,
     roll_mock,
+    select_format,
     slime_rollout,
     slime_train,
     trl_completions,
 )
-from rollouts.samples.record import Problem, Record
+from rollouts.samples.record import LineProblem, Record
 from rollouts.storage import files
 from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
 
@@ -40,14 +40,14 @@ BINARY = {path: form for path, form in REAL.items() if form is not roll_jsonl}
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: "/".join(path.parts[-3:]))
 def test_a_real_dump_is_recognised_by_its_beginning(path: Path) -> None:
-    assert pick(path.name, path.read_bytes()[:HEAD_BYTES]) is REAL[path]
+    assert select_format(path.name, path.read_bytes()[:HEAD_BYTES]) is REAL[path]
 
 
 @pytest.mark.parametrize("path", BINARY, ids=lambda path: "/".join(path.parts[-3:]))
 def test_a_stream_gives_what_the_file_gives_and_leaves_no_copy_behind(path: Path) -> None:
     form, name = BINARY[path], path.name
     assert read(form, path.read_bytes(), filename=name) == read(form, b"", filename=name, path=path) != []
-    assert [one for one in files.incoming().parent.iterdir() if one.is_file()] == []
+    assert [one for one in files.create_incoming_path().parent.iterdir() if one.is_file()] == []
 
 
 @pytest.mark.parametrize("path", BINARY, ids=lambda path: "/".join(path.parts[-3:]))
@@ -59,8 +59,8 @@ def test_a_damaged_file_gives_records_or_one_sentence_and_nothing_else(path: Pat
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         cut = bytes(broken[: chance.choice([len(broken), chance.randrange(len(broken))])])
         try:
-            assert all(isinstance(one, (Record, Problem)) for one in read(BINARY[path], cut, filename=path.name))
-        except UnreadableDump as error:
+            assert all(isinstance(one, (Record, LineProblem)) for one in read(BINARY[path], cut, filename=path.name))
+        except UnreadableDumpError as error:
             assert "\n" not in str(error) and str(error).endswith(".")
 
 
@@ -83,6 +83,6 @@ def test_code_in_a_rollout_is_not_run_and_the_other_values_are_read(tmp_path: Pa
 def test_code_in_place_of_a_batch_is_not_run_and_refused(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     body = pickle.dumps(Hostile(mark)) + b"roll.distributed.scheduler.protocol"
-    with pytest.raises(UnreadableDump, match=r"posix\.mkdir"):
+    with pytest.raises(UnreadableDumpError, match=r"posix\.mkdir"):
         read(roll_mock, body)
     assert not mark.exists()

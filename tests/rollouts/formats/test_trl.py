@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from rollouts.errors import UnreadableDump
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import trl_completions
 from tests.rollouts.support.trainer_dumps import TRL, kept, parquet, read
 
@@ -84,5 +84,5 @@ def test_a_row_without_a_prompt_is_told_and_the_others_are_kept() -> None:
     "body", [parquet(question=["q"]), parquet(prompt=["q"])[:0], parquet(prompt=[], completion=[])]
 )
 def test_a_parquet_file_without_completions_is_refused(body: bytes) -> None:
-    with pytest.raises(UnreadableDump, match=r"Parquet"):
+    with pytest.raises(UnreadableDumpError, match=r"Parquet"):
         read(trl_completions, body)

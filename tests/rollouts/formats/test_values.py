@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats import HEAD_BYTES, Told, pick
-from rollouts.samples.parquet import Layout
-from rollouts.samples.record import LeftOut, Point, Problem, Record
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import HEAD_BYTES, DumpContext, select_format
+from rollouts.samples.parquet import BodyLayout
+from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 from tests.rollouts.golden import DUMPS, files
 
 LIKE_ANOTHER = {"verl_jsonl", "step1", "before_execute", "effective"}  # folders; verl's has test_formats.py
@@ -58,16 +58,16 @@ def written(path: Path, value: Any) -> bytes:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DUMPS)))
 def test_any_value_of_a_real_dump_may_be_another(path: Path) -> None:
-    form, value = pick(path.name, path.read_bytes()[:HEAD_BYTES]), parsed(path)
+    form, value = select_format(path.name, path.read_bytes()[:HEAD_BYTES]), parsed(path)
     for place in places(value):
         records = []
         for other in OTHERS:
             body = written(path, changed(value, place, other))
             try:
-                items = list(form.read(io.BytesIO(body), Told(path.name)))
-            except UnreadableDump:
+                items = list(form.read(io.BytesIO(body), DumpContext(path.name)))
+            except UnreadableDumpError:
                 continue
-            assert all(isinstance(item, (Record, Point, Problem, LeftOut)) for item in items)
+            assert all(isinstance(item, (Record, MetricPoint, LineProblem, SkippedRow)) for item in items)
             records += [item for item in items if isinstance(item, Record)]
         names = [""] * len(records)
-        assert not records or Layout.of(records).table(records, names, names)
+        assert not records or BodyLayout.of(records).table(records, names, names)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rollouts.errors import UnreadableDump
-from rollouts.formats import Told, of_file, pick, verl_batch
+from rollouts.errors import UnreadableDumpError
+from rollouts.formats import DumpContext, find_artifact_format, select_format, verl_batch
 from rollouts.indexing import detokenize
-from rollouts.samples.record import LeftOut, Record
+from rollouts.samples.record import Record, SkippedRow
 from tests.rolloutdeck.safe_pickle.dumps import Size, pickled
 from tests.rollouts.support.push import DUMPS
 from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2
@@ -26,13 +26,13 @@ GEN, TQ = verl_batch.FORMATS
 
 @pytest.fixture
 def decode() -> Any:
-    decoder = detokenize.loaded(TOKENIZER / "tokenizer.json")
+    decoder = detokenize.load_tokenizer_file(TOKENIZER / "tokenizer.json")
     assert decoder
     return decoder.texts
 
 
-def read(path: Path, form: verl_batch.SkipFormat = GEN, **told: Any) -> list[Record]:
-    items = form.read(io.BytesIO(), Told(path.name, path=path, **{"facts": SHAPE, **told}))
+def read(path: Path, form: verl_batch.VerlBatchFormat = GEN, **told: Any) -> list[Record]:
+    items = form.read(io.BytesIO(), DumpContext(path.name, path=path, **{"facts": SHAPE, **told}))
     return [item for item in items if isinstance(item, Record)]
 
 
@@ -105,22 +105,22 @@ def test_labels_for_another_number_of_rows_are_left_alone() -> None:
 
 
 def test_bytes_without_a_file_are_told_where_they_belong() -> None:
-    with pytest.raises(UnreadableDump, match="log_artifact"):
-        list(GEN.read(io.BytesIO(b""), Told("gen_batch.dp")))
+    with pytest.raises(UnreadableDumpError, match="log_artifact"):
+        list(GEN.read(io.BytesIO(b""), DumpContext("gen_batch.dp")))
 
 
 def test_a_torn_batch_is_unreadable_with_its_reason(tmp_path: Path) -> None:
     torn = tmp_path / "gen_batch.dp"
     torn.write_bytes((V0 / "gen_batch.dp").read_bytes()[:4000])
-    with pytest.raises(UnreadableDump, match=r"gen_batch\.dp cannot be read"):
+    with pytest.raises(UnreadableDumpError, match=r"gen_batch\.dp cannot be read"):
         read(torn)
 
 
 def test_only_batches_hold_rows() -> None:
-    assert [of_file(name) for name in ("gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json")] == [
+    assert [find_artifact_format(name) for name in ("gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json")] == [
         "verl-gen-batch", "verl-tq-batch", "", "",
     ]  # fmt: skip
-    assert pick("x", b"", "verl-tq-batch").name == "verl-tq-batch"
+    assert select_format("x", b"", "verl-tq-batch").name == "verl-tq-batch"
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_numbers_that_are_none_are_missing(batch: Any) -> None:
 
 def test_ids_that_no_vocabulary_has_make_a_batch_unreadable(batch: Any) -> None:
     for wrong in (-1, 2**31):
-        with pytest.raises(UnreadableDump, match="token ids that are none"):
+        with pytest.raises(UnreadableDumpError, match="token ids that are none"):
             read(batch({}, responses=np.array([[wrong, 9, 0], [10, 0, 0]])))
 
 
@@ -191,5 +191,5 @@ def test_rows_that_fill_up_a_batch_are_left_out(monkeypatch: pytest.MonkeyPatch)
 
     real = Batch.tags.func  # type: ignore[attr-defined]
     monkeypatch.setattr(Batch, "tags", property(lambda self: [{**real(self)[0], "is_padding": True}, *real(self)[1:]]))
-    items = list(TQ.read(io.BytesIO(), Told("tq_batch.pt", path=V1 / "0/tq_batch.pt")))
-    assert items[0] == LeftOut("padding") and len(items) == 32
+    items = list(TQ.read(io.BytesIO(), DumpContext("tq_batch.pt", path=V1 / "0/tq_batch.pt")))
+    assert items[0] == SkippedRow("padding") and len(items) == 32

@@ -28,7 +28,7 @@ def told(run: Run) -> dict[str, tuple[Any, ...]]:
 
 
 def with_tokens(run: Run) -> int:
-    return sum(body.response_ids is not None for body in bodies.read(rows(run)).values())
+    return sum(body.response_ids is not None for body in bodies.load_bodies(rows(run)).values())
 
 
 def test_a_batch_becomes_a_dump_of_its_step_whose_bytes_are_the_artifacts(run: Run) -> None:
@@ -36,14 +36,14 @@ def test_a_batch_becomes_a_dump_of_its_step_whose_bytes_are_the_artifacts(run: R
     (dump,) = Dump.objects.all()
     assert dump.source == f"artifact:{artifact.key}/gen_batch.dp"
     assert (dump.format, dump.step, dump.bytes) == ("verl-gen-batch", 1, artifact.files["gen_batch.dp"]["bytes"])
-    assert not storage.raw_path(run.project_id, dump.sha256).exists()
+    assert not storage.get_raw_dump_path(run.project_id, dump.sha256).exists()
     worked(run)
     assert len(rows(run)) == 32
 
 
 def test_an_artifact_that_is_ready_twice_makes_one_dump(run: Run) -> None:
     artifact = ready(run, V0)
-    assert [dump.pk for dump in artifact_dumps.receive(artifact)] == [Dump.objects.get().pk]
+    assert [dump.pk for dump in artifact_dumps.create_artifact_dumps(artifact)] == [Dump.objects.get().pk]
 
 
 def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run) -> None:
@@ -55,7 +55,7 @@ def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run
     assert set(before) == {sample.id for sample in after}
     assert [before[one.id][:3] for one in after] == [(one.group, one.score, one.chars) for one in after]
     assert Step.objects.get().samples == 32
-    read = bodies.read(after)
+    read = bodies.load_bodies(after)
     assert all(read[one.id].response and not read[one.id].textless for one in after)
     assert all(len(read[one.id].response_ids or ()) == one.tokens for one in after)
     for one in after:
@@ -68,15 +68,15 @@ def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run
 
 def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
     """Decoded on purpose here, to see that each row has found its own."""
-    from rollouts.indexing.detokenize import loaded
+    from rollouts.indexing.detokenize import load_tokenizer_file
     from tests.rollouts.support.verl_batches import TOKENIZER
 
     indexed(run, V1_TEXT)
     ready(run, V1, role="rollout_tq")
     worked(run)
-    decoder = loaded(TOKENIZER / "tokenizer.json")
+    decoder = load_tokenizer_file(TOKENIZER / "tokenizer.json")
     assert decoder
-    for body in bodies.read(rows(run)).values():
+    for body in bodies.load_bodies(rows(run)).values():
         assert decoder.texts([body.prompt_ids or [], body.response_ids or []]) == [body.prompt, body.response]
 
 
@@ -90,9 +90,9 @@ def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(
     assert not any(one.correct for one in rows(run) if one.score == pytest.approx(0.1))
 
 
-def read_in_order(run: Run) -> list[bodies.Body]:
+def read_in_order(run: Run) -> list[bodies.SampleBody]:
     found = rows(run)
-    read = bodies.read(found)
+    read = bodies.load_bodies(found)
     return [read[one.id] for one in found]
 
 
@@ -102,22 +102,22 @@ def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None
     worked(run)
     right = {one.id for one, body in zip(rows(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1}
     assert 0 < len(right) < 32
-    assert {one.id for one in search.find(run, step=1, q="acc=1").samples} == right
-    assert {one.id for one in search.find(run, q="acc=0").samples} == set(told(run)) - right
+    assert {one.id for one in search.find_samples(run, step=1, q="acc=1").samples} == right
+    assert {one.id for one in search.find_samples(run, q="acc=0").samples} == set(told(run)) - right
 
 
-def joined(run: Run) -> tuple[set[str], dict[str, bodies.Body]]:
+def joined(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
     """All samples of a step with a joined batch, and what is known of each."""
     indexed(run, V1_TEXT)
     ready(run, V1, role="rollout_tq")
     worked(run)
-    read = bodies.read(rows(run))
+    read = bodies.load_bodies(rows(run))
     return set(read), read
 
 
 def found(run: Run, q: str) -> set[str]:
-    here = {one.id for one in search.find(run, step=1, q=q).samples}
-    assert here == {one.id for one in search.find(run, q=q).samples}
+    here = {one.id for one in search.find_samples(run, step=1, q=q).samples}
+    assert here == {one.id for one in search.find_samples(run, q=q).samples}
     return here
 
 
@@ -147,13 +147,13 @@ def test_terms_of_which_each_is_said_by_another_body_hold_together(run: Run) -> 
 
 def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    matching = body_scan.matching
+    matching = body_scan.scan_bodies
 
     def told(scope: Any, node: Any, *more: Any) -> list[str]:
         asked.append(node)
         return matching(scope, node, *more)
 
-    monkeypatch.setattr(body_scan, "matching", told)
+    monkeypatch.setattr(body_scan, "scan_bodies", told)
     indexed(run, V1_TEXT)
     found(run, '"*" -(index=1 or -user) score>0')
     assert len(asked) == 2  # of the step, and of the run
@@ -205,7 +205,7 @@ def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_an
     step = Step.objects.get()
     assert (step.step_kind, step.facets["no-text"], step.facets["tokens"]) == ("feed_index", 4, 4)
     assert "empty" not in step.facets and step.length_mean is None
-    assert [search.find(run, q=q).total for q in ("no:text", "is:empty")] == [4, 0]
+    assert [search.find_samples(run, q=q).total for q in ("no:text", "is:empty")] == [4, 0]
 
 
 def test_its_text_comes_with_the_tokenizer(run: Run) -> None:
@@ -229,8 +229,8 @@ def test_tokens_outlive_the_bytes_that_they_came_from(run: Run) -> None:
     indexed(run, V1_TEXT)
     artifact = ready(run, V1, role="rollout_tq")
     worked(run)
-    blobs.path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
-    indexer.reindex(run)
+    blobs.get_blob_path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
+    indexer.reindex_run(run)
     worked(run)
     assert (with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)
     assert {dump.state for dump in run.dumps.all()} == {"indexed"}
@@ -273,7 +273,7 @@ def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
     artifact = brought(registered(run, 1, files), files)
     from rollouts.pins import artifact_check
 
-    assert artifact_check.check(artifact.pk) == []
+    assert artifact_check.check_artifact(artifact.pk) == []
     artifact.refresh_from_db()
     assert (artifact.state, run.dumps.count()) == (Artifact.State.UNSAFE, 0)
 
@@ -291,9 +291,9 @@ def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
     ready(run, V0)
     dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
     for place in order:
-        indexer.index(dumps[place].pk)
+        indexer.index_dump(dumps[place].pk)
     here = figures()
-    indexer.reindex(run)
+    indexer.reindex_run(run)
     worked(run)
     assert figures() == here
     assert len(rows(run)) == 32

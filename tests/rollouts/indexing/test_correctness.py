@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.indexing import correctness, indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import correctness_rule, search
@@ -29,8 +29,8 @@ STEP = lines(
 
 
 def ruled(project: Project, owner: User, rule: str) -> None:
-    correctness.change(project, rule, owner)
-    correctness.judge_due(project.pk)
+    correctness.change_correctness_rule(project, rule, owner)
+    correctness.evaluate_due_steps(project.pk)
 
 
 def verdicts(run: Run, **which: Any) -> list[bool | None]:
@@ -74,7 +74,7 @@ def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run:
     assert verdicts(run, step__step=1) == verdicts(run, step__step=2)
     before, after = Step.objects.order_by("step").values_list("facets", flat=True)
     assert before == after
-    assert correctness.progress(Project.objects.get()) == (2, 0)
+    assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
 
 
 def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> None:
@@ -85,23 +85,23 @@ def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> No
         "judged": 4, "correct": 2, "solve-all": 0, "solve-none": 0
     }  # fmt: skip
     run.refresh_from_db()
-    assert {one.score for one in search.find(run, q="is:correct").samples} == {1.0, 0.6}
-    assert {one.score for one in search.find(run, q="is:wrong").samples} == {0.4, 0.0}
+    assert {one.score for one in search.find_samples(run, q="is:correct").samples} == {1.0, 0.6}
+    assert {one.score for one in search.find_samples(run, q="is:wrong").samples} == {0.4, 0.0}
     assert [one["correct"] for one in sorted(exported(run), key=lambda one: one["score"])] == [False, False, True, True]
 
 
 def exported(run: Run) -> Iterator[dict[str, Any]]:
-    for batch in export.rows(search.find(run).samples):
+    for batch in export.iterate_full_samples(search.find_samples(run).samples):
         yield from batch
 
 
 def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
     indexed(run, STEP)
-    assert correctness_rule.DEFAULT in search.find(run, q="is:wrong").notes[0]
+    assert correctness_rule.DEFAULT_RULE_TEXT in search.find_samples(run, q="is:wrong").notes[0]
     ruled(run.project, owner, "score>=0.5")
     again = Run.objects.get()
-    assert "`score>=0.5`" in search.find(again, q="-is:correct").notes[0]
-    assert search.find(again, q="score>0").notes == ()
+    assert "`score>=0.5`" in search.find_samples(again, q="-is:correct").notes[0]
+    assert search.find_samples(again, q="score>0").notes == ()
 
 
 def test_the_default_comes_back_as_if_there_had_never_been_a_rule(run: Run, owner: User) -> None:
@@ -119,9 +119,9 @@ def test_judging_again_changes_nothing_not_even_the_runs_version(run: Run, owner
     indexed(run, STEP)
     ruled(run.project, owner, "score>=0.5")
     version = Run.objects.get().version
-    correctness.judge_due(run.project_id)
-    correctness.judge(Step.objects.get().pk)  # a second worker that waited for the first
-    correctness.change(run.project, "score>=0.5", owner)
+    correctness.evaluate_due_steps(run.project_id)
+    correctness.evaluate_step(Step.objects.get().pk)  # a second worker that waited for the first
+    correctness.change_correctness_rule(run.project, "score>=0.5", owner)
     assert Run.objects.get().version == version
     assert AuditEntry.objects.filter(verb="correct.set").count() == 1
 
@@ -131,8 +131,8 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
 ) -> None:
     for step in (1, 2, 3):
         indexed(run, STEP, step)
-    correctness.change(run.project, "score>=0.5", owner)
-    whole, tried = correctness.judge, []
+    correctness.change_correctness_rule(run.project, "score>=0.5", owner)
+    whole, tried = correctness.evaluate_step, []
 
     def killed(step_id: int, **more: Any) -> None:
         tried.append(step_id)
@@ -140,29 +140,35 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
             raise KeyboardInterrupt
         whole(step_id, **more)
 
-    monkeypatch.setattr(correctness, "judge", killed)
+    monkeypatch.setattr(correctness, "evaluate_step", killed)
     with pytest.raises(KeyboardInterrupt):
-        correctness.judge_due(run.project_id)
+        correctness.evaluate_due_steps(run.project_id)
     monkeypatch.undo()
-    assert correctness.progress(Project.objects.get()) == (3, 2)
+    assert correctness.load_evaluation_progress(Project.objects.get()) == (3, 2)
     assert verdicts(run, step__step=3) == [True, False, True, False]
     assert verdicts(run, step__step=1) == [True, False, False, False]
-    assert correctness.due() == [run.project_id]
-    correctness.judge_due(run.project_id)
-    assert correctness.progress(Project.objects.get()) == (3, 0)
-    assert correctness.due() == []
+    assert correctness.find_projects_to_evaluate() == [run.project_id]
+    correctness.evaluate_due_steps(run.project_id)
+    assert correctness.load_evaluation_progress(Project.objects.get()) == (3, 0)
+    assert correctness.find_projects_to_evaluate() == []
 
 
 def test_a_claim_of_a_killed_worker_lapses(run: Run, owner: User) -> None:
     indexed(run, STEP)
-    correctness.change(run.project, "score>=0.5", owner)
-    Project.objects.update(judging_until=timezone.now() + correctness.LEASE)
-    correctness.judge_due(run.project_id)
-    assert (correctness.due(), correctness.progress(Project.objects.get()).left) == ([], 1)
+    correctness.change_correctness_rule(run.project, "score>=0.5", owner)
+    Project.objects.update(judging_until=timezone.now() + correctness.EVALUATION_LEASE)
+    correctness.evaluate_due_steps(run.project_id)
+    assert (
+        correctness.find_projects_to_evaluate(),
+        correctness.load_evaluation_progress(Project.objects.get()).left,
+    ) == ([], 1)
     Project.objects.update(judging_until=timezone.now())
-    assert correctness.due() == [run.project_id]
-    correctness.judge_due(run.project_id)
-    assert (correctness.progress(Project.objects.get()).left, Project.objects.get().judging_until) == (0, None)
+    assert correctness.find_projects_to_evaluate() == [run.project_id]
+    correctness.evaluate_due_steps(run.project_id)
+    assert (correctness.load_evaluation_progress(Project.objects.get()).left, Project.objects.get().judging_until) == (
+        0,
+        None,
+    )
 
 
 def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
@@ -170,17 +176,17 @@ def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
 ) -> None:
     for step in (1, 2):
         indexed(run, STEP, step)
-    correctness.change(run.project, "score>=0.5", owner)
-    whole, seen = correctness.judge, []
+    correctness.change_correctness_rule(run.project, "score>=0.5", owner)
+    whole, seen = correctness.evaluate_step, []
 
     def changing(step_id: int, **more: Any) -> None:
         seen.append(step_id)
         whole(step_id, **more)
         if len(seen) == 1:
-            correctness.change(run.project, "score<0.5", owner)
+            correctness.change_correctness_rule(run.project, "score<0.5", owner)
 
-    monkeypatch.setattr(correctness, "judge", changing)
-    correctness.judge_due(run.project_id)
+    monkeypatch.setattr(correctness, "evaluate_step", changing)
+    correctness.evaluate_due_steps(run.project_id)
     assert [verdicts(run, step__step=step) for step in (1, 2)] == [[False, True, False, True]] * 2
 
 
@@ -188,16 +194,16 @@ def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Ru
     gone = indexed(run, STEP, 1)
     indexed(run, STEP, 2)
     assert gone.segment
-    files.body_path(gone.segment.path).unlink()
+    files.get_body_file_path(gone.segment.path).unlink()
     ruled(run.project, owner, "Answer")
     assert verdicts(run, step__step=1) == [None] * 4
     assert "judged" not in Step.objects.get(step=1).facets
     assert verdicts(run, step__step=2) == [True, True, False, False]
-    assert correctness.progress(Project.objects.get()) == (2, 0)
+    assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
 
 
 def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(project: Project, owner: User) -> None:
-    correctness.change(project, "acc=1 or Answer", owner)
+    correctness.change_correctness_rule(project, "acc=1 or Answer", owner)
     telling = [
         lines(generation("a", "x", 0.0), generation("a", "Answer: 2", 0.0)),
         lines(generation("a", "x", 0.0, acc=1), generation("b", "y", 0.0, acc=0)),
@@ -207,7 +213,7 @@ def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(proje
         run = builders.run(project, name)
         pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
         for at in order:
-            indexer.index(pushed[at].pk)
+            indexer.index_dump(pushed[at].pk)
         found.append({one.tail: one.correct for one in rows(run)})
     assert found == [{"x": True, "Answer: 2": True, "y": False}] * 2
 
@@ -236,8 +242,8 @@ def test_samples_without_text_are_not_judged_by_text(run: Run, owner: User) -> N
     ],
 )
 def test_a_rule_that_cannot_be_one_is_refused_and_nothing_changes(run: Run, owner: User, rule: str) -> None:
-    with pytest.raises(BadInput):
-        correctness.change(run.project, rule, owner)
+    with pytest.raises(InvalidInputError):
+        correctness.change_correctness_rule(run.project, rule, owner)
     assert (Project.objects.get().correct, Project.objects.get().rule) == ("", 0)
 
 

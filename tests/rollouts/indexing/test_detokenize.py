@@ -24,21 +24,21 @@ def changed(tmp_path: Path, **parts: Any) -> Path:
 
 
 def test_special_tokens_are_left_out_of_texts_and_named_in_pieces() -> None:
-    decoder = detokenize.loaded(REAL)
+    decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
     assert decoder.texts([[1, 87, 85, 260, 201, 2, 0, 0]]) == ["user\n"]
     assert decoder.pieces([1, 201, 2]) == ["<|im_start|>", "\n", "<|im_end|>"]
 
 
 def test_ids_that_no_vocabulary_has_decode_to_nothing() -> None:
-    decoder = detokenize.loaded(REAL)
+    decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
     assert decoder.texts([[-1, 2**40, 99_999, 16], []]) == [".", ""]
     assert decoder.pieces([-1, 16]) == ["", "."]
 
 
 def test_a_character_cut_in_two_is_shown_as_such() -> None:
-    decoder = detokenize.loaded(REAL)
+    decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
     whole = decoder.tokenizer.get_vocab()
     assert decoder.texts([[whole["æ"]]]) == ["\ufffd"]
@@ -51,12 +51,12 @@ def test_a_character_cut_in_two_is_shown_as_such() -> None:
 def test_a_file_that_is_no_tokenizer_is_passed_over(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(text)
-    assert detokenize.loaded(path) is None
+    assert detokenize.load_tokenizer_file(path) is None
 
 
 def test_a_decoder_with_a_broken_pattern_is_passed_over(tmp_path: Path) -> None:
     pattern = {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}
-    assert detokenize.loaded(changed(tmp_path, decoder=pattern)) is None
+    assert detokenize.load_tokenizer_file(changed(tmp_path, decoder=pattern)) is None
 
 
 GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
@@ -71,7 +71,7 @@ GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
     ],
 )
 def test_a_decoder_that_could_take_for_ever_or_all_memory_is_passed_over(tmp_path: Path, decoder: Any) -> None:
-    assert detokenize.loaded(changed(tmp_path, decoder=decoder)) is None
+    assert detokenize.load_tokenizer_file(changed(tmp_path, decoder=decoder)) is None
 
 
 def test_a_usual_sequence_of_decoders_is_taken(tmp_path: Path) -> None:
@@ -81,29 +81,29 @@ def test_a_usual_sequence_of_decoders_is_taken(tmp_path: Path) -> None:
         {"type": "Fuse"},
     ]
     strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-    assert detokenize.loaded(changed(tmp_path, decoder={"type": "Sequence", "decoders": [*usual, strip]}))
+    assert detokenize.load_tokenizer_file(changed(tmp_path, decoder={"type": "Sequence", "decoders": [*usual, strip]}))
 
 
 def test_a_vocabulary_with_a_book_in_it_is_passed_over(tmp_path: Path) -> None:
     model = {"type": "WordLevel", "vocab": {"a": 0, "b" * 5000: 1}, "unk_token": "a"}
-    assert detokenize.loaded(changed(tmp_path, model=model, added_tokens=[])) is None
+    assert detokenize.load_tokenizer_file(changed(tmp_path, model=model, added_tokens=[])) is None
 
 
 def test_a_file_too_large_for_a_vocabulary_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with path.open("wb") as file:
-        file.truncate(detokenize.MOST_BYTES + 1)
-    assert detokenize.loaded(path) is None
+        file.truncate(detokenize.MAX_TOKENIZER_FILE_BYTES + 1)
+    assert detokenize.load_tokenizer_file(path) is None
 
 
 @pytest.mark.django_db
 def test_the_newest_tokenizer_of_a_run_that_can_be_read_is_its_own(project: Project) -> None:
     run, other = builders.run(project), builders.run(project, "other")
-    assert detokenize.tokenizer_of(run) is None
+    assert detokenize.load_tokenizer(run) is None
     tokenizer(run)
     broken(run)
-    assert detokenize.tokenizer_of(run) is not None
-    assert detokenize.tokenizer_of(other) is None
+    assert detokenize.load_tokenizer(run) is not None
+    assert detokenize.load_tokenizer(other) is None
 
 
 def broken(run: Run) -> None:
@@ -111,13 +111,13 @@ def broken(run: Run) -> None:
     from rollouts.pins import artifact_check
 
     files = {"tokenizer.json": b'{"vocab": 1}'}
-    artifact_check.check(brought(registered(run, 0, files, role="tokenizer"), files).pk)
+    artifact_check.check_artifact(brought(registered(run, 0, files, role="tokenizer"), files).pk)
 
 
 @pytest.mark.django_db
 def test_the_command_that_brings_a_tokenizer_can_be_pasted_whatever_the_run_is_called(project: Project) -> None:
     run = builders.run(project, "it's; rm -rf ~")
-    command = detokenize.command_for(run)
+    command = detokenize.build_tokenizer_command(run)
     assert command == """rolloutdeck import --tokenizer PATH --project math --run 'it'"'"'s; rm -rf ~'"""
     tokenizer(run)
-    assert detokenize.command_for(run) == ""
+    assert detokenize.build_tokenizer_command(run) == ""

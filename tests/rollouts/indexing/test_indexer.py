@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from rollouts.errors import StorageUnavailable, UnreadableDump
+from rollouts.errors import StorageUnavailableError, UnreadableDumpError
 from rollouts.indexing import indexer, reading
 from rollouts.live import notifications
 from rollouts.maintenance import compaction
@@ -57,7 +57,7 @@ def test_the_figures_of_a_step_come_from_its_samples(run: Run) -> None:
 def test_a_score_too_large_for_a_mean_is_kept_but_not_counted(run: Run) -> None:
     indexed(run, lines(generation("a", "huge", 1e305), generation("a", "usual", 0.5)))
     huge = Sample.objects.get(tail="huge")
-    assert (huge.score, bodies.read([huge])[huge.pk].score) == (None, 1e305)
+    assert (huge.score, bodies.load_bodies([huge])[huge.pk].score) == (None, 1e305)
     assert Step.objects.get().score_mean == 0.5
 
 
@@ -85,7 +85,7 @@ def test_padding_and_bad_lines_are_counted_on_the_dump(run: Run) -> None:
 def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
     indexed(run, lines(generation(text, text, data_source=text, uid=f"{text}_0_0") | {"gts": text}))
     (sample,) = rows(run)
-    body = bodies.read([sample])[sample.id]
+    body = bodies.load_bodies([sample])[sample.id]
     shown = text.replace("\ud83d", "\ufffd")
     assert (body.prompt, body.response, body.ground_truth) == (shown, shown, shown)
     assert "\x00" not in sample.tail + sample.expected + sample.data_source + sample.group
@@ -96,7 +96,7 @@ def test_a_key_may_be_a_number_here_a_text_there_and_a_list_elsewhere(run: Run) 
     for step, value in enumerate(values):
         indexed(run, lines({"prompt": "q", "response": "a", "lang": value}), step)
     indexed(run, lines(*({"prompt": "q", "response": str(i), "lang": value} for i, value in enumerate(values))), 99)
-    read = bodies.read(rows(run))
+    read = bodies.load_bodies(rows(run))
     assert [read[sample.id].extras["lang"] for sample in rows(run)] == [*values, *values]
 
 
@@ -104,7 +104,7 @@ def test_a_key_that_appears_late_or_is_one_too_many_is_kept(run: Run, monkeypatc
     monkeypatch.setattr(reading, "BATCH_ROWS", 1)
     many = {f"k{i}": i for i in range(500)}
     indexed(run, lines(generation("a", "1"), generation("a", "2", late="yes", acc=1.0), generation("a", "3", **many)))
-    first, second, third = [bodies.read([sample])[sample.id] for sample in rows(run)]
+    first, second, third = [bodies.load_bodies([sample])[sample.id] for sample in rows(run)]
     assert (first.rewards, second.rewards, second.extras) == ({}, {"acc": 1.0}, {"late": "yes"})
     assert third.rewards == many
 
@@ -120,7 +120,7 @@ def test_a_body_has_every_field_that_was_logged(run: Run) -> None:
     }  # fmt: skip
     dump = indexed(run, lines(row))
     (sample,) = rows(run)
-    body = bodies.read([sample])[sample.id]
+    body = bodies.load_bodies([sample])[sample.id]
     assert {key: getattr(body, key) for key in row if key != "prompt"} == {
         key: row[key] for key in row if key != "prompt"
     }
@@ -133,7 +133,7 @@ def test_any_one_of_many_samples_is_read_alone(run: Run) -> None:
     samples = rows(run)
     for place in (0, 127, 128, 640, 999):
         sample = samples[place]
-        assert bodies.read([sample])[sample.id].response == f"response {place}"
+        assert bodies.load_bodies([sample])[sample.id].response == f"response {place}"
 
 
 def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:
@@ -142,8 +142,8 @@ def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:
 
 def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
     dump = push(run, lines({"prompt": "q", "response": "a"}), None)
-    with pytest.raises(UnreadableDump):
-        indexer.index(dump.pk)
+    with pytest.raises(UnreadableDumpError):
+        indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, Sample.objects.count()) == (Dump.State.FAILED, 0)
     assert "which step" in dump.message
@@ -151,20 +151,20 @@ def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
 
 def test_what_cannot_be_read_fails_once_and_says_why(run: Run) -> None:
     dump = push(run, b"\x80\x04 a pickle")
-    with pytest.raises(UnreadableDump):
-        indexer.index(dump.pk)
+    with pytest.raises(UnreadableDumpError):
+        indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert dump.state == Dump.State.FAILED
     assert "in no format this server reads" in dump.message
-    indexer.index(dump.pk)  # nothing to claim
+    indexer.index_dump(dump.pk)  # nothing to claim
 
 
 def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run) -> None:
     dump = push(run, lines(generation()))
-    storage.raw_path(run.project_id, dump.sha256).unlink()
+    storage.get_raw_dump_path(run.project_id, dump.sha256).unlink()
     for state in [Dump.State.RECEIVED] * (Dump.MAX_TRIES - 1) + [Dump.State.FAILED]:
-        with pytest.raises(StorageUnavailable):
-            indexer.index(dump.pk)
+        with pytest.raises(StorageUnavailableError):
+            indexer.index_dump(dump.pk)
         dump.refresh_from_db()
         assert dump.state == state
     assert dump.due_at > timezone.now() + timedelta(seconds=30)
@@ -173,41 +173,45 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
 def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
     worked = []
-    work = indexer.work
-    monkeypatch.setattr(indexer, "work", lambda dump: (worked.append(dump.pk), indexer.index(dump.pk), work(dump)))
-    indexer.index(dump.pk)
+    work = indexer.index_claimed_dump
+    monkeypatch.setattr(
+        indexer, "index_claimed_dump", lambda dump: (worked.append(dump.pk), indexer.index_dump(dump.pk), work(dump))
+    )
+    indexer.index_dump(dump.pk)
     assert worked == [dump.pk]
     assert Sample.objects.count() == 1
 
 
 def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = indexer.work
+    work = indexer.index_claimed_dump
 
     def overtaken(claimed: Dump) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
-        monkeypatch.setattr(indexer, "work", work)
-        indexer.index(dump.pk)
+        monkeypatch.setattr(indexer, "index_claimed_dump", work)
+        indexer.index_dump(dump.pk)
         work(claimed)
 
-    monkeypatch.setattr(indexer, "work", overtaken)
-    indexer.index(dump.pk)
+    monkeypatch.setattr(indexer, "index_claimed_dump", overtaken)
+    indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count(), Segment.objects.count()) == (Dump.State.INDEXED, 2, 1, 1)
-    assert [path.name for path in storage.body_path("").rglob("*.parquet")] == [dump.segment.path.rpartition("/")[2]]
+    assert [path.name for path in storage.get_body_file_path("").rglob("*.parquet")] == [
+        dump.segment.path.rpartition("/")[2]
+    ]
 
 
 def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = indexer.work
+    work = indexer.index_claimed_dump
 
     def overtaken(claimed: Dump) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
         assert Dump.objects.get(pk=dump.pk).claim()
         work(claimed)
 
-    monkeypatch.setattr(indexer, "work", overtaken)
-    indexer.index(dump.pk)
+    monkeypatch.setattr(indexer, "index_claimed_dump", overtaken)
+    indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)
 
@@ -217,50 +221,50 @@ def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: 
     def hung_up(*of: object, **more: object) -> None:
         transaction.on_commit(lambda: 1 / 0)
 
-    monkeypatch.setattr(notifications, "changed", hung_up)
+    monkeypatch.setattr(notifications, "notify_run_changed", hung_up)
     dump = push(run, lines(generation()))
     with pytest.raises(ZeroDivisionError):
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert dump.state == Dump.State.INDEXED
-    assert [body.prompt for body in bodies.read(rows(run)).values()]
+    assert [body.prompt for body in bodies.load_bodies(rows(run)).values()]
 
 
 def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for_an_hour(
     run: Run, django_capture_on_commit_callbacks: Callable[..., AbstractContextManager[Any]]
 ) -> None:
     dump = indexed(run, lines(generation(), generation(), generation("b", "")))
-    (old,) = storage.body_path("").rglob("*.parquet")
+    (old,) = storage.get_body_file_path("").rglob("*.parquet")
     os.utime(old, (1, 1))
     before = [sample.id for sample in rows(run)]
-    assert indexer.reindex(run) == 1
+    assert indexer.reindex_run(run) == 1
     with django_capture_on_commit_callbacks(execute=True):
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     assert [sample.id for sample in rows(run)] == before
-    assert old.exists() and compaction.sweep_orphans() == 0
+    assert old.exists() and compaction.delete_orphan_bodies() == 0
     os.utime(old, (time.time() - 4000, time.time() - 4000))
-    assert compaction.sweep_orphans() == 1
-    assert len(list(storage.body_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
+    assert compaction.delete_orphan_bodies() == 1
+    assert len(list(storage.get_body_file_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
 
 
 def test_a_reindex_reads_metrics_again_only_where_they_failed(run: Run) -> None:
     read = indexed(run, b'{"step":1,"data":{"loss":0.5}}\n', None, split="train")
     failed = indexed(run, b'{"step":2,"data":{"loss":0.25}}\n', None, split="train", source="other")
     Dump.objects.filter(pk=failed.pk).update(state=Dump.State.FAILED)
-    assert indexer.reindex(run) == 1
+    assert indexer.reindex_run(run) == 1
     states = Dump.objects.in_bulk()
     assert (states[read.pk].state, states[failed.pk].state) == (Dump.State.INDEXED, Dump.State.RECEIVED)
 
 
 def test_a_dump_that_is_gone_is_nothing_to_do(db: None) -> None:
-    indexer.index(12345)
+    indexer.index_dump(12345)
 
 
 def test_metrics_become_series(run: Run) -> None:
     indexed(
         run, b'{"step":1,"data":{"loss":0.5,"kl":null}}\nbad\n{"step":2,"data":{"loss":0.25}}\n', None, split="train"
     )
-    read = series.read([run], ["loss"])
+    read = series.load_curves([run], ["loss"])
     assert read[run.uid]["loss"][0]["values"] == [0.5, 0.25]
     assert Dump.objects.get().left_out == {"bad line": 1}
 

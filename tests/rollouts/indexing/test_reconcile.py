@@ -40,7 +40,7 @@ def test_a_file_that_was_written_anew_supersedes_its_older_version(run: Run) -> 
     assert Step.objects.get().samples == 2
     hidden = Sample.objects.get(pk=gone.pk)
     assert (hidden.visible, hidden.dump) == (False, old)
-    assert bodies.read([hidden])[hidden.id].response == "1"
+    assert bodies.load_bodies([hidden])[hidden.id].response == "1"
 
 
 def test_a_sample_that_comes_again_keeps_its_id_and_changes_its_owner(run: Run) -> None:
@@ -73,7 +73,7 @@ def test_two_sources_of_a_step_give_one_set_of_rows_with_the_fields_of_both(run:
         ("2", 1.0, 0.25, 1),
     ]
     assert {sample.dump for sample in samples} == {file}
-    body = bodies.read(samples)[samples[0].id]
+    body = bodies.load_bodies(samples)[samples[0].id]
     assert (body.score, body.advantages, body.extras["lang"], body.seen_in) == (0.5, [0.25], "en", [file, plugin])
     assert Step.objects.get().samples == 2
 
@@ -111,11 +111,11 @@ def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...])
 
     dumps = arrive("grpo")
     for place in order:
-        indexer.index(dumps[place].pk)
+        indexer.index_dump(dumps[place].pk)
     here = figures()
-    indexer.reindex(run)
+    indexer.reindex_run(run)
     for dump in dumps:
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     assert figures() == here
     assert here[3] == ["superseded", "indexed", "indexed", "indexed"]
 
@@ -132,7 +132,7 @@ def test_a_newer_version_that_cannot_be_read_leaves_the_older_one_in_place(run: 
     indexed(run, lines(generation("a", "1")))
     broken = push(run, b"torn")
     with pytest.raises(Exception, match="in no format"):
-        indexer.index(broken.pk)
+        indexer.index_dump(broken.pk)
     assert responses(run) == ["1"]
 
 
@@ -187,8 +187,8 @@ def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
 def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: User) -> None:
     dump = indexed(run, lines(generation("a", "1")))
     flag = builders.flag(rows(run)[0].id, owner)
-    indexer.reindex(run)
-    indexer.index(dump.pk)
+    indexer.reindex_run(run)
+    indexer.index_dump(dump.pk)
     flag.refresh_from_db()
     assert (flag.sample, flag.withdrawn_at, flag.step) == (rows(run)[0].id, None, Step.objects.get())
 

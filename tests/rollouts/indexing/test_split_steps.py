@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollouts.formats import verifiers
-from rollouts.indexing.indexer import index
+from rollouts.indexing.indexer import index_dump
 from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
@@ -23,8 +23,8 @@ def indexed(run: Run, body: bytes, tmp_path: Path, **header: object) -> Dump:
     from rollouts.storage import files
 
     told = dumps.DumpHeader(**{"attempt": "files", "split": "train", "step": None, "source": "a.csv", **header})  # type: ignore[arg-type]
-    dump, _ = dumps.accept_dump(run, told, *plain(body, files.incoming()))
-    index(dump.pk)
+    dump, _ = dumps.accept_dump(run, told, *plain(body, files.create_incoming_path()))
+    index_dump(dump.pk)
     dump.refresh_from_db()
     return dump
 
@@ -52,7 +52,7 @@ def test_a_column_that_was_not_mapped_stays_what_it_is_in_a_step_that_lacks_the_
 ) -> None:
     body = b"prompt,response,gold,label,step\n1+1?,2,2,good,4\n2+2?,4,,bad,5\n"
     indexed(run, body, tmp_path, columns="ground_truth=gold")
-    whole = {row.step.step: bodies.read([row])[row.id] for row in Sample.objects.all()}
+    whole = {row.step.step: bodies.load_bodies([row])[row.id] for row in Sample.objects.all()}
     assert {step: (one.ground_truth, one.extras["label"]) for step, one in whole.items()} == {
         4: ("2", "good"), 5: (None, "bad"),
     }  # fmt: skip
@@ -62,7 +62,7 @@ def test_indexing_it_again_changes_no_sample(run: Run, tmp_path: Path) -> None:
     dump = indexed(run, CSV, tmp_path, columns="prompt=question,response=answer")
     before = set(Sample.objects.values_list("pk", flat=True))
     Dump.objects.filter(pk=dump.pk).update(state=Dump.State.RECEIVED)
-    index(dump.pk)
+    index_dump(dump.pk)
     assert (set(Sample.objects.values_list("pk", flat=True)), Dump.objects.count()) == (before, 3)
 
 
@@ -90,9 +90,9 @@ def test_tokens_without_text_are_samples_without_text_of_their_steps(run: Run, t
     ],
 )
 def test_a_table_that_cannot_be_read_says_what_to_tell(run: Run, tmp_path: Path, columns: str, said: str) -> None:
-    from rollouts.errors import UnreadableDump
+    from rollouts.errors import UnreadableDumpError
 
-    with pytest.raises(UnreadableDump):
+    with pytest.raises(UnreadableDumpError):
         indexed(run, CSV, tmp_path, columns=columns, format="table")
     assert said in Dump.objects.get().message
 

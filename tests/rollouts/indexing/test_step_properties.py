@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.indexing.indexer import index
+from rollouts.indexing.indexer import index_dump
 from rollouts.models import Run, Sample, Step
-from rollouts.samples.text_properties import FACETS
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 from tests.rollouts.support.push import indexed, lines, push
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ def call(run: Run, name: str, *rows: dict[str, Any], **header: Any) -> None:
 
 def having(facet: str) -> list[str]:
     found = Sample.objects.filter(visible=True).order_by("tail")
-    return [sample.tail for sample in found if sample.facets & FACETS[facet]]
+    return [sample.tail for sample in found if sample.facets & TEXT_PROPERTY_BITS[facet]]
 
 
 def test_equal_responses_of_two_processes_are_duplicates(run: Run) -> None:
@@ -83,7 +83,7 @@ def test_facets_do_not_depend_on_who_was_indexed_first(run: Run, order: tuple[in
         push(run, lines(answer(9, "no end and no marker, however long it becomes")), source="c", format="native"),
     ]
     for place in order:
-        index(dumps[place].pk)
+        index_dump(dumps[place].pk)
     assert having("duplicate") == ["So w4 and w5. Answer: 4"] * 2
     assert len(having("no-marker")) == 1
     assert Sample.objects.filter(final=False).count() == 4

@@ -3,24 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rollouts.indexing.step_stats import histogram, recompute
+from rollouts.indexing.step_stats import build_histogram, recompute_step_stats
 from rollouts.models import Project, Sample, Step
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
 
 def bins(*scores: float) -> list[int]:
-    counts: list[int] = histogram(np.array(scores))["counts"]
+    counts: list[int] = build_histogram(np.array(scores))["counts"]
     return counts
 
 
 def test_usual_rewards_are_counted_where_they_differ_in_kind() -> None:
     assert bins(-1, -0.1, 0, 0, 0.25, 0.5, 0.99, 1) == [2, 2, 1, 2, 1]
-    assert len(histogram(np.array([0.5]))["labels"]) == 5
+    assert len(build_histogram(np.array([0.5]))["labels"]) == 5
 
 
 def test_other_scores_are_counted_in_ten_equal_bins() -> None:
-    found = histogram(np.array([0.0, 5.0, 10.0]))
+    found = build_histogram(np.array([0.0, 5.0, 10.0]))
     assert found["counts"] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 1]
     assert (found["edges"][0], found["edges"][-1], len(found["labels"])) == (0.0, 10.0, 10)
     assert bins(7, 7) == [2]
@@ -31,7 +31,7 @@ def test_hidden_samples_count_nowhere(project: Project) -> None:
     indexed(builders.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
     step = Step.objects.get()
     Sample.objects.filter(tail="2").update(visible=False)
-    recompute(step)
+    recompute_step_stats(step)
     assert (step.samples, step.score_mean, step.version) == (1, 1.0, 2)
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import attempts, dumps, runs
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
-    plain = files.incoming()
+    plain = files.create_incoming_path()
     plain.write_bytes(body)
     told = DumpHeader.read({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
     return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
@@ -75,19 +75,19 @@ def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: obje
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
     other, created = runs.open_run(project, uid="u2", name="grpo", resume="allow")
     assert (other.name, created) == ("grpo-2", True)
-    with pytest.raises(NotThere, match="bin"):
+    with pytest.raises(NotFoundError, match="bin"):
         runs.open_run(project, uid="u1", name="grpo")
 
 
 def test_a_uid_of_another_project_is_refused(project: Project) -> None:
     runs.open_run(builders.project("code"), uid="u1", name="grpo")
-    with pytest.raises(NotThere, match="not one of project math"):
+    with pytest.raises(NotFoundError, match="not one of project math"):
         runs.open_run(project, uid="u1", name="grpo")
 
 
 def test_attempts_are_numbered_in_order_of_arrival(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="first")
-    assert [attempts.attempt_of(run, key).number for key in ("second", "first", "third")] == [2, 1, 3]
+    assert [attempts.get_or_create_attempt(run, key).number for key in ("second", "first", "third")] == [2, 1, 3]
 
 
 def test_a_later_attempt_records_what_its_config_changed(project: Project) -> None:
@@ -133,7 +133,7 @@ def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
     again, made = push(run, b"one\n")
     assert (created, made, again) == (True, False, dump)
     assert Dump.objects.count() == 1
-    with files.open_raw(project.pk, dump.sha256) as raw:
+    with files.open_raw_dump(project.pk, dump.sha256) as raw:
         assert raw.read() == b"one\n"
 
 
@@ -177,7 +177,7 @@ def test_accepting_leaves_nothing_in_incoming(project: Project, data_dir: Path) 
     ],
 )
 def test_a_bad_dump_header_is_named(query: dict[str, str]) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         DumpHeader.read(query)
     assert caught.value.field == next(iter(query))
 
@@ -222,7 +222,7 @@ def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
     monkeypatch.setattr(os, "fsync", fsync)
     run, _ = runs.open_run(project, name="grpo")
     dump, _ = push(run, b"A")
-    kept = files.raw_path(project.pk, dump.sha256)
+    kept = files.get_raw_dump_path(project.pk, dump.sha256)
     assert Path(synced[0]).name.startswith(f".{kept.name}")
     assert synced[1:] == [str(folder) for folder in (kept.parent, *list(kept.parents)[1:4])]
 
@@ -235,28 +235,28 @@ def test_a_row_that_was_written_is_on_the_disk() -> None:
 
 def test_an_old_launch_that_ends_late_does_not_end_the_run(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="old")
-    attempts.attempt_of(run, "new")
-    attempts.finish(run, "old")
+    attempts.get_or_create_attempt(run, "new")
+    attempts.finish_attempt(run, "old")
     run.refresh_from_db()
     assert run.outcome == ""
-    attempts.finish(run, "new", "failed")
+    attempts.finish_attempt(run, "new", "failed")
     run.refresh_from_db()
     assert run.status == "failed"
 
 
 def test_files_that_are_watched_beside_a_launch_do_not_keep_it_from_ending(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="launch")
-    attempts.attempt_of(run, "files")
-    attempts.attempt_of(run, "files-2")
-    attempts.finish(run, "launch")
+    attempts.get_or_create_attempt(run, "files")
+    attempts.get_or_create_attempt(run, "files-2")
+    attempts.finish_attempt(run, "launch")
     run.refresh_from_db()
     assert run.status == "finished"
 
 
 def test_a_new_launch_opens_a_finished_run_again(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="old")
-    attempts.finish(run, "old")
-    attempts.attempt_of(run, "new")
+    attempts.finish_attempt(run, "old")
+    attempts.get_or_create_attempt(run, "new")
     run.refresh_from_db()
     assert run.status == "running"
 
@@ -264,7 +264,7 @@ def test_a_new_launch_opens_a_finished_run_again(project: Project) -> None:
 def test_a_launch_that_waited_in_a_spool_stands_before_those_that_began_meanwhile(project: Project) -> None:
     run, _ = runs.open_run(project, uid="u1", name="grpo", attempt="first", waited=timedelta(hours=2))
     runs.open_run(project, uid="u1", attempt="third", config={"lr": 3})
-    attempts.finish(run, "third")
+    attempts.finish_attempt(run, "third")
     runs.open_run(project, uid="u1", attempt="second", config={"lr": 2}, waited=timedelta(hours=1))
     run.refresh_from_db()
     order = run.attempts.order_by("number").values_list("number", "key")
@@ -274,39 +274,39 @@ def test_a_launch_that_waited_in_a_spool_stands_before_those_that_began_meanwhil
 
 def test_a_heartbeat_long_after_the_end_opens_the_run_and_one_in_flight_does_not(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="a")
-    attempts.finish(run, "a")
-    attempts.heartbeat(run, attempt="a")
+    attempts.finish_attempt(run, "a")
+    attempts.record_heartbeat(run, attempt="a")
     run.refresh_from_db()
     assert run.outcome == "finished"
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
-    attempts.heartbeat(run, attempt="a", phase="generate")
+    attempts.record_heartbeat(run, attempt="a", phase="generate")
     run.refresh_from_db()
     assert (run.outcome, run.phase) == ("", "generate")
 
 
 def test_an_older_launch_does_not_open_a_finished_run(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="old")
-    attempts.attempt_of(run, "new")
-    attempts.finish(run, "new")
+    attempts.get_or_create_attempt(run, "new")
+    attempts.finish_attempt(run, "new")
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
-    attempts.heartbeat(run, attempt="old", step=3, dropped={"s1": {"full": 2}})
+    attempts.record_heartbeat(run, attempt="old", step=3, dropped={"s1": {"full": 2}})
     run.refresh_from_db()
     assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
 
 
 def test_what_an_old_spool_dropped_does_not_open_the_run(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="a")
-    attempts.finish(run, "a")
+    attempts.finish_attempt(run, "a")
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))
-    attempts.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
+    attempts.record_heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
     run.refresh_from_db()
     assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
 
 
 def test_dropped_counts_are_kept_per_spool(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="a")
-    attempts.heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
-    attempts.heartbeat(run, attempt="a", dropped={"s2": {"full": 1}})
-    attempts.heartbeat(run, attempt="a", dropped={"s1": {"full": 5}})
+    attempts.record_heartbeat(run, attempt="a", dropped={"s1": {"full": 2}})
+    attempts.record_heartbeat(run, attempt="a", dropped={"s2": {"full": 1}})
+    attempts.record_heartbeat(run, attempt="a", dropped={"s1": {"full": 5}})
     run.refresh_from_db()
     assert run.dropped == {"s1": {"full": 5}, "s2": {"full": 1}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.live.feed import Arrival, newest
+from rollouts.live.feed import FeedItem, load_feed
 from rollouts.models import Project, Run
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -20,8 +20,8 @@ def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
     indexed(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
 
 
-def told(*, most: int = 30, **how: Any) -> list[Arrival]:
-    return newest(Run.objects.all(), most=most, **how)
+def told(*, most: int = 30, **how: Any) -> list[FeedItem]:
+    return load_feed(Run.objects.all(), most=most, **how)
 
 
 def test_steps_come_newest_first_whatever_their_number(run: Run, project: Project) -> None:

@@ -25,17 +25,17 @@ def down(settings: Any, tmp_path: Path) -> None:
 
 def test_without_redis_a_dump_is_indexed_and_a_change_is_kept(run: Run, down: None) -> None:
     dump = push(run, lines(generation()))
-    indexer.index(dump.pk)
+    indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, Sample.objects.count()) == (Dump.State.INDEXED, 1)
     before = Run.objects.get(pk=run.pk).version
     with transaction.atomic():
-        notifications.changed(run)
+        notifications.notify_run_changed(run)
     assert Run.objects.get(pk=run.pk).version == before + 1
 
 
 def test_a_ring_that_fails_in_any_other_way_fails_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "send", lambda ring: 1 / 0)
     with transaction.atomic():
-        notifications.changed(run)
-    notifications.rung("runs")
+        notifications.notify_run_changed(run)
+    notifications.notify_topics("runs")

@@ -33,7 +33,7 @@ def run(project: Project) -> Run:
 
 
 def texts(run: Run) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
-    read = bodies.read(rows(run))
+    read = bodies.load_bodies(rows(run))
     return {id: (body.response, body.rewards, body.extras) for id, body in read.items()}
 
 
@@ -42,7 +42,7 @@ def refused(path: Path) -> None:
 
 
 def files() -> list[Path]:
-    return list(storage.body_path("").rglob("*.parquet"))
+    return list(storage.get_body_file_path("").rglob("*.parquet"))
 
 
 def test_small_bodies_are_folded_into_one_and_every_sample_reads_as_before(
@@ -50,20 +50,20 @@ def test_small_bodies_are_folded_into_one_and_every_sample_reads_as_before(
 ) -> None:
     before = texts(run)
     with django_capture_on_commit_callbacks(execute=True):
-        assert compaction.fold(run.pk, "train") == 5
+        assert compaction.compact_body_files(run.pk, "train") == 5
     assert len(before) == 750
     assert texts(run) == before
-    assert compaction.fold(run.pk, "train") == compaction.fold(run.pk, "eval") == 0
+    assert compaction.compact_body_files(run.pk, "train") == compaction.compact_body_files(run.pk, "eval") == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) -> None:
     """SQLite shows a connection that is still reading rows everything as it was when it began."""
-    batches = export.rows(Sample.objects.order_by("step", "dump", "ordinal"))
+    batches = export.iterate_full_samples(Sample.objects.order_by("step", "dump", "ordinal"))
     read = len(next(batches))
 
     def fold() -> None:
-        assert compaction.fold(run.pk, "train") == 5
+        assert compaction.compact_body_files(run.pk, "train") == 5
         connection.close()
 
     with ThreadPoolExecutor(1) as other:
@@ -74,9 +74,9 @@ def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) 
 @pytest.mark.django_db(transaction=True)
 def test_what_fails_behind_the_commit_of_a_fold_takes_no_body_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = texts(run)
-    monkeypatch.setattr(storage, "retire", refused)
+    monkeypatch.setattr(storage, "retire_body_file", refused)
     with pytest.raises(PermissionError):
-        compaction.fold(run.pk, "train")
+        compaction.compact_body_files(run.pk, "train")
     assert texts(run) == before
 
 
@@ -85,30 +85,30 @@ def test_the_files_that_a_fold_leaves_go_after_an_hour(run: Run, django_capture_
     for path in old:
         os.utime(path, (1, 1))
     with django_capture_on_commit_callbacks(execute=True):
-        compaction.fold(run.pk, "train")
-    assert compaction.sweep_orphans() == 0
+        compaction.compact_body_files(run.pk, "train")
+    assert compaction.delete_orphan_bodies() == 0
     assert set(old) < set(files())
     for path in old:
         os.utime(path, (time.time() - 4000, time.time() - 4000))
-    assert compaction.sweep_orphans() == len(old) == 5
+    assert compaction.delete_orphan_bodies() == len(old) == 5
     assert len(files()) == Segment.objects.count() == 1
 
 
 def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The foot of a file that hundreds of dumps were folded into takes a tenth of a second to parse."""
-    compaction.fold(run.pk, "train")
+    compaction.compact_body_files(run.pk, "train")
     indexed(run, lines(generation("p", "6", step=6)), 6)
     before = texts(run)
     places: list[int | None] = []
-    real = bodies.opened
+    real = bodies.open_body_file
 
     def opened(dump: Dump) -> Any:
         places.append(dump.segment_id)
         return real(dump)
 
     for module in (bodies, compaction):
-        monkeypatch.setattr(module, "opened", opened)
-    assert compaction.fold(run.pk, "train") == 2
+        monkeypatch.setattr(module, "open_body_file", opened)
+    assert compaction.compact_body_files(run.pk, "train") == 2
     assert len(places) == len(set(places)) == 2
     assert texts(run) == before
 
@@ -116,21 +116,21 @@ def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monk
 def test_a_sample_stays_readable_between_the_old_file_and_the_new_one(run: Run) -> None:
     sample = rows(run)[700]
     stale = Dump.objects.select_related("segment").get(pk=sample.dump_id)
-    compaction.fold(run.pk, "train")
+    compaction.compact_body_files(run.pk, "train")
     for path in files():
         if not path.name.startswith("segment-"):
             path.unlink()
-    assert bodies.records_at(stale, [sample.ordinal])[sample.ordinal].response == sample.tail
+    assert bodies.load_dump_records(stale, [sample.ordinal])[sample.ordinal].response == sample.tail
 
 
 def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_garbage(run: Run) -> None:
-    compaction.fold(run.pk, "train")
+    compaction.compact_body_files(run.pk, "train")
     before = texts(run)
-    indexer.reindex(run)
+    indexer.reindex_run(run)
     for dump in Dump.objects.order_by("pk")[:2]:
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     assert texts(run) == before
-    compaction.fold(run.pk, "train")
+    compaction.compact_body_files(run.pk, "train")
     assert texts(run) == before
     assert set(Segment.objects.filter(dumps__isnull=False).values_list("rows", flat=True)) == {750}
 
@@ -138,44 +138,44 @@ def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_g
 def test_a_sample_is_read_although_its_dump_was_indexed_again_since_its_row_was(run: Run) -> None:
     dump = indexed(run, lines(generation(response="before")))
     seen = Dump.objects.get(pk=dump.pk)
-    indexer.reindex(run)
-    indexer.index(dump.pk)
+    indexer.reindex_run(run)
+    indexer.index_dump(dump.pk)
     assert not Segment.objects.filter(pk=seen.segment_id or 0).exists()
-    assert bodies.records_at(seen, [0])[0].response == "before"
+    assert bodies.load_dump_records(seen, [0])[0].response == "before"
 
 
 def test_a_fold_that_meets_a_reindex_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = texts(run)
-    copy = compaction.copy
+    copy = compaction.copy_rows
 
     def slow_copy(dumps: Any, path: Path) -> Any:
         moved = copy(dumps, path)
-        indexer.reindex(run)
-        indexer.index(dumps[0].pk)
+        indexer.reindex_run(run)
+        indexer.index_dump(dumps[0].pk)
         return moved
 
-    monkeypatch.setattr(compaction, "copy", slow_copy)
-    assert compaction.fold(run.pk, "train") == 0
+    monkeypatch.setattr(compaction, "copy_rows", slow_copy)
+    assert compaction.compact_body_files(run.pk, "train") == 0
     assert texts(run) == before
     assert not [path for path in files() if path.name.startswith("segment-")]
 
 
 def test_two_sources_can_settle_when_one_of_them_lies_in_a_segment(run: Run) -> None:
-    compaction.fold(run.pk, "train")
+    compaction.compact_body_files(run.pk, "train")
     indexed(run, lines({"prompt": "p3", "response": "3-3", "advantages": 0.5}), 3, source="plugin", format="native")
     assert Sample.objects.get(tail="3-3").advantage == 0.5
     assert len(rows(run)) == 750
 
 
 def test_files_that_no_row_names_go_after_an_hour(run: Run) -> None:
-    body = storage.body_path(f"{run.pk}/train")
+    body = storage.get_body_file_path(f"{run.pk}/train")
     for name, age in (("old.parquet", 4000), ("young.parquet", 10)):
         (body / name).write_bytes(b"")
         os.utime(body / name, (time.time() - age, time.time() - age))
     for path in files():
         if path.name not in ("old.parquet", "young.parquet"):
             os.utime(path, (1, 1))
-    assert compaction.sweep_orphans() == 1
+    assert compaction.delete_orphan_bodies() == 1
     assert "young.parquet" in {path.name for path in files()}
     assert len(texts(run)) == 750
 
@@ -184,17 +184,17 @@ def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) ->
     sample = rows(run)[0]
     for path in files():
         path.unlink()
-    with pytest.raises(storage.StorageUnavailable, match="index the run again"):
-        bodies.read([sample])
-    indexer.reindex(run)
-    indexer.index(sample.dump_id)
-    assert bodies.read(rows(run)[:1])[sample.id].response == sample.tail
+    with pytest.raises(storage.StorageUnavailableError, match="index the run again"):
+        bodies.load_bodies([sample])
+    indexer.reindex_run(run)
+    indexer.index_dump(sample.dump_id)
+    assert bodies.load_bodies(rows(run)[:1])[sample.id].response == sample.tail
 
 
 def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
     other = builders.run(run.project, "other")
     mine = push(other, lines(generation()))
-    indexer.index(mine.pk)
-    compaction.fold(run.pk, "train")
+    indexer.index_dump(mine.pk)
+    compaction.compact_body_files(run.pk, "train")
     mine.refresh_from_db()
     assert mine.segment and mine.segment.run == other

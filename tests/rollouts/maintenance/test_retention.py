@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import Conflict, StorageUnavailable
+from rollouts.errors import ConflictError, StorageUnavailableError
 from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check, artifacts, pins
@@ -33,7 +33,7 @@ def run(project: Project) -> Run:
 
 def here(run: Run, step: int = 3, **more: object) -> Artifact:
     artifact = brought(registered(run, step, FILES, **more), FILES)
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -43,65 +43,65 @@ def files(data_dir: Path) -> list[Path]:
 
 
 def removed(row: Pin, owner: User, days: int) -> None:
-    pins.unpin(row, owner)
+    pins.remove_pin(row, owner)
     Pin.objects.filter(pk=row.pk).update(removed_at=timezone.now() - timedelta(days=days))
 
 
 def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Run, owner: User, data_dir: Path) -> None:
-    artifact, row = here(run), pins.pin(run, 3, owner)[0]
-    assert sweep.drop_unpinned() == 0
+    artifact, row = here(run), pins.pin_step(run, 3, owner)[0]
+    assert sweep.delete_unpinned_bytes() == 0
     removed(row, owner, days=6)
-    assert sweep.drop_unpinned() == 0 and len(files(data_dir)) == 1
+    assert sweep.delete_unpinned_bytes() == 0 and len(files(data_dir)) == 1
     removed(row, owner, days=8)
-    assert sweep.drop_unpinned() == 1 and files(data_dir) == []
+    assert sweep.delete_unpinned_bytes() == 1 and files(data_dir) == []
     artifact.refresh_from_db()
     assert (artifact.state, artifact.missing, Blob.objects.count()) == ("waiting", 1, 0)
-    assert artifacts.wanted(run) == []
-    pins.pin(run, 3, owner)
-    assert [file.artifact for file in artifacts.wanted(run)] == [artifact.key]
+    assert artifacts.list_requested_files(run) == []
+    pins.pin_step(run, 3, owner)
+    assert [file.artifact for file in artifacts.list_requested_files(run)] == [artifact.key]
     assert here(run).state == "ready"
 
 
 def test_bytes_that_were_sent_without_a_pin_stay(run: Run, owner: User, data_dir: Path) -> None:
     here(run, send_now=True)
-    removed(pins.pin(run, 3, owner)[0], owner, days=8)
-    assert sweep.drop_unpinned() == 0 and len(files(data_dir)) == 1
+    removed(pins.pin_step(run, 3, owner)[0], owner, days=8)
+    assert sweep.delete_unpinned_bytes() == 0 and len(files(data_dir)) == 1
 
 
 def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
     here(run)
     other = here(builders.run(run.project, "other"))
-    removed(pins.pin(run, 3, owner)[0], owner, days=8)
-    assert sweep.drop_unpinned() == 1 and len(files(data_dir)) == 1
-    assert artifacts.missing(other) == []
+    removed(pins.pin_step(run, 3, owner)[0], owner, days=8)
+    assert sweep.delete_unpinned_bytes() == 1 and len(files(data_dir)) == 1
+    assert artifacts.list_missing_hashes(other) == []
 
 
 def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, owner: User, data_dir: Path) -> None:
     here(run)
     bound = builders.run(run.project, "next")
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=1)
-    bindings.bind(bound)
-    plans.save(run.project, "default", owner, if_match=1, action="cache")
+    bindings.bind_run(bound)
+    plans.save_plan(run.project, "default", owner, if_match=1, action="cache")
     removed(row, owner, days=8)
-    assert sweep.drop_unpinned() == 0
+    assert sweep.delete_unpinned_bytes() == 0
     Run.objects.filter(pk=bound.pk).update(outcome="finished")
-    assert sweep.drop_unpinned() == 1 and files(data_dir) == []
+    assert sweep.delete_unpinned_bytes() == 1 and files(data_dir) == []
 
 
 def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) -> None:
     registered(run, 3)
-    row, _ = pins.pin(run, 3, owner)
-    with pytest.raises(Conflict, match="1 of its steps are pinned"):
-        trash.bin_run(run, owner)
-    pins.unpin(row, owner)
-    assert trash.bin_run(run, owner).deleted_at
+    row, _ = pins.pin_step(run, 3, owner)
+    with pytest.raises(ConflictError, match="1 of its steps are pinned"):
+        trash.move_run_to_trash(run, owner)
+    pins.remove_pin(row, owner)
+    assert trash.move_run_to_trash(run, owner).deleted_at
     trash.restore_run(run, owner)
-    pins.pin(run, 3, owner)
-    assert trash.bin_run(run, owner, force=True).deleted_at
+    pins.pin_step(run, 3, owner)
+    assert trash.move_run_to_trash(run, owner, force=True).deleted_at
 
 
 def binned(run: Run, owner: User) -> None:
-    trash.bin_run(run, owner, force=True)
+    trash.move_run_to_trash(run, owner, force=True)
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
 
 
@@ -114,28 +114,28 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
     plans.pin_into_plan(run, 3, owner, target_step=1)
     plans.pin_into_plan(kept, 4, owner, target_step=2)
     binned(run, owner)
-    assert sweep.empty_bin() == 1
+    assert sweep.empty_trash() == 1
     assert (Artifact.objects.count(), Blob.objects.count(), files(data_dir)) == (1, 0, [])
-    assert [entry.target_step for entry in plans.entries_of(plans.current(run.project))] == [2]
+    assert [entry.target_step for entry in plans.load_plan_entries(plans.find_current_revision(run.project))] == [2]
 
 
 def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run, owner: User) -> None:
     here(run)
     bound = builders.run(run.project, "next")
     plans.pin_into_plan(run, 3, owner, target_step=1)
-    bindings.bind(bound)
+    bindings.bind_run(bound)
     binned(run, owner)
-    assert sweep.empty_bin() == 0
+    assert sweep.empty_trash() == 0
     Run.objects.filter(pk=bound.pk).update(outcome="failed")
-    assert sweep.empty_bin() == 1
+    assert sweep.empty_trash() == 1
 
 
 def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
     registered(run, 3)
     plans.pin_into_plan(run, 3, owner, target_step=1)
-    bindings.bind(run)
+    bindings.bind_run(run)
     binned(run, owner)
-    assert sweep.empty_bin() == 1
+    assert sweep.empty_trash() == 1
 
 
 def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
@@ -145,27 +145,29 @@ def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
     Artifact.objects.all().delete()
     blob, again = Blob.objects.get(), tmp_path / "again"
     again.write_bytes(FILES["meta.json"])
-    monkeypatch.setattr(os, "utime", lambda path: blobs.drop([blob]))  # between the look at the file and its row
-    with pytest.raises(StorageUnavailable, match="send them again"):
-        blobs.keep(run.project_id, blob.sha256, again, blob.bytes)
+    monkeypatch.setattr(
+        os, "utime", lambda path: blobs.delete_unused_blobs([blob])
+    )  # between the look at the file and its row
+    with pytest.raises(StorageUnavailableError, match="send them again"):
+        blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes)
     assert (files(data_dir), Blob.objects.count()) == ([], 0)
     monkeypatch.undo()
     again.write_bytes(FILES["meta.json"])
-    assert blobs.keep(run.project_id, blob.sha256, again, blob.bytes) and len(files(data_dir)) == 1
+    assert blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes) and len(files(data_dir)) == 1
 
 
 def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_are_old(run: Run, data_dir: Path) -> None:
     here(run)
     [mine] = files(data_dir)
-    orphan = blobs.path(run.project_id, "ab" * 32)
+    orphan = blobs.get_blob_path(run.project_id, "ab" * 32)
     orphan.parent.mkdir(parents=True)
     orphan.write_bytes(b"x")
-    assert sweep.drop_orphan_blobs() == 0
+    assert sweep.delete_orphan_blobs() == 0
     for path in (mine, orphan):
-        os.utime(path, (time.time() - sweep.LEFTOVERS_LIVE - 9,) * 2)
-    assert sweep.drop_orphan_blobs() == 1
+        os.utime(path, (time.time() - sweep.ORPHAN_LIFETIME_SECONDS - 9,) * 2)
+    assert sweep.delete_orphan_blobs() == 1
     assert files(data_dir) == [mine]
     Artifact.objects.all().delete()
     Blob.objects.update(created_at=timezone.now() - timedelta(hours=2))
-    assert sweep.drop_orphan_blobs() == 1
+    assert sweep.delete_orphan_blobs() == 1
     assert files(data_dir) == []

@@ -4,7 +4,7 @@ import pytest
 
 from rollouts.metrics import generated_count, series
 from rollouts.models import Run, Step
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, line
 from tests.support import builders
 
@@ -12,7 +12,9 @@ pytestmark = pytest.mark.django_db
 
 
 def told(run: Run, step: int, count: float | None) -> None:
-    series.append(run, builders.attempt(run), [Point(step, {generated_count.NAME: count, "loss": 0.5})])
+    series.append_points(
+        run, builders.attempt(run), [MetricPoint(step, {generated_count.GENERATED_COUNT_METRIC: count, "loss": 0.5})]
+    )
 
 
 def samples(run: Run, step: int, split: str = "train") -> Step:

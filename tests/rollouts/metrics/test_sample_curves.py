@@ -8,7 +8,7 @@ import pytest
 
 from rollouts.metrics import series
 from rollouts.models import Run
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
@@ -27,7 +27,7 @@ def step(run: Run, number: int, accs: list[int], texts: list[str] | None = None,
 
 
 def curve(run: Run, name: str, **how: Any) -> list[tuple[int, float | None]]:
-    curves = series.read(run, [name], **how)[run.uid][name]
+    curves = series.load_curves(run, [name], **how)[run.uid][name]
     return [pair for one in curves for pair in zip(one["steps"], one["values"], strict=True)]
 
 
@@ -44,7 +44,7 @@ def test_shares_of_samples_and_of_groups_are_curves(run: Run) -> None:
 
 def test_what_is_not_recorded_or_never_occurs_has_no_curve(run: Run) -> None:
     step(run, 1, [0, 1])
-    assert series.names(run) == [
+    assert series.list_metric_names(run) == [
         f"samples/{name}"
         for name in (
             *("correct", "length/mean", "score/mean", "score/p10", "score/p50", "score/p90"),
@@ -57,7 +57,7 @@ def test_what_is_not_recorded_or_never_occurs_has_no_curve(run: Run) -> None:
 def test_a_run_without_scores_has_curves_of_its_texts_only(run: Run) -> None:
     indexed(run, lines({"prompt": "a", "response": "W" * 200, "truncated": True}), format="native")
     run.refresh_from_db()
-    assert series.names(run) == ["samples/length/mean", "samples/repetition", "samples/truncated"]
+    assert series.list_metric_names(run) == ["samples/length/mean", "samples/repetition", "samples/truncated"]
 
 
 def test_evaluation_has_curves_of_its_own(run: Run) -> None:
@@ -75,22 +75,22 @@ def test_a_later_attempt_takes_over_as_it_does_for_metrics(run: Run) -> None:
     assert curve(run, "samples/correct") == [(1, 0.0), (2, 1.0), (3, 1.0)]
     assert len(curve(run, "samples/correct", attempt="all")) == 5
     assert curve(run, "samples/correct", attempt="a") == [(1, 0.0), (2, 0.0), (3, 0.0)]
-    assert series.names(run, "b") == series.names(run, "a")
+    assert series.list_metric_names(run, "b") == series.list_metric_names(run, "a")
 
 
 def test_they_stand_beside_logged_metrics_and_have_a_last_value(run: Run) -> None:
-    series.append(run, builders.attempt(run), [Point(1, {"critic/score/mean": 0.5})])
+    series.append_points(run, builders.attempt(run), [MetricPoint(1, {"critic/score/mean": 0.5})])
     step(run, 1, [0, 1])
     step(run, 2, [1, 1])
     asked = ["critic/score/mean", "samples/correct"]
-    assert set(asked) <= set(series.names(run))
-    assert series.last_values(run, asked)[run.uid] == {"critic/score/mean": 0.5, "samples/correct": 1.0}
+    assert set(asked) <= set(series.list_metric_names(run))
+    assert series.load_last_values(run, asked)[run.uid] == {"critic/score/mean": 0.5, "samples/correct": 1.0}
 
 
 def test_the_last_value_is_the_trainers_step_not_a_prompt_that_counts_further(run: Run) -> None:
     step(run, 2, [1, 1])
     step(run, 400, [0, 0], step_kind="feed_index")
-    assert series.last_values(run, ["samples/correct"])[run.uid] == {"samples/correct": 1.0}
+    assert series.load_last_values(run, ["samples/correct"])[run.uid] == {"samples/correct": 1.0}
 
 
 def test_a_long_run_is_thinned_like_any_curve(run: Run) -> None:

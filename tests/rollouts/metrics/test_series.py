@@ -11,152 +11,157 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.metrics import blocks, series
-from rollouts.metrics.blocks import BLOCK_POINTS, TIME, Points, fold, join
-from rollouts.metrics.downsample import Thinner, shift_for
+from rollouts.metrics.blocks import MAX_BLOCK_POINTS, TIME_METRIC, PointArrays, compact_metric_rows, join_points
+from rollouts.metrics.downsample import Downsampler, choose_bucket_shift
 from rollouts.models import Attempt, Block, MetricRow, Project, Run, Series, Step
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.support import builders
 
 
 def log(run: Run, steps: Iterable[int], *, attempt: str = "one", start: float = 0.0, name: str = "loss") -> Attempt:
     """The value of step s is s + start."""
     launched = builders.attempt(run, attempt)
-    series.append(run, launched, [Point(step, {name: step + start}) for step in steps])
+    series.append_points(run, launched, [MetricPoint(step, {name: step + start}) for step in steps])
     return launched
 
 
 def curve(run: Run, name: str = "loss", **options: object) -> list[tuple[int, float | None]]:
     """Step and value over all attempts in order."""
-    curves = series.read(run, [name], **options)[run.uid][name]  # type: ignore[arg-type]
+    curves = series.load_curves(run, [name], **options)[run.uid][name]  # type: ignore[arg-type]
     return [pair for piece in curves for pair in zip(piece["steps"], piece["values"], strict=True)]
 
 
 def test_points_are_readable_before_and_after_they_are_folded(run: Run) -> None:
     log(run, range(1, 601))
     before = curve(run)
-    assert fold(run.pk) == 600
+    assert compact_metric_rows(run.pk) == 600
     assert MetricRow.objects.count() == 0
     assert curve(run) == before == [(step, float(step)) for step in range(1, 601)]
 
 
 def test_few_rows_wait_unless_asked_for(run: Run) -> None:
     log(run, range(10))
-    assert fold(run.pk) == 0
-    assert fold(run.pk, least=1) == 10
+    assert compact_metric_rows(run.pk) == 0
+    assert compact_metric_rows(run.pk, least=1) == 10
 
 
 def test_folding_twice_is_folding_once(run: Run) -> None:
     log(run, range(700))
-    fold(run.pk)
+    compact_metric_rows(run.pk)
     stored = list(Block.objects.values_list("series", "first", "last", "count"))
-    assert fold(run.pk, least=1) == 0
+    assert compact_metric_rows(run.pk, least=1) == 0
     assert list(Block.objects.values_list("series", "first", "last", "count")) == stored
 
 
 def test_the_last_arrival_of_a_step_wins_folded_or_not(run: Run) -> None:
     log(run, range(600))
-    fold(run.pk)
+    compact_metric_rows(run.pk)
     log(run, [5, 5, 599], start=0.5)
     assert dict(curve(run))[5] == 5.5
-    fold(run.pk, least=1)
+    compact_metric_rows(run.pk, least=1)
     assert dict(curve(run))[5] == 5.5
     assert [step for step, _ in curve(run)] == list(range(600))
 
 
 def test_several_lines_of_one_step_join_by_name(run: Run) -> None:
     attempt = builders.attempt(run)
-    series.append(run, attempt, [Point(1, {"a": 1.0}), Point(1, {"b": 2.0})])
+    series.append_points(run, attempt, [MetricPoint(1, {"a": 1.0}), MetricPoint(1, {"b": 2.0})])
     assert curve(run, "a") == [(1, 1.0)] and curve(run, "b") == [(1, 2.0)]
 
 
 def test_an_old_step_rewrites_its_own_block_only(run: Run) -> None:
-    log(run, range(0, 3 * BLOCK_POINTS * 2, 2))
-    fold(run.pk, least=1)
-    assert list(Block.objects.order_by("first").values_list("count", flat=True)) == [BLOCK_POINTS] * 3
+    log(run, range(0, 3 * MAX_BLOCK_POINTS * 2, 2))
+    compact_metric_rows(run.pk, least=1)
+    assert list(Block.objects.order_by("first").values_list("count", flat=True)) == [MAX_BLOCK_POINTS] * 3
     ids = list(Block.objects.order_by("first").values_list("pk", flat=True))
     log(run, [7])
-    fold(run.pk, least=1)
+    compact_metric_rows(run.pk, least=1)
     left = list(Block.objects.order_by("first").values_list("pk", "count"))
     assert [pk for pk, _ in left if pk in ids] == ids[1:]
-    assert max(count for _, count in left) == BLOCK_POINTS
-    assert len(curve(run)) == 3 * BLOCK_POINTS + 1 and dict(curve(run))[7] == 7.0
+    assert max(count for _, count in left) == MAX_BLOCK_POINTS
+    assert len(curve(run)) == 3 * MAX_BLOCK_POINTS + 1 and dict(curve(run))[7] == 7.0
 
 
 def test_new_steps_fill_the_last_block(run: Run) -> None:
     for start in range(0, 6000, 1500):
         log(run, range(start, start + 1500))
-        fold(run.pk)
-    assert list(Block.objects.order_by("first").values_list("count", flat=True)) == [BLOCK_POINTS, 6000 - BLOCK_POINTS]
+        compact_metric_rows(run.pk)
+    assert list(Block.objects.order_by("first").values_list("count", flat=True)) == [
+        MAX_BLOCK_POINTS,
+        6000 - MAX_BLOCK_POINTS,
+    ]
 
 
 def test_a_kill_while_folding_loses_and_doubles_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     log(run, range(600))
-    rewrite = blocks.rewrite
+    rewrite = blocks.rewrite_blocks
 
     def killed(changes: object) -> None:
         rewrite(changes)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(blocks, "rewrite", killed)
+    monkeypatch.setattr(blocks, "rewrite_blocks", killed)
     with pytest.raises(KeyboardInterrupt):
-        fold(run.pk)
+        compact_metric_rows(run.pk)
     assert (MetricRow.objects.count(), Block.objects.count(), Series.objects.count()) == (600, 0, 0)
     monkeypatch.undo()
-    fold(run.pk)
+    compact_metric_rows(run.pk)
     assert len(curve(run)) == 600
 
 
 def test_nan_is_a_gap_and_infinity_is_kept_but_not_served(run: Run) -> None:
     attempt = builders.attempt(run)
     values = [1.0, None, math.nan, math.inf, -math.inf]
-    series.append(run, attempt, [Point(step, {"loss": value}) for step, value in enumerate(values)])
-    fold(run.pk, least=1)
+    series.append_points(run, attempt, [MetricPoint(step, {"loss": value}) for step, value in enumerate(values)])
+    compact_metric_rows(run.pk, least=1)
     assert [value for _, value in curve(run)] == [1.0, None, None, None, None]
-    json.dumps(series.read(run, ["loss"]), allow_nan=False)
-    packed = blocks.unpack(*Block.objects.values_list(*blocks.PACKED).get())[1]
+    json.dumps(series.load_curves(run, ["loss"]), allow_nan=False)
+    packed = blocks.unpack_block(*Block.objects.values_list(*blocks.BLOCK_COLUMNS).get())[1]
     assert np.array_equal(packed, [1.0, math.nan, math.nan, math.inf, -math.inf], equal_nan=True)
 
 
 @pytest.mark.parametrize("steps", [[7], [7, 8, 9], [10, 20, 30], [1, 2, 4], [-(2**62), 2**62]])
 def test_steps_of_equal_stride_need_no_room_and_come_back_as_they_were(run: Run, steps: list[int]) -> None:
     log(run, steps)
-    fold(run.pk, least=1)
+    compact_metric_rows(run.pk, least=1)
     assert [step for step, _ in curve(run)] == steps
     assert bool(len(Block.objects.get().steps)) == (steps in ([1, 2, 4], [-(2**62), 2**62]))
 
 
 def test_the_clients_clock_is_a_series_of_its_own(run: Run) -> None:
-    series.append(
+    series.append_points(
         run,
         builders.attempt(run),
-        [Point(1, {"a": 1.0}, time=99.5), Point(2, {"a": 1.0}, time=3.0), Point(3, {"a": 1.0})],
+        [MetricPoint(1, {"a": 1.0}, time=99.5), MetricPoint(2, {"a": 1.0}, time=3.0), MetricPoint(3, {"a": 1.0})],
     )
-    assert curve(run, TIME) == [(1, 99.5), (2, 3.0)]
-    fold(run.pk, least=1)
-    assert curve(run, TIME) == [(1, 99.5), (2, 3.0)]
-    assert series.names(run) == ["a"]
+    assert curve(run, TIME_METRIC) == [(1, 99.5), (2, 3.0)]
+    compact_metric_rows(run.pk, least=1)
+    assert curve(run, TIME_METRIC) == [(1, 99.5), (2, 3.0)]
+    assert series.list_metric_names(run) == ["a"]
 
 
 def test_names_that_no_database_holds_are_mended(run: Run) -> None:
-    series.append(run, builders.attempt(run), [Point(1, {"a\x00\ud800": 1.0, "x" * 400: 2.0})])
-    fold(run.pk, least=1)
-    assert series.names(run) == ["a\ufffd?", "x" * 299 + "…"]
+    series.append_points(run, builders.attempt(run), [MetricPoint(1, {"a\x00\ud800": 1.0, "x" * 400: 2.0})])
+    compact_metric_rows(run.pk, least=1)
+    assert series.list_metric_names(run) == ["a\ufffd?", "x" * 299 + "…"]
 
 
 def test_names_of_waiting_and_folded_points_are_listed(run: Run) -> None:
     log(run, range(3), name="old")
-    fold(run.pk, least=1)
+    compact_metric_rows(run.pk, least=1)
     log(run, range(3), name="new", attempt="two")
-    assert series.names(run) == ["new", "old"]
-    assert series.names(run, attempt="two") == ["new"]
+    assert series.list_metric_names(run) == ["new", "old"]
+    assert series.list_metric_names(run, attempt="two") == ["new"]
 
 
-@pytest.mark.parametrize("point", [Point(2**63, {"a": 1.0}), Point(1, {"a": "x"}), Point(1, {"a": 10**400})])  # type: ignore[dict-item]
-def test_what_is_no_number_is_refused(run: Run, point: Point) -> None:
-    with pytest.raises(BadInput):
-        series.append(run, builders.attempt(run), [point])
+@pytest.mark.parametrize(
+    "point", [MetricPoint(2**63, {"a": 1.0}), MetricPoint(1, {"a": "x"}), MetricPoint(1, {"a": 10**400})]
+)  # type: ignore[dict-item]
+def test_what_is_no_number_is_refused(run: Run, point: MetricPoint) -> None:
+    with pytest.raises(InvalidInputError):
+        series.append_points(run, builders.attempt(run), [point])
 
 
 @pytest.mark.parametrize("folded", [True, False])
@@ -164,12 +169,12 @@ def test_five_restarts_show_one_clean_curve(run: Run, folded: bool) -> None:
     for number, start in enumerate([0, 15, 10, 30, 38]):
         log(run, range(start, start + 20), attempt=f"launch-{number}", start=number / 10)
     if folded:
-        fold(run.pk, least=1)
+        compact_metric_rows(run.pk, least=1)
     shown = curve(run)
     assert [step for step, _ in shown] == list(range(58))
     from_attempt = {0: range(0, 10), 2: range(10, 30), 3: range(30, 38), 4: range(38, 58)}
     assert shown == [(step, step + number / 10) for number, steps in from_attempt.items() for step in steps]
-    every = series.read(run, ["loss"], attempt="all")[run.uid]["loss"]
+    every = series.load_curves(run, ["loss"], attempt="all")[run.uid]["loss"]
     assert [(piece["number"], len(piece["steps"])) for piece in every] == [(n, 20) for n in range(1, 6)]
     assert len(curve(run, attempt="launch-1")) == 20
 
@@ -188,7 +193,7 @@ def test_a_later_attempts_training_steps_cut_a_metric_that_it_has_not_logged_yet
     again = log(run, [15], attempt="two")
     Step.objects.create(run=run, attempt=again, split="train", step=15, samples=1)
     assert curve(run, "val") == [(10, 10.0)]
-    assert series.last_values(run, ["val", "none"]) == {run.uid: {"val": 10.0}}
+    assert series.load_last_values(run, ["val", "none"]) == {run.uid: {"val": 10.0}}
 
 
 def test_files_that_are_watched_beside_a_launch_replace_no_curve(run: Run) -> None:
@@ -200,29 +205,31 @@ def test_files_that_are_watched_beside_a_launch_replace_no_curve(run: Run) -> No
 def test_last_values_come_from_the_newest_current_point(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
     log(run, range(9000))
-    fold(run.pk)
+    compact_metric_rows(run.pk)
     log(run, [9000])
     log(other, [3], start=0.25)
-    assert series.last_values([run, other], ["loss"]) == {run.uid: {"loss": 9000.0}, other.uid: {"loss": 3.25}}
+    assert series.load_last_values([run, other], ["loss"]) == {run.uid: {"loss": 9000.0}, other.uid: {"loss": 3.25}}
 
 
 def test_many_names_of_several_runs_take_a_few_queries(run: Run, project: Project) -> None:
     runs = [run, builders.run(project, "b"), builders.run(project, "c")]
     names = [f"m{n}" for n in range(30)]
     for one in runs:
-        series.append(one, builders.attempt(one), [Point(step, dict.fromkeys(names, 1.0)) for step in range(5)])
-        fold(one.pk, least=3)
+        series.append_points(
+            one, builders.attempt(one), [MetricPoint(step, dict.fromkeys(names, 1.0)) for step in range(5)]
+        )
+        compact_metric_rows(one.pk, least=3)
     with CaptureQueriesContext(connection) as queries:
-        read = series.read(runs, names)
+        read = series.load_curves(runs, names)
     assert len(queries) <= 4 + len(runs)
     assert all(len(read[one.uid][name][0]["steps"]) == 5 for one in runs for name in names)
 
 
-def thin(points: Points, shift: int) -> Points:
-    return Thinner().thin(points, shift)
+def thin(points: PointArrays, shift: int) -> PointArrays:
+    return Downsampler().thin(points, shift)
 
 
-def points(values: list[float], first: int = 0) -> Points:
+def points(values: list[float], first: int = 0) -> PointArrays:
     return np.arange(first, first + len(values)), np.array(values, float)
 
 
@@ -232,7 +239,7 @@ VALUES = st.lists(st.floats(allow_infinity=False, width=32), min_size=1, max_siz
 @given(VALUES, st.integers(-50, 50), st.integers(8, 64))
 def test_thinning_keeps_extremes_and_ends_and_the_limit(values: list[float], first: int, most: int) -> None:
     whole = points(values, first)
-    steps, kept = thin(whole, shift_for(first, first + len(values) - 1, most))
+    steps, kept = thin(whole, choose_bucket_shift(first, first + len(values) - 1, most))
     assert len(steps) <= most
     assert steps[0] == whole[0][0] and steps[-1] == whole[0][-1]
     if not np.isnan(values).all():
@@ -261,9 +268,9 @@ def test_a_wider_bucket_is_made_of_two(values: list[float], shift: int) -> None:
 
 def test_a_spike_survives_thinning_over_attempts(run: Run) -> None:
     attempt = log(run, range(3000))
-    series.append(run, attempt, [Point(1234, {"loss": 1e9})])
+    series.append_points(run, attempt, [MetricPoint(1234, {"loss": 1e9})])
     log(run, range(2500, 5000), attempt="two")
-    fold(run.pk)
+    compact_metric_rows(run.pk)
     shown = curve(run, max_points=100)
     assert len(shown) <= 100 and (1234, 1e9) in shown and shown[0][0] == 0 and shown[-1][0] == 4999
 
@@ -271,7 +278,7 @@ def test_a_spike_survives_thinning_over_attempts(run: Run) -> None:
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers()), max_size=20), max_size=5))
 def test_joining_is_a_dictionary_in_order_of_arrival(pieces: list[list[tuple[int, int]]]) -> None:
     told = [(np.array([s for s, _ in piece], np.int64), np.array([float(v) for _, v in piece])) for piece in pieces]
-    steps, values = join(told)
+    steps, values = join_points(told)
     expected = {step: float(value) for piece in pieces for step, value in piece}
     assert dict(zip(steps.tolist(), values.tolist(), strict=True)) == expected
     assert steps.tolist() == sorted(expected)

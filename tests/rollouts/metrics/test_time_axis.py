@@ -6,22 +6,22 @@ from typing import Any
 
 from rollouts.metrics import series, time_axis
 from rollouts.models import Run
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.support import builders
 
 
 def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
     """{step: hours since some day}."""
     points = [
-        Point(at, {"loss": float(at)}, "global_step", None if told is None else told * 3600)
+        MetricPoint(at, {"loss": float(at)}, "global_step", None if told is None else told * 3600)
         for at, told in steps.items()
     ]
-    series.append(run, builders.attempt(run, attempt), points)
+    series.append_points(run, builders.attempt(run, attempt), points)
 
 
 def hours(run: Run, name: str = "loss", **how: Any) -> list[list[float]]:
-    curves = series.read([run], [name], **how)
-    return [curve["hours"] for curve in time_axis.timed([run], curves)[run.uid][name]]
+    curves = series.load_curves([run], [name], **how)
+    return [curve["hours"] for curve in time_axis.add_time_axis([run], curves)[run.uid][name]]
 
 
 def test_points_stand_where_the_trainers_clock_stood(run: Run) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from rollouts.errors import StorageUnavailable
+from rollouts.errors import StorageUnavailableError
 from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifact_check, artifacts
@@ -29,7 +29,7 @@ class Evil:
 
 def checked(run: Run, files: dict[str, bytes]) -> Artifact:
     artifact = brought(registered(run, 3, files), files)
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -37,7 +37,7 @@ def checked(run: Run, files: dict[str, bytes]) -> Artifact:
 def test_a_real_batch_with_its_json_is_ready(run: Run) -> None:
     artifact = checked(run, {"gen_batch.dp": BATCH.read_bytes(), "meta.json": meta(3)})
     assert (artifact.state, artifact.message) == ("ready", "") and artifact.ready_at
-    assert artifacts.why_not(artifact) == ""
+    assert artifacts.explain_unavailability(artifact) == ""
     batch = Blob.objects.get(sha256=artifact.files["gen_batch.dp"]["sha256"])
     assert (batch.readable, batch.loadable, batch.reasons) == (True, True, [])
 
@@ -48,7 +48,7 @@ def test_a_pickle_that_would_call_a_function_makes_the_artifact_unsafe_with_the_
     artifact = checked(run, {"gen_batch.dp": pickle.dumps(Evil()), "meta.json": meta(3)})
     assert artifact.state == "unsafe" and artifact.message.startswith("gen_batch.dp: ")
     assert "print" in artifact.message
-    assert "not safe to load" in artifacts.why_not(artifact)
+    assert "not safe to load" in artifacts.explain_unavailability(artifact)
     assert "never run" not in capsys.readouterr().out
 
 
@@ -77,20 +77,20 @@ def test_any_other_file_is_refused_because_a_trainer_might_unpickle_it(run: Run)
 
 def test_checking_again_changes_nothing(run: Run) -> None:
     artifact = checked(run, {"meta.json": meta(3)})
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     assert Artifact.objects.get().ready_at == artifact.ready_at
-    artifact_check.check(artifact.pk + 99)
+    artifact_check.check_artifact(artifact.pk + 99)
 
 
 def test_one_worker_at_a_time_checks_and_the_sweep_sends_it_again_when_that_one_died(run: Run) -> None:
     artifact = brought(registered(run, 3), {"meta.json": meta(3)})
-    assert sweep.artifacts_due() == [artifact.pk]
+    assert sweep.find_due_artifacts() == [artifact.pk]
     assert artifact.claim() and not artifact.claim()
-    assert sweep.artifacts_due() == []
+    assert sweep.find_due_artifacts() == []
     Artifact.objects.update(due_at=timezone.now() - timedelta(seconds=1))
-    assert sweep.artifacts_due() == [artifact.pk]
-    artifact_check.check(artifact.pk)
-    assert Artifact.objects.get().state == "ready" and sweep.artifacts_due() == []
+    assert sweep.find_due_artifacts() == [artifact.pk]
+    artifact_check.check_artifact(artifact.pk)
+    assert Artifact.objects.get().state == "ready" and sweep.find_due_artifacts() == []
 
 
 def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> None:
@@ -98,7 +98,7 @@ def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> Non
     for _ in range(Artifact.MAX_TRIES):
         assert artifact.claim()
         Artifact.objects.update(due_at=timezone.now())
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "unsafe" and "without an answer" in artifact.message
 
@@ -106,20 +106,20 @@ def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> Non
 def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     files = {"gen_batch.dp": BATCH.read_bytes()}
     artifact = brought(registered(run, 3, files), files)
-    place = blobs.path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
+    place = blobs.get_blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
     aside = Path(f"{place}.aside")
     place.rename(aside)
-    with pytest.raises(StorageUnavailable):
-        artifact_check.check(artifact.pk)
+    with pytest.raises(StorageUnavailableError):
+        artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "uploading"
     aside.rename(place)
     Artifact.objects.update(due_at=timezone.now())
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "ready"
 
 
 def test_json_that_would_take_all_memory_is_not_read(run: Run) -> None:
-    artifact = checked(run, {"meta.json": b"[" + b"[]," * artifact_check.MOST_VALUES + b"0]"})
+    artifact = checked(run, {"meta.json": b"[" + b"[]," * artifact_check.MAX_JSON_VALUES + b"0]"})
     assert artifact.state == "unsafe" and "more than 10000000 values" in artifact.message

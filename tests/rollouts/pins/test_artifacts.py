@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings
@@ -25,7 +25,7 @@ HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /du
 
 
 def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:
-    artifact, created = artifacts.register(run, "files", told(FILES, 3, facts={"rows": 32}, origin=HERE))
+    artifact, created = artifacts.register_artifact(run, "files", told(FILES, 3, facts={"rows": 32}, origin=HERE))
     assert (artifact.key, created, artifact.state) == (key_of(FILES), True, "waiting")
     assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, HERE)
     assert artifact.facts == {"rows": 32, "role": "rollout"}
@@ -33,7 +33,7 @@ def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) 
 
 def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run) -> None:
     first = registered(run, 3, FILES, facts={"rows": 32}, send_now=True)
-    again, created = artifacts.register(run, "later", told(FILES, 4, origin=HERE, facts={"prompts": 8}))
+    again, created = artifacts.register_artifact(run, "later", told(FILES, 4, origin=HERE, facts={"prompts": 8}))
     assert (again.pk, created, again.step, again.attempt.key) == (first.pk, False, 3, "files")
     assert (again.origin, again.send_now) == (HERE, True)
     assert again.facts == {"rows": 32, "prompts": 8, "role": "rollout"}
@@ -57,8 +57,8 @@ def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused_with_its_field(wrong: dict[str, Any], field: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        artifacts.Manifest.read({"role": "rollout", "step": 1, "files": manifest_of(FILES), **wrong})
+    with pytest.raises(InvalidInputError) as refused:
+        artifacts.ArtifactManifest.read({"role": "rollout", "step": 1, "files": manifest_of(FILES), **wrong})
     assert refused.value.field == field
 
 
@@ -66,8 +66,8 @@ def test_its_files_arrive_one_by_one_and_the_last_makes_it_due_for_its_check(run
     artifact = registered(run, 3, FILES)
     brought(artifact, {"meta.json": FILES["meta.json"]})
     assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 1, False)
-    assert artifacts.missing(artifact) == [manifest_of(FILES)["gen_batch.dp"]["sha256"]]
-    assert artifacts.received(artifact) == len(FILES["meta.json"])
+    assert artifacts.list_missing_hashes(artifact) == [manifest_of(FILES)["gen_batch.dp"]["sha256"]]
+    assert artifacts.count_received_bytes(artifact) == len(FILES["meta.json"])
     brought(artifact, {"gen_batch.dp": FILES["gen_batch.dp"]})
     assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 0, True)
     assert list(Artifact.objects.due()) == [artifact]
@@ -79,49 +79,49 @@ def test_bytes_of_the_project_are_not_asked_for_again_and_those_of_another_proje
     brought(registered(run, 3, FILES), FILES)
     same = registered(builders.run(run.project, "second"), 3, FILES)
     other = registered(builders.run(builders.project("code"), "third"), 3, FILES)
-    assert (artifacts.missing(same), same.due) == ([], True)
-    assert len(artifacts.missing(other)) == 2
+    assert (artifacts.list_missing_hashes(same), same.due) == ([], True)
+    assert len(artifacts.list_missing_hashes(other)) == 2
     assert Blob.objects.count() == 2
 
 
 def test_nothing_is_wanted_until_a_pin_wants_it_or_the_sender_wants_to_send(run: Run, owner: User) -> None:
     waits, now = registered(run, 3, FILES, origin=HERE), registered(run, 4, origin=HERE, send_now=True)
-    assert [file.artifact for file in artifacts.wanted(run)] == [now.key]
-    pins.pin(run, 3, owner)
-    wanted = artifacts.wanted(run)
+    assert [file.artifact for file in artifacts.list_requested_files(run)] == [now.key]
+    pins.pin_step(run, 3, owner)
+    wanted = artifacts.list_requested_files(run)
     assert [file.artifact for file in wanted] == [waits.key, waits.key, now.key]
     assert wanted[0].path == "gen_batch.dp" and (wanted[0].bytes, wanted[0].received) == (7, 0)
     brought(waits, {"gen_batch.dp": FILES["gen_batch.dp"]})
-    assert [file.path for file in artifacts.wanted(run)] == ["meta.json", "meta.json"]
+    assert [file.path for file in artifacts.list_requested_files(run)] == ["meta.json", "meta.json"]
 
 
 def test_a_host_is_asked_only_for_what_it_told_of_and_its_asking_is_remembered(run: Run) -> None:
     registered(run, 3, FILES, origin=HERE, send_now=True)
     registered(run, 4, origin={**HERE, "host": "node-2"}, send_now=True)
     registered(run, 5, send_now=True)
-    assert {file.path for file in artifacts.wanted(run, "node-3")} == {"meta.json"}
-    assert len(artifacts.wanted(run, "node-1")) == 3
+    assert {file.path for file in artifacts.list_requested_files(run, "node-3")} == {"meta.json"}
+    assert len(artifacts.list_requested_files(run, "node-1")) == 3
     run.refresh_from_db()
     assert set(run.pollers) == {"node-1", "node-3"}
-    asked_at = artifacts.polled_at(run, "node-1")
+    asked_at = artifacts.find_last_poll(run, "node-1")
     assert asked_at and timezone.now() - asked_at < timedelta(seconds=5)
-    assert artifacts.polled_at(run, "node-2") is None
+    assert artifacts.find_last_poll(run, "node-2") is None
 
 
 def test_only_the_hosts_that_asked_last_are_remembered(run: Run) -> None:
-    for number in range(artifacts.MOST_HOSTS + 3):
-        artifacts.wanted(run, f"node-{number}")
+    for number in range(artifacts.MAX_POLLING_HOSTS + 3):
+        artifacts.list_requested_files(run, f"node-{number}")
     run.refresh_from_db()
-    assert len(run.pollers) == artifacts.MOST_HOSTS and "node-0" not in run.pollers
+    assert len(run.pollers) == artifacts.MAX_POLLING_HOSTS and "node-0" not in run.pollers
 
 
 def test_a_file_that_two_artifacts_share_is_sent_once_and_is_there_for_both(run: Run) -> None:
     one = registered(run, 1, {"a.json": b"{}"}, send_now=True)
     two = registered(run, 2, {"b.json": b"{}"}, send_now=True)
-    assert len(artifacts.wanted(run)) == 1
+    assert len(artifacts.list_requested_files(run)) == 1
     brought(one, {"a.json": b"{}"})
-    assert artifacts.wanted(run) == []
-    assert artifacts.refresh(two).due
+    assert artifacts.list_requested_files(run) == []
+    assert artifacts.refresh_artifact(two).due
 
 
 def test_what_its_node_has_lost_is_gone_with_the_reason_and_comes_back_when_told_again(run: Run) -> None:
@@ -135,7 +135,7 @@ def test_bytes_that_are_here_stay_when_their_node_loses_them(run: Run) -> None:
     artifact = brought(registered(run, 3, FILES), FILES)
     Artifact.objects.update(state="ready")
     assert registered(run, 3, FILES, gone="the disk was emptied").state == "ready"
-    assert artifacts.missing(artifact) == []
+    assert artifacts.list_missing_hashes(artifact) == []
 
 
 def test_secrets_in_the_command_are_not_stored(run: Run) -> None:
@@ -154,26 +154,26 @@ def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run
     brought(registered(run, 3, FILES), FILES)
     [one] = manifest_of({"meta.json": meta(3)}).values()
     lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**one, "bytes": 99}}, "send_now": True}
-    artifact, _ = artifacts.register(run, "files", artifacts.Manifest.read(lies))
-    assert (artifact.due, artifacts.missing(artifact)) == (False, [one["sha256"]])
-    assert [file.bytes for file in artifacts.wanted(run)] == [99]
+    artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.read(lies))
+    assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [one["sha256"]])
+    assert [file.bytes for file in artifacts.list_requested_files(run)] == [99]
 
 
 def test_facts_do_not_grow_without_an_end(run: Run) -> None:
     registered(run, 3, FILES, facts={"first": "x" * 30_000})
-    with pytest.raises(BadInput, match="facts"):
+    with pytest.raises(InvalidInputError, match="facts"):
         registered(run, 3, FILES, facts={"second": "x" * 30_000})
-    bindings.bind(run, facts={"first": "x" * 30_000})
-    with pytest.raises(BadInput, match="facts"):
-        bindings.bind(run, facts={"second": "x" * 30_000})
+    bindings.bind_run(run, facts={"first": "x" * 30_000})
+    with pytest.raises(InvalidInputError, match="facts"):
+        bindings.bind_run(run, facts={"second": "x" * 30_000})
 
 
 def test_of_very_many_wanted_files_the_first_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "MOST_WANTED", 3)
     for step in (3, 1, 2):
         registered(run, step, {"meta.json": meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)
-    assert len(artifacts.wanted(run)) == 4
+    assert len(artifacts.list_requested_files(run)) == 4
     first = Artifact.objects.get(step=1)
     brought(first, {"meta.json": meta(1), "gen_batch.dp": b"1"})
-    keys = {file.artifact for file in artifacts.wanted(run)}
+    keys = {file.artifact for file in artifacts.list_requested_files(run)}
     assert keys == set(Artifact.objects.exclude(pk=first.pk).values_list("key", flat=True))

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import BadInput, Conflict, NotThere
+from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins, status
 from rollouts.replay import plans
@@ -21,7 +21,7 @@ HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /du
 
 
 def pinned(run: Run, owner: User, step: int = 3, **more: object) -> Pin:
-    return pins.pin(run, step, owner, **more)[0]  # type: ignore[arg-type]
+    return pins.pin_step(run, step, owner, **more)[0]  # type: ignore[arg-type]
 
 
 def states(run: Run, *wanted: str) -> None:
@@ -34,15 +34,15 @@ def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner:
     one = registered(run, 3)
     registered(run, 4)
     registered(run, 3, {"tokenizer.json": b"{}"}, role="tokenizer")
-    row, created = pins.pin(run, 3, owner, note="the good one")
+    row, created = pins.pin_step(run, 3, owner, note="the good one")
     assert (created, row.note, row.user, list(row.artifacts.all())) == (True, "the good one", owner, [one])
 
 
 def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
-    with pytest.raises(NotThere, match=r"nothing of global_step 3 \(train\)\.$"):
+    with pytest.raises(NotFoundError, match=r"nothing of global_step 3 \(train\)\.$"):
         pinned(run, owner)
     registered(run, 3, step_kind="rollout_id")
-    with pytest.raises(NotThere, match="its steps are rollout_id; `step_kind` says so"):
+    with pytest.raises(NotFoundError, match="its steps are rollout_id; `step_kind` says so"):
         pinned(run, owner)
     assert pinned(run, owner, step_kind="rollout_id").step == 3
 
@@ -50,17 +50,17 @@ def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User)
 def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: User, mate: User) -> None:
     registered(run, 3)
     first = pinned(run, owner, note="a")
-    again, created = pins.pin(run, 3, mate)
+    again, created = pins.pin_step(run, 3, mate)
     assert (again.pk, created, again.note, again.user) == (first.pk, False, "a", owner)
-    assert pins.pin(run, 3, mate, note="b")[0].note == "b"
+    assert pins.pin_step(run, 3, mate, note="b")[0].note == "b"
     assert AuditEntry.objects.filter(verb="pin.create").count() == 1
 
 
 def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mate: User) -> None:
     registered(run, 3)
-    row = pins.unpin(pinned(run, owner), owner)
-    assert row.removed_at and pins.unpin(row, owner).removed_at == row.removed_at
-    again, new = pins.pin(run, 3, mate)
+    row = pins.remove_pin(pinned(run, owner), owner)
+    assert row.removed_at and pins.remove_pin(row, owner).removed_at == row.removed_at
+    again, new = pins.pin_step(run, 3, mate)
     assert (again.pk, new, again.removed_at, again.user) == (row.pk, True, None, mate)
     assert list(AuditEntry.objects.order_by("pk").values_list("verb", flat=True)) == [
         "pin.create",
@@ -70,16 +70,16 @@ def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mat
 
 
 def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why(run: Run, owner: User) -> None:
-    with pytest.raises(NotThere, match="nothing of global_step 3"):
+    with pytest.raises(NotFoundError, match="nothing of global_step 3"):
         pinned(run, owner)
     dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
-    with pytest.raises(NotThere, match="start it with its rollout dump on"):
+    with pytest.raises(NotFoundError, match="start it with its rollout dump on"):
         pinned(run, owner)
     Run.objects.filter(pk=run.pk).update(framework="trl")
-    with pytest.raises(NotThere, match="rolloutdeck check --trainer trl"):
+    with pytest.raises(NotFoundError, match="rolloutdeck check --trainer trl"):
         pinned(Run.objects.get(pk=run.pk), owner)
     registered(run, 4)
-    with pytest.raises(NotThere, match="no files of step 3"):
+    with pytest.raises(NotFoundError, match="no files of step 3"):
         pinned(run, owner)
     assert Pin.objects.count() == 0
 
@@ -96,7 +96,7 @@ def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_me
     new = registered(run, 3, {"meta.json": meta(3), "a.json": b"2"}, attempt="second")
     shown, before = pinned(run, owner), pinned(run, owner, attempt="first")
     assert [list(row.artifacts.all()) for row in (shown, before)] == [[new], [old]]
-    with pytest.raises(NotThere, match="no attempt 'third'"):
+    with pytest.raises(NotFoundError, match="no attempt 'third'"):
         pinned(run, owner, attempt="third")
 
 
@@ -140,48 +140,48 @@ def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
     row = pinned(run, owner)
     other, mine, again = *fed(run, 8), *fed(run, 9), registered(run, 9, {"a.json": b"1"}, role="async_rollout")
-    assert [pins.offer(one) for one in (other, mine, again)] == [[], [row], []]
+    assert [pins.add_artifact_to_pins(one) for one in (other, mine, again)] == [[], [row], []]
     assert list(row.artifacts.order_by("step")) == [first, mine]
-    pins.unpin(row, owner)
+    pins.remove_pin(row, owner)
     row.artifacts.remove(mine)
-    assert pins.offer(mine) == []
+    assert pins.add_artifact_to_pins(mine) == []
 
 
 def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> None:
     fed(run, 7)
     grouped(run, 3, "uid_sample_0_8", "uid_sample_0_9")
-    with pytest.raises(NotThere, match="None of the 2 prompts of step 3"):
+    with pytest.raises(NotFoundError, match="None of the 2 prompts of step 3"):
         pinned(run, owner)
 
 
 def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run: Run, owner: User) -> None:
     registered(run, 3)
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=5)
-    with pytest.raises(Conflict, match="in the replay plan default; take it out"):
-        pins.unpin(row, owner)
-    plans.save(run.project, "default", owner, if_match=1, action="cache", entries=[])
-    assert pins.unpin(row, owner).removed_at
+    with pytest.raises(ConflictError, match="in the replay plan default; take it out"):
+        pins.remove_pin(row, owner)
+    plans.save_plan(run.project, "default", owner, if_match=1, action="cache", entries=[])
+    assert pins.remove_pin(row, owner).removed_at
 
 
 def test_a_note_is_text_and_its_change_is_written_down(run: Run, owner: User) -> None:
     registered(run, 3)
     row = pinned(run, owner)
-    assert pins.annotate(row, owner, "line one\nline two").note == "line one\nline two"
+    assert pins.update_pin_note(row, owner, "line one\nline two").note == "line one\nline two"
     assert AuditEntry.objects.get(verb="pin.note").detail == {"note": "line one\nline two"}
     for wrong in ("\x00", "\ud800", "x" * 10_001):
-        with pytest.raises(BadInput):
-            pins.annotate(row, owner, wrong)
+        with pytest.raises(InvalidInputError):
+            pins.update_pin_note(row, owner, wrong)
 
 
 def test_the_pin_of_a_step_row_is_found_while_it_stands(run: Run, owner: User) -> None:
     dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
     registered(run, 3)
     step = Step.objects.get()
-    assert pins.pin_of(step) is None
+    assert pins.find_pin(step) is None
     row = pinned(run, owner)
-    assert pins.pin_of(step) == row
-    pins.unpin(row, owner)
-    assert pins.pin_of(step) is None
+    assert pins.find_pin(step) == row
+    pins.remove_pin(row, owner)
+    assert pins.find_pin(step) is None
 
 
 def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: Run, owner: User) -> None:
@@ -194,7 +194,7 @@ def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: R
     assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
     assert sender.quiet and sender.asked_at is None
     brought(artifact, {"a.json": files["a.json"]})
-    artifacts.wanted(run, "node-1")
+    artifacts.list_requested_files(run, "node-1")
     during = status.load_pin_status(row)
     assert (during.state, during.percent, during.senders[0].quiet) == ("uploading", 40, False)
     brought(artifact, {"b.json": files["b.json"]})

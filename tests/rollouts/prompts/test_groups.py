@@ -8,7 +8,7 @@ import pytest
 
 from rollouts.models import Run, Sample, Step
 from rollouts.prompts import groups
-from rollouts.prompts.groups import Board
+from rollouts.prompts.groups import GroupView
 from tests.rollouts.support.push import indexed, lines
 
 
@@ -18,9 +18,9 @@ def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:
     return {"prompt": "17*12?", "response": text, "score": float(right), "group": "g", "index": n, **more}
 
 
-def board_of(run: Run, rows: list[dict[str, Any]], **asked: Any) -> Board:
+def board_of(run: Run, rows: list[dict[str, Any]], **asked: Any) -> GroupView:
     indexed(run, lines(*rows), 1)
-    found = groups.board(Step.objects.get(run=run, step=1, superseded=False), "g", **asked)
+    found = groups.load_group_view(Step.objects.get(run=run, step=1, superseded=False), "g", **asked)
     assert found
     return found
 
@@ -51,12 +51,12 @@ def test_zero_variance_is_two_equal_scores_or_more(run: Run, scores: list[float 
 def test_a_response_is_cut_to_its_end_unless_it_is_asked_for_whole(run: Run) -> None:
     rows = [answered(n, "204") for n in range(3)]
     ends = board_of(run, rows)
-    assert {len(one.text or "") for one in ends.responses} == {groups.TAIL}
+    assert {len(one.text or "") for one in ends.responses} == {groups.TAIL_CHARS}
     second = ends.responses[1].sample
-    found = groups.board(ends.step, "g", whole=(second.pk[:8],))
+    found = groups.load_group_view(ends.step, "g", whole=(second.pk[:8],))
     assert found and [one.whole for one in found.responses] == [False, True, False]
     assert found.responses[1].text == rows[1]["response"]
-    every = groups.board(ends.step, "g", every=True)
+    every = groups.load_group_view(ends.step, "g", every=True)
     assert every and all(one.whole for one in every.responses)
 
 
@@ -79,15 +79,15 @@ def test_prompts_that_differ_within_a_group_are_counted(run: Run) -> None:
 
 def test_a_group_that_is_not_there_has_no_board(run: Run) -> None:
     found = board_of(run, [answered(0, "1")])
-    assert groups.board(found.step, "h") is None and groups.board(found.step, "") is None
+    assert groups.load_group_view(found.step, "h") is None and groups.load_group_view(found.step, "") is None
 
 
 def test_a_group_is_found_in_the_step_of_that_number_that_has_it(run: Run) -> None:
     indexed(run, lines(answered(0, "1")), 1)
     indexed(run, lines({**answered(0, "1"), "group": "fed"}), 1, step_kind="feed_index", source="other")
     first, fed = (Step.objects.get(run=run, step=1, step_kind=kind) for kind in ("global_step", "feed_index"))
-    assert groups.home(run, first, "fed", None) == fed
-    assert groups.home(run, first, "g", None) == first == groups.home(run, first, "nowhere", None)
+    assert groups.find_group_step(run, first, "fed", None) == fed
+    assert groups.find_group_step(run, first, "g", None) == first == groups.find_group_step(run, first, "nowhere", None)
 
 
 def begun(*texts: str) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def test_only_texts_that_are_shown_from_their_beginning_share_one(run: Run) -> N
     found = board_of(run, rows)
     assert found.shared == 0
     pks = tuple(one.sample.pk for one in found.responses[:2])
-    whole = groups.board(found.step, "g", whole=pks)
+    whole = groups.load_group_view(found.step, "g", whole=pks)
     assert whole and whole.shared == 40 * 32
 
 
@@ -126,4 +126,4 @@ def test_a_board_holds_the_right_or_the_wrong_ones_alone(run: Run) -> None:
 
 def test_a_response_without_a_score_is_not_the_best_where_others_lost_points() -> None:
     lost, unscored = Sample(pk="a", score=-1.0), Sample(pk="b", score=None)
-    assert groups.best_of([lost, unscored]) is lost
+    assert groups.find_highest_scored([lost, unscored]) is lost

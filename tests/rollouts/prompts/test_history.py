@@ -26,11 +26,11 @@ def asked(run: Run, step: int, accs: list[int | None], **header: Any) -> None:
     indexed(run, lines(*rows), step=step, **{"source": f"{header}{step}", "format": "native", **header})
 
 
-def told(run: Run, split: str = "train") -> history.Told:
-    return history.tell(run, Sample.objects.all()[0].prompt_key, split)
+def told(run: Run, split: str = "train") -> history.PromptHistory:
+    return history.load_prompt_history(run, Sample.objects.all()[0].prompt_key, split)
 
 
-def own(run: Run) -> history.Line:
+def own(run: Run) -> history.PromptRunHistory:
     found = history.line_of(told(run).lines, run, None, "global_step")
     assert found is not None
     return found
@@ -51,7 +51,7 @@ def test_a_prompt_that_the_last_step_does_not_solve_any_more_has_regressed(run: 
         asked(run, step, [acc])
     line = own(run)
     assert line.regressed
-    compared = [history.before(line, step) for step in (4, 2)]
+    compared = [history.find_comparison_step(line, step) for step in (4, 2)]
     assert [one and (one[0].step, one[1]) for one in compared] == [
         (2, "the last step that solved it"), (1, "the step before"),
     ]  # fmt: skip
@@ -61,7 +61,7 @@ def test_what_nobody_judged_was_neither_solved_nor_lost(run: Run) -> None:
     asked(run, 1, [None])
     line = own(run)
     assert (line.judged, line.solved, line.regressed) == ([], [], False)
-    assert history.before(line, 1) is None
+    assert history.find_comparison_step(line, 1) is None
 
 
 def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(run: Run, project: Project) -> None:
@@ -101,11 +101,11 @@ def test_the_best_answer_is_a_correct_one(run: Run) -> None:
         for name, score, acc in [("high", 9.0, 0), ("right", 1.0, 1), ("low", 0.0, 0)]
     ]
     indexed(run, lines(*rows), format="native")
-    found = history.answers(own(run), Sample.objects.all()[0].prompt_key, "train", 1)
+    found = history.load_prompt_answers(own(run), Sample.objects.all()[0].prompt_key, "train", 1)
     assert [one.tail for one in found] == ["low", "right", "high"]
-    best = history.best(found)
+    best = history.find_best_answer(found)
     assert best is not None and best.tail == "right"
-    assert history.best([]) is None
+    assert history.find_best_answer([]) is None
 
 
 def test_a_thousand_steps_cost_as_many_queries_as_one(run: Run) -> None:
@@ -123,5 +123,5 @@ def test_one_right_answer_of_four_does_not_solve_a_prompt_on_its_history_or_on_t
     asked(run, 1, [1, 0, 0, 0])
     asked(run, 2, [1, 1, 0, 0])
     assert [one.step for one in own(run).solved] == [2]
-    (line,) = heatmap.heat(run, "train", "global_step").lines
+    (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").lines
     assert line.solved == (False, True)

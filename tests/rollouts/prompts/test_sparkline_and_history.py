@@ -4,11 +4,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from rollouts.metrics.chart_layout import arrange
+from rollouts.metrics.chart_layout import arrange_charts
 from rollouts.metrics.series import Curve
-from rollouts.metrics.sparkline import sparkline
+from rollouts.metrics.sparkline import load_sparklines
 from rollouts.models import Project, Run, Step
-from rollouts.prompts.history import prompt_history
+from rollouts.prompts.history import find_prompt_samples
 from tests.rollouts.query.test_search import push
 from tests.support import builders
 
@@ -28,7 +28,7 @@ def scored(
 
 def test_a_short_run_shows_each_of_its_steps(run: Run) -> None:
     scored(run, [0.1, None, 0.3])
-    assert sparkline([run]) == {run.uid: [0.1, 0.3]}
+    assert load_sparklines([run]) == {run.uid: [0.1, 0.3]}
 
 
 def test_prompts_that_are_counted_by_themselves_are_no_steps_of_the_trainer(run: Run, project: Project) -> None:
@@ -36,7 +36,7 @@ def test_prompts_that_are_counted_by_themselves_are_no_steps_of_the_trainer(run:
     scored(run, [0.1, 0.2])
     other = builders.run(project, "other")
     scored(other, [0.5, 0.6], kind="feed_index")
-    assert sparkline([run, other]) == {run.uid: [0.1, 0.2], other.uid: [0.5, 0.6]}
+    assert load_sparklines([run, other]) == {run.uid: [0.1, 0.2], other.uid: [0.5, 0.6]}
 
 
 def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(run: Run, project: Project) -> None:
@@ -46,7 +46,7 @@ def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(ru
     scored(other, [9.0] * 3, attempt="old", superseded=True)
     empty = builders.run(project, "empty")
     with CaptureQueriesContext(connection) as queries:
-        sparks = sparkline([run, other, empty])
+        sparks = load_sparklines([run, other, empty])
     assert len(queries) == 2
     assert sparks[run.uid] == pytest.approx([20 * point + 9.5 for point in range(32)])
     assert sparks[other.uid] == [1.0, 1.0, 1.0] and sparks[empty.uid] == []
@@ -58,15 +58,15 @@ def test_one_prompts_answers_are_told_over_steps(run: Run) -> None:
         push(run, rows, step=step)
     push(run, [{"response": "a in eval", "group": "a"}], step=2, split="eval")
     push(run, [{"response": "a again", "group": "a"}], step=3, attempt="again")
-    key = prompt_history(run, "").model.objects.filter(tail="a at 1").values_list("prompt_key", flat=True).get()
-    assert [row.tail for row in prompt_history(run, key, split="train")] == ["a at 1", "a at 2", "a again"]
-    assert [row.tail for row in prompt_history(run, key, attempt="files")] == [
+    key = find_prompt_samples(run, "").model.objects.filter(tail="a at 1").values_list("prompt_key", flat=True).get()
+    assert [row.tail for row in find_prompt_samples(run, key, split="train")] == ["a at 1", "a at 2", "a again"]
+    assert [row.tail for row in find_prompt_samples(run, key, attempt="files")] == [
         "a at 1",
         "a at 2",
         "a in eval",
         "a at 3",
     ]
-    assert prompt_history(run, key, attempt="all").count() == 5
+    assert find_prompt_samples(run, key, attempt="all").count() == 5
 
 
 def flat(*values: float | None) -> list[Curve]:
@@ -85,7 +85,7 @@ def test_known_metrics_come_first_in_their_order_and_the_rest_by_prefix() -> Non
         "x",
     ]
     others = ["val-core/openai/gsm8k/acc/best@8/mean", "val-core/openai/gsm8k/acc/maj@8/mean"]
-    layout = arrange([*names, *others, "actor/entropy", "actor/lr", "timing_s/ref"])
+    layout = arrange_charts([*names, *others, "actor/entropy", "actor/lr", "timing_s/ref"])
     assert [(chart.title, chart.names, chart.kind) for chart in layout.default] == [
         ("score", ("critic/score/mean",), "line"),
         ("val-core/openai/gsm8k/acc/mean@8", ("val-core/openai/gsm8k/acc/mean@8",), "line"),
@@ -121,7 +121,7 @@ def test_known_metrics_come_first_in_their_order_and_the_rest_by_prefix() -> Non
     ids=["TRL", "slime", "ROLL", "CURE"],
 )
 def test_the_words_of_each_trainer_lead_its_overview(logged: list[str], led: list[str]) -> None:
-    layout = arrange([*logged, "train/learning_rate", "eval/runtime"])
+    layout = arrange_charts([*logged, "train/learning_rate", "eval/runtime"])
     assert [chart.title for chart in layout.default] == led
     assert set(layout.groups) == {"train", "eval"}
 
@@ -129,7 +129,9 @@ def test_the_words_of_each_trainer_lead_its_overview(logged: list[str], led: lis
 def test_metrics_that_never_change_are_collapsed_with_their_value() -> None:
     one = {"actor/lr": flat(1e-6, 1e-6), "actor/entropy": flat(1.0, 0.5), "once": flat(3.0), "nan": flat(None, None)}
     other = {"actor/lr": flat(1e-6, 1e-6), "kept": flat(1.0, 1.0)}
-    layout = arrange(["actor/lr", "actor/entropy", "once", "nan", "kept"], [one, other, {"kept": flat(2.0, 2.0)}])
+    layout = arrange_charts(
+        ["actor/lr", "actor/entropy", "once", "nan", "kept"], [one, other, {"kept": flat(2.0, 2.0)}]
+    )
     assert layout.constant == {"actor/lr": 1e-6, "nan": None}
     assert [chart.title for chart in layout.default] == ["entropy"]
     assert [chart.title for chart in layout.groups[""]] == ["kept", "once"]

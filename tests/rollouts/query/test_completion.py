@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rollouts.models import Project, Run
 from rollouts.query import completion, search
-from rollouts.query.logged_keys import MOST_FILES
-from rollouts.query.parser import BadQuery, parse
+from rollouts.query.logged_keys import MAX_KEY_FILES
+from rollouts.query.parser import InvalidQueryError, parse_query
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -31,12 +31,12 @@ def run(project: Project) -> Run:
 
 
 def offered(run: Run, q: str, at: int | None = None, **where: Any) -> dict[str, int | None]:
-    found = completion.complete(run, q, at, **{"step": 1, **where})
+    found = completion.complete_query(run, q, at, **{"step": 1, **where})
     return {choice.text: choice.count for choice in found.choices}
 
 
 def detail(run: Run, q: str) -> dict[str, str]:
-    return {choice.text: choice.detail for choice in completion.complete(run, q, step=1).choices}
+    return {choice.text: choice.detail for choice in completion.complete_query(run, q, step=1).choices}
 
 
 def test_an_empty_box_offers_the_numbers_that_were_recorded_with_their_range(run: Run) -> None:
@@ -102,7 +102,7 @@ def test_values_of_a_key_are_counted_only_where_nothing_else_is_asked(run: Run) 
 
 
 def test_values_of_a_key_are_not_counted_where_older_files_were_not_read(run: Run) -> None:
-    for step in range(2, 2 + MOST_FILES):
+    for step in range(2, 2 + MAX_KEY_FILES):
         indexed(run, lines(generation(lang="zh")), step)
     assert offered(run, "lang=", step=None)["lang=zh"] is None
     assert offered(run, "lang=", step=2) == {"lang=zh": 1}
@@ -110,7 +110,7 @@ def test_values_of_a_key_are_not_counted_where_older_files_were_not_read(run: Ru
 
 def test_values_that_two_dumps_tell_of_the_same_samples_are_not_counted_twice(run: Run) -> None:
     indexed(run, lines(*({**row, "late": 1} for row in ROWS)), source="again.jsonl")
-    assert search.find(run, step=1, q="lang=zh").total == 2
+    assert search.find_samples(run, step=1, q="lang=zh").total == 2
     assert offered(run, "lang=")["lang=zh"] is None
 
 
@@ -120,7 +120,7 @@ def test_full_width_signs_are_completed_like_their_twins(run: Run) -> None:
 
 
 def test_a_negated_term_is_completed_behind_its_sign(run: Run) -> None:
-    found = completion.complete(run, "score=1 -is:em", step=1)
+    found = completion.complete_query(run, "score=1 -is:em", step=1)
     assert (found.start, found.end) == (9, 14)
 
 
@@ -138,18 +138,18 @@ def test_many_values_are_offered_by_the_parts_they_cut(run: Run) -> None:
 def test_every_whole_choice_can_be_asked_and_leaves_what_it_says(run: Run) -> None:
     for q in ("is:", "no:", "score<", "score>=", "len", "source:", "group:", "lang=", "acc=", "split:", "n_tools="):
         for text, count in offered(run, q).items():
-            found = search.find(run, step=1, q=text).total
+            found = search.find_samples(run, step=1, q=text).total
             assert count is None or found == count, (text, found, count)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet='score<>=:is -("“「/0.\\é余', max_size=12), st.integers(-2, 14))
 def test_any_text_is_completed_with_terms_that_can_be_read(run: Run, q: str, at: int) -> None:
-    found = completion.complete(run, q, at, step=1)
+    found = completion.complete_query(run, q, at, step=1)
     assert 0 <= found.start <= found.end <= len(q)
     for choice in found.choices:
         if choice.whole:
             try:
-                parse(choice.text)
-            except BadQuery as error:
+                parse_query(choice.text)
+            except InvalidQueryError as error:
                 raise AssertionError(choice) from error

@@ -4,9 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.errors import BadInput
-from rollouts.query.ast import And, BadQuery, Is, Logged, Named, Not, Or, Range, Regex, Text
-from rollouts.query.parser import parse
+from rollouts.errors import InvalidInputError
+from rollouts.query.ast import (
+    And,
+    InvalidQueryError,
+    LoggedKeyTerm,
+    NameTerm,
+    Not,
+    Or,
+    PropertyTerm,
+    RangeTerm,
+    RegexTerm,
+    TextTerm,
+)
+from rollouts.query.parser import parse_query
 
 PIECES = [
     *("score", "len", "acc", "extra.", "source:", "is:", "truncated", "step:1..2", "..", "0.2", "%", "余数", "[a"),
@@ -18,89 +29,91 @@ PIECES = [
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
 def test_any_string_is_read_or_refused_with_a_sentence_and_a_place(q: str) -> None:
     try:
-        parse(q)
-    except BadQuery as error:
-        assert isinstance(error, BadInput)
+        parse_query(q)
+    except InvalidQueryError as error:
+        assert isinstance(error, InvalidInputError)
         assert str(error).endswith((".", "?"))
         assert 0 <= error.span[0] <= error.span[1] <= len(q)
 
 
 def test_the_empty_query_asks_for_everything() -> None:
-    assert parse("").root is None
-    assert parse("  \u3000").root is None
+    assert parse_query("").root is None
+    assert parse_query("  \u3000").root is None
 
 
 def test_space_binds_tighter_than_or_and_parentheses_tighter_than_both() -> None:
-    a, b, c = (Text(word, any_case=True) for word in "abc")
-    assert parse("a b or c").root == Or((And((a, b)), c))
-    assert parse("a and (b or -c)").root == And((a, Or((b, Not(c)))))
+    a, b, c = (TextTerm(word, any_case=True) for word in "abc")
+    assert parse_query("a b or c").root == Or((And((a, b)), c))
+    assert parse_query("a and (b or -c)").root == And((a, Or((b, Not(c)))))
 
 
 def test_full_width_signs_are_read_as_their_ascii_twins() -> None:
-    assert parse("（score＜0.2 or is：truncated）").root == parse("(score<0.2 or is:truncated)").root
-    assert parse("“首先，我们”").root == Text("首先，我们", any_case=False)
-    assert parse("score＞＝１").root == parse("score>=1").root
-    assert parse("score≦０．５ len≧9").root == parse("score<=0.5 len>=9").root
+    assert parse_query("（score＜0.2 or is：truncated）").root == parse_query("(score<0.2 or is:truncated)").root
+    assert parse_query("“首先，我们”").root == TextTerm("首先，我们", any_case=False)
+    assert parse_query("score＞＝１").root == parse_query("score>=1").root
+    assert parse_query("score≦０．５ len≧9").root == parse_query("score<=0.5 len>=9").root
 
 
 @pytest.mark.parametrize("quoted", ["“首先，a”", "＂首先，a＂", "「首先，a」", "『首先，a』"])
 def test_chinese_quotes_hold_a_phrase_and_a_value(quoted: str) -> None:
-    assert parse(quoted).root == Text("首先，a", any_case=False)
-    assert parse(f"source：{quoted}").root == parse('source:"首先，a"').root
+    assert parse_query(quoted).root == TextTerm("首先，a", any_case=False)
+    assert parse_query(f"source：{quoted}").root == parse_query('source:"首先，a"').root
 
 
 def test_brackets_inside_a_word_stay_as_typed() -> None:
-    assert parse("他说「是」吗").root == Text("他说「是」吗", any_case=True)
+    assert parse_query("他说「是」吗").root == TextTerm("他说「是」吗", any_case=True)
 
 
 def test_signs_inside_words_and_quotes_stay_as_typed() -> None:
-    assert parse("首先，我们").root == Text("首先，我们", any_case=True)
-    assert parse('"a：（b）"').root == Text("a：（b）", any_case=False)
-    assert parse("heapq.merge(*runs)").root == Text("heapq.merge(*runs)", any_case=True)
-    assert parse("答案：42").root == Text("答案：42", any_case=True)
-    assert parse("https://example.org/x").root == Text("https://example.org/x", any_case=True)
+    assert parse_query("首先，我们").root == TextTerm("首先，我们", any_case=True)
+    assert parse_query('"a：（b）"').root == TextTerm("a：（b）", any_case=False)
+    assert parse_query("heapq.merge(*runs)").root == TextTerm("heapq.merge(*runs)", any_case=True)
+    assert parse_query("答案：42").root == TextTerm("答案：42", any_case=True)
+    assert parse_query("https://example.org/x").root == TextTerm("https://example.org/x", any_case=True)
 
 
 def test_quotes_keep_escaped_quotes() -> None:
-    assert parse(r'"say \"yes\" \\ n"').root == Text(r'say "yes" \ n', any_case=False)
+    assert parse_query(r'"say \"yes\" \\ n"').root == TextTerm(r'say "yes" \ n', any_case=False)
 
 
 def test_a_capital_makes_a_word_mind_case() -> None:
-    assert parse("Wait").root == Text("Wait", any_case=False)
+    assert parse_query("Wait").root == TextTerm("Wait", any_case=False)
 
 
 def test_ranges_may_be_open() -> None:
-    assert parse("step:100..200").root == Range("step", 100, 200)
-    assert parse("step:..7").root == Range("step", None, 7)
-    assert parse("n:3").root == Range("n", 3, 3)
+    assert parse_query("step:100..200").root == RangeTerm("step", 100, 200)
+    assert parse_query("step:..7").root == RangeTerm("step", None, 7)
+    assert parse_query("n:3").root == RangeTerm("n", 3, 3)
 
 
 def test_keys_of_the_run_are_asked_with_or_without_extra() -> None:
-    assert parse("extra.format_reward=0").root == parse("format_reward=0").root
-    asked = parse('extra."a key":loop').root
-    assert isinstance(asked, Logged) and (asked.key, asked.sign, asked.text) == ("a key", ":", "loop")
+    assert parse_query("extra.format_reward=0").root == parse_query("format_reward=0").root
+    asked = parse_query('extra."a key":loop').root
+    assert isinstance(asked, LoggedKeyTerm) and (asked.key, asked.sign, asked.text) == ("a key", ":", "loop")
 
 
 def test_the_fields_are_known() -> None:
-    parts = parse('split:eval group:g1 prompt:abc source:"open ai/gsm8k" reason:"reward hack" is:ZeroVar /a\\/b/').root
+    parts = parse_query(
+        'split:eval group:g1 prompt:abc source:"open ai/gsm8k" reason:"reward hack" is:ZeroVar /a\\/b/'
+    ).root
     assert isinstance(parts, And)
-    assert [part.name for part in parts.parts if isinstance(part, Named)] == [
+    assert [part.name for part in parts.parts if isinstance(part, NameTerm)] == [
         "split",
         "group",
         "prompt",
         "source",
         "reason",
     ]
-    assert parts.parts[5:] == (Is("zerovar"), Regex("a/b"))
+    assert parts.parts[5:] == (PropertyTerm("zerovar"), RegexTerm("a/b"))
 
 
 def test_an_answer_that_is_missing_is_a_missing_marker() -> None:
-    assert parse("no:answer").root == parse("no:marker").root
+    assert parse_query("no:answer").root == parse_query("no:marker").root
 
 
 def test_inferred_truncation_is_said() -> None:
-    assert "inferred" in parse("-is:truncated").notes[0]
-    assert parse("score<1").notes == ()
+    assert "inferred" in parse_query("-is:truncated").notes[0]
+    assert parse_query("score<1").notes == ()
 
 
 @pytest.mark.parametrize(
@@ -134,8 +147,8 @@ def test_inferred_truncation_is_said() -> None:
     ],
 )
 def test_a_mistake_is_answered_by_a_sentence_that_points_at_it(q: str, said: str, bad: str | None) -> None:
-    with pytest.raises(BadQuery, match=said.replace("(", r"\(")) as caught:
-        parse(q)
+    with pytest.raises(InvalidQueryError, match=said.replace("(", r"\(")) as caught:
+        parse_query(q)
     if bad is not None:
         start, end = caught.value.span
         assert q[start:end] == bad

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rollouts.errors import BadInput
+from rollouts.errors import InvalidInputError
 from rollouts.models import Project, Run, Step
 from rollouts.query import correctness_rule, group_outcomes
-from rollouts.query.search import find
-from rollouts.samples.text_properties import CATALOG
+from rollouts.query.search import find_samples
+from rollouts.samples.text_properties import PROPERTY_CATALOG
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
@@ -56,7 +56,7 @@ SHOWING = [
 
 
 def groups(run: Run, q: str) -> list[str]:
-    return sorted({sample.group for sample in find(run, q=q).samples})
+    return sorted({sample.group for sample in find_samples(run, q=q).samples})
 
 
 def test_groups_that_all_or_none_solved_are_found_and_counted_alike(run: Run) -> None:
@@ -69,8 +69,8 @@ def test_groups_that_all_or_none_solved_are_found_and_counted_alike(run: Run) ->
 
 def test_a_group_is_one_of_its_step(run: Run) -> None:
     indexed(run, lines(answer("all", 0, 0), answer("none", 0, 1)), step=2, format="native")
-    assert [sample.step.step for sample in find(run, q="is:solve-none group:all").samples] == [2]
-    assert find(run, step=1, q="is:solve-all").total == 3
+    assert [sample.step.step for sample in find_samples(run, q="is:solve-none group:all").samples] == [2]
+    assert find_samples(run, step=1, q="is:solve-all").total == 3
 
 
 def test_what_is_kept_of_a_steps_groups_is_forgotten_with_the_steps_next_version(run: Run) -> None:
@@ -86,20 +86,20 @@ def test_steps_of_more_samples_than_are_asked_at_once_have_all_their_groups(
 ) -> None:
     for step in range(2, 7):
         indexed(run, lines(answer(f"all/{step}", 0, 1), answer("none", 0, 0)), step=step, format="native")
-    at_once = find(run, q="is:solve-all").total
-    group_outcomes.kept.clear()
+    at_once = find_samples(run, q="is:solve-all").total
+    group_outcomes.outcome_cache.clear()
     monkeypatch.setattr(group_outcomes, "AT_ONCE", 4)
-    assert find(run, q="is:solve-all").total == at_once == 3 + 5
+    assert find_samples(run, q="is:solve-all").total == at_once == 3 + 5
     assert groups(run, "is:solve-none step:3..5") == ["none"]
 
 
-@pytest.mark.parametrize("facet", CATALOG, ids=lambda facet: facet.name)
+@pytest.mark.parametrize("facet", PROPERTY_CATALOG, ids=lambda facet: facet.name)
 def test_every_facet_is_a_term_that_parts_the_samples(run: Run, facet: Any) -> None:
     indexed(run, lines(*SHOWING), step=2, format="native")
-    with_it, without = (find(run, step=2, q=q).total for q in (facet.term, f"-{facet.term}"))
+    with_it, without = (find_samples(run, step=2, q=q).total for q in (facet.term, f"-{facet.term}"))
     assert with_it > 0 and without > 0 and with_it + without == len(SHOWING)
 
 
 def test_what_is_correct_cannot_be_said_by_what_was_solved() -> None:
-    with pytest.raises(BadInput, match="cannot ask for `is:solve-all`"):
-        correctness_rule.rule("is:solve-all or acc=1")
+    with pytest.raises(InvalidInputError, match="cannot ask for `is:solve-all`"):
+        correctness_rule.parse_correctness_rule("is:solve-all or acc=1")

@@ -11,14 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts.errors import BadInput, StorageUnavailable
-from rollouts.indexing.indexer import index, reindex
+from rollouts.errors import InvalidInputError, StorageUnavailableError
+from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.ingest import dumps
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
-from rollouts.query.ast import BadQuery
-from rollouts.query.body_scan import Part, Patience, joined, kept, parts
-from rollouts.query.search import ORDERINGS, find
-from rollouts.query.sql import zero_variance
+from rollouts.query.ast import InvalidQueryError
+from rollouts.query.body_scan import BodyFilePart, TimeBudget, answer_cache, list_body_parts, merge_pieces
+from rollouts.query.search import SAMPLE_ORDERINGS, find_samples
+from rollouts.query.sql import build_zero_variance_condition
 from rollouts.storage import files
 from tests.support import builders
 
@@ -38,11 +38,11 @@ def push(
 ) -> Dump:
     told = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
     body = "\n".join(json.dumps(row, ensure_ascii=False) for row in told).encode()
-    plain = files.incoming()
+    plain = files.create_incoming_path()
     plain.write_bytes(body)
     header = dumps.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
     dump, _ = dumps.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
-    index(dump.pk)
+    index_dump(dump.pk)
     dump.refresh_from_db()
     return dump
 
@@ -57,7 +57,7 @@ def run(project: Project) -> Run:
 def picks(run: Run, q: str, **where: Any) -> list[int]:
     """Which of ROWS a query finds, by their place."""
     texts = [row["response"] for row in ROWS]
-    found = find(run, q=q, ordering="order", **where)
+    found = find_samples(run, q=q, ordering="order", **where)
     ordinals = [sample.ordinal for sample in found.samples]
     assert found.total == len(ordinals)
     assert all(ordinal < len(texts) for ordinal in ordinals)
@@ -137,8 +137,8 @@ def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
     builders.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
     assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
     assert picks(run, "reason:other") == []
-    with pytest.raises(BadQuery, match="no reason `bored`.*reward-hack"):
-        find(run, q="reason:bored")
+    with pytest.raises(InvalidQueryError, match="no reason `bored`.*reward-hack"):
+        find_samples(run, q="reason:bored")
 
 
 def test_pinned_and_replayed_steps_are_properties_of_their_samples(run: Run, owner: User) -> None:
@@ -146,39 +146,42 @@ def test_pinned_and_replayed_steps_are_properties_of_their_samples(run: Run, own
     first, second = run.steps.order_by("step")
     pin = Pin.objects.create(project=run.project, run=run, attempt=first.attempt, step=1, user=owner)
     Replay.objects.create(run=run, attempt=second.attempt, step=2, outcome="hit")
-    assert {sample.step.step for sample in find(run, q="is:pinned").samples} == {1}
-    assert {sample.step.step for sample in find(run, q="is:reused").samples} == {2}
+    assert {sample.step.step for sample in find_samples(run, q="is:pinned").samples} == {1}
+    assert {sample.step.step for sample in find_samples(run, q="is:reused").samples} == {2}
     Replay.objects.update(outcome="refused")
     pin.removed_at = pin.created_at
     pin.save()
-    assert find(run, q="is:pinned or is:reused").total == 0
+    assert find_samples(run, q="is:pinned or is:reused").total == 0
 
 
 def test_samples_whose_tokens_were_recorded_are_found(run: Run) -> None:
     push(run, [{"response": "a", "response_ids": [1, 2]}, {"response": "b"}], step=2)
-    assert [sample.tail for sample in find(run, q="is:tokens").samples] == ["a"]
+    assert [sample.tail for sample in find_samples(run, q="is:tokens").samples] == ["a"]
 
 
 def test_a_key_that_nobody_logged_is_a_mistake_not_an_empty_answer(run: Run) -> None:
-    with pytest.raises(BadQuery, match="no match|No sample here has a key `langg`. Did you mean `lang`") as caught:
-        find(run, q="score=1 langg=zh")
+    with pytest.raises(
+        InvalidQueryError, match="no match|No sample here has a key `langg`. Did you mean `lang`"
+    ) as caught:
+        find_samples(run, q="score=1 langg=zh")
     assert caught.value.span == (8, 16)
 
 
 def test_json_values_are_searched_as_text(run: Run) -> None:
     push(run, [{"response": "x", "info": {"tool": "Python"}}], step=2)
-    assert [sample.step.step for sample in find(run, q="extra.info:python").samples] == [2]
+    assert [sample.step.step for sample in find_samples(run, q="extra.info:python").samples] == [2]
 
 
 def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run) -> None:
     for step in (2, 3, 4):
         push(run, [{"response": f"needle {step}"}], step=step)
     seen: list[tuple[int, int, int]] = []
-    found = find(run, q="needle step:2..3", ordering="-step", progress=lambda *told: seen.append(told))
+    found = find_samples(run, q="needle step:2..3", ordering="-step", progress=lambda *told: seen.append(told))
     assert [sample.step.step for sample in found.samples] == [3, 2]
     assert seen == [(2, 2, 2)]
     assert [f"-{dump.pk}" in "-" + Path(part.path).name for part, dump in zip(
-        parts(find(run).scope), Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip
+        list_body_parts(find_samples(run).scope),
+        Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip
 
 
 def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stopped(run: Run) -> None:
@@ -186,7 +189,7 @@ def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stop
         push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
     beyond, seen = None, []
     while True:
-        found = find(run, q="-hay", patience=Patience(0.0, beyond))
+        found = find_samples(run, q="-hay", patience=TimeBudget(0.0, beyond))
         steps = {sample.step.step for sample in found.samples}
         seen.append(found.searched)
         if found.horizon is None:
@@ -205,7 +208,7 @@ def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(r
         push(run, [{**row, "late": int(row["response"] == "hay")} for row in rows], step=step, source="late")
     beyond = None
     while True:
-        found = find(run, q="-late=1 question", patience=Patience(0.0, beyond))
+        found = find_samples(run, q="-late=1 question", patience=TimeBudget(0.0, beyond))
         steps = [sample.step.step for sample in found.samples]
         if found.horizon is None:
             break
@@ -217,42 +220,42 @@ def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(r
 
 
 def test_what_one_scan_of_a_search_left_out_no_other_reads() -> None:
-    patience = Patience(60.0, horizon=5)
-    assert patience.ends([Part("x", (), 5)]) and not patience.ends([Part("x", (), 6)])
+    patience = TimeBudget(60.0, horizon=5)
+    assert patience.ends([BodyFilePart("x", (), 5)]) and not patience.ends([BodyFilePart("x", (), 6)])
     assert patience.horizon == 5
 
 
 def test_a_key_of_old_steps_is_no_mistake_while_the_newest_are_searched(run: Run) -> None:
     for step in range(2, 12):
         push(run, [{"response": "x"}], step=step)
-    assert find(run, q="lang=zh", patience=Patience(0.0)).total == 0
-    assert find(run, q="lang=zh", patience=Patience(60.0)).total == 1
+    assert find_samples(run, q="lang=zh", patience=TimeBudget(0.0)).total == 0
+    assert find_samples(run, q="lang=zh", patience=TimeBudget(60.0)).total == 1
 
 
 def test_superseded_steps_are_searched_on_request_only(run: Run) -> None:
     push(run, [{"response": "second launch"}], attempt="again")
-    assert [sample.tail for sample in find(run).samples] == ["second launch"]
-    assert find(run, attempt="all").total == 6
-    assert find(run, attempt="files", q="余数").total == 1
-    assert find(run, q="余数").total == 0
+    assert [sample.tail for sample in find_samples(run).samples] == ["second launch"]
+    assert find_samples(run, attempt="all").total == 6
+    assert find_samples(run, attempt="files", q="余数").total == 1
+    assert find_samples(run, q="余数").total == 0
 
 
 def test_the_older_version_of_a_dump_is_not_found(run: Run) -> None:
     push(run, [{"response": "only this one now"}])
-    assert find(run, q="question").total == 1
-    assert find(run).total == 1
+    assert find_samples(run, q="question").total == 1
+    assert find_samples(run).total == 1
 
 
 def test_what_an_older_version_logged_does_not_count(run: Run) -> None:
     push(run, [{**ROWS[0], "lang": "de"}])
-    assert find(run, q="lang=de").total == 1
-    assert find(run, q="lang=en").total == 0
+    assert find_samples(run, q="lang=de").total == 1
+    assert find_samples(run, q="lang=en").total == 0
 
 
-@pytest.mark.parametrize("ordering", [*ORDERINGS, *(f"-{name}" for name in ORDERINGS)])
+@pytest.mark.parametrize("ordering", [*SAMPLE_ORDERINGS, *(f"-{name}" for name in SAMPLE_ORDERINGS)])
 def test_orderings_are_stable_and_end_with_the_unknown(run: Run, ordering: str) -> None:
-    whole = list(find(run, ordering=ordering).samples)
-    paged = [sample for start in range(5) for sample in find(run, ordering=ordering).samples[start : start + 1]]
+    whole = list(find_samples(run, ordering=ordering).samples)
+    paged = [sample for start in range(5) for sample in find_samples(run, ordering=ordering).samples[start : start + 1]]
     assert [sample.id for sample in whole] == [sample.id for sample in paged]
     if ordering.endswith("score"):
         scores = [sample.score for sample in whole]
@@ -264,16 +267,16 @@ def test_orderings_are_stable_and_end_with_the_unknown(run: Run, ordering: str) 
 
 def test_groups_are_ordered_as_numbers_are(run: Run) -> None:
     push(run, [{"response": str(n), "group": str(n)} for n in (10, 9, 1)], step=2)
-    assert [sample.group for sample in find(run, step=2, ordering="group").samples] == ["1", "9", "10"]
+    assert [sample.group for sample in find_samples(run, step=2, ordering="group").samples] == ["1", "9", "10"]
 
 
 def test_an_unknown_ordering_is_refused(run: Run) -> None:
-    with pytest.raises(BadInput, match="`ordering` must be one of score, len"):
-        find(run, ordering="--score")
+    with pytest.raises(InvalidInputError, match="`ordering` must be one of score, len"):
+        find_samples(run, ordering="--score")
 
 
 def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
-    page = find(run, split="train", step=1, ordering="score").samples[:50]
+    page = find_samples(run, split="train", step=1, ordering="score").samples[:50]
     if connection.vendor == "sqlite":
         plan = page.explain()
         assert "sample_by_score (step_id=?)" in plan
@@ -282,7 +285,7 @@ def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
 
 def left(run: Run, **asked: Any) -> dict[str, int]:
     """The chips that would leave something."""
-    return {term: count for term, count in find(run, split="train", step=1, **asked).facets().items() if count}
+    return {term: count for term, count in find_samples(run, split="train", step=1, **asked).facets().items() if count}
 
 
 def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
@@ -291,54 +294,54 @@ def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
     others = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
     assert left(run, q="group:b") == here
     assert left(run) == {**here, **others}
-    assert find(run, split="train", step=1, q="余数").facets()["is:zerovar"] == 1
+    assert find_samples(run, split="train", step=1, q="余数").facets()["is:zerovar"] == 1
 
 
 def test_zero_variance_here_is_what_the_step_counts(run: Run) -> None:
-    scope = find(run, step=1).scope
-    groups = scope.samples().filter(zero_variance(scope)).values("group").distinct().count()
+    scope = find_samples(run, step=1).scope
+    groups = scope.samples().filter(build_zero_variance_condition(scope)).values("group").distinct().count()
     assert groups == run.steps.get().zero_variance_groups == 1
 
 
 def test_more_hits_than_a_query_has_parameters_are_no_problem(run: Run) -> None:
     push(run, [{"response": f"row {n}"} for n in range(40_000)], step=9)
-    assert find(run, q="row", step=9).total == 40_000
-    assert find(run, q="-row").total == 5
+    assert find_samples(run, q="row", step=9).total == 40_000
+    assert find_samples(run, q="-row").total == 5
 
 
 def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
-    kept.clear()
-    assert find(run, q="quokka").total == 1
-    assert len(kept.values) == 1
-    find(run, q="quokka")
-    assert len(kept.values) == 1
-    reindex(run)
-    index(Dump.objects.get().pk)
-    assert find(run, q="quokka").total == 1
-    assert len(kept.values) == 2
+    answer_cache.clear()
+    assert find_samples(run, q="quokka").total == 1
+    assert len(answer_cache.values) == 1
+    find_samples(run, q="quokka")
+    assert len(answer_cache.values) == 1
+    reindex_run(run)
+    index_dump(Dump.objects.get().pk)
+    assert find_samples(run, q="quokka").total == 1
+    assert len(answer_cache.values) == 2
 
 
 def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
-    for part in parts(find(run).scope):
-        files.body_path(part.path).unlink()
-    with pytest.raises(StorageUnavailable, match="cannot be read"):
-        find(run, q="quokka")
+    for part in list_body_parts(find_samples(run).scope):
+        files.get_body_file_path(part.path).unlink()
+    with pytest.raises(StorageUnavailableError, match="cannot be read"):
+        find_samples(run, q="quokka")
 
 
 def test_a_run_without_dumps_has_no_answers_and_no_errors(project: Project) -> None:
     run = builders.run(project, "empty")
-    assert find(run, q="foo acc=1 score<1").total == 0
-    assert set(find(run).facets().values()) == {0}
+    assert find_samples(run, q="foo acc=1 score<1").total == 0
+    assert set(find_samples(run).facets().values()) == {0}
 
 
 def test_another_runs_samples_are_never_found(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
     push(other, ROWS)
-    assert find(run, q="quokka").total == find(other, q="quokka").total == 1
-    assert {sample.step.run_id for sample in find(run).samples} == {run.pk}
+    assert find_samples(run, q="quokka").total == find_samples(other, q="quokka").total == 1
+    assert {sample.step.run_id for sample in find_samples(run).samples} == {run.pk}
 
 
 def test_neighbouring_pieces_of_a_segment_are_read_as_one() -> None:
-    assert joined([(10, 5), (0, 10)], 15) == ()
-    assert joined([(20, 5), (0, 10), (10, 5)], 40) == ((0, 15), (20, 5))
-    assert Part("x", joined([(3, 2)], 5)) == Part("x", ((3, 2),))
+    assert merge_pieces([(10, 5), (0, 10)], 15) == ()
+    assert merge_pieces([(20, 5), (0, 10), (10, 5)], 40) == ((0, 15), (20, 5))
+    assert BodyFilePart("x", merge_pieces([(3, 2)], 5)) == BodyFilePart("x", ((3, 2),))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.query import term_editing
-from rollouts.query.ast import BadQuery
-from rollouts.query.parser import parse
+from rollouts.query.ast import InvalidQueryError
+from rollouts.query.parser import parse_query
 
 PIECES = [
     "score<0.2",
@@ -41,24 +41,24 @@ PIECES = [
     ],
 )
 def test_a_term_is_added_once_and_taken_away_again(q: str, added: str, then: str) -> None:
-    assert term_editing.of(q).toggled(added) == then
+    assert term_editing.split_terms(q).toggled(added) == then
 
 
 def test_a_brush_takes_the_place_of_what_the_query_said_of_its_numbers() -> None:
     q = "score<0.2 -len>=9 foo len:1..5 n=3 score!=0 (score>0 or bar)"
-    assert term_editing.of(q).without_keys("score", "len") == "foo n=3 (score>0 or bar)"
+    assert term_editing.split_terms(q).without_keys("score", "len") == "foo n=3 (score>0 or bar)"
 
 
 def test_a_choice_is_left_whole() -> None:
-    assert term_editing.of("score>0 or len>9").without_keys("score") == "score>0 or len>9"
+    assert term_editing.split_terms("score>0 or len>9").without_keys("score") == "score>0 or len>9"
 
 
 @given(st.lists(st.sampled_from(PIECES)).map(" ".join))
 def test_the_terms_of_a_query_put_together_ask_the_same(q: str) -> None:
-    found = term_editing.of(q)
+    found = term_editing.split_terms(q)
     try:
-        asked = parse(q)
-    except BadQuery:
+        asked = parse_query(q)
+    except InvalidQueryError:
         assert [term.text for term in found.all] == [q.strip()]
     else:
-        assert parse(found.cut(lambda term: False)).root == asked.root
+        assert parse_query(found.cut(lambda term: False)).root == asked.root

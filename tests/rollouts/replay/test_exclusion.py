@@ -28,7 +28,7 @@ def pinned(run: Run, by: User, path: Any = V0, **more: Any) -> tuple[Pin, Artifa
     artifact = ready(run, path, **{"facts": {"role": more.get("role", "rollout"), **FACTS}, **more})
     worked(run)
     kind = more.get("step_kind", "global_step")
-    return pins.pin(run, artifact.step, by, step_kind=kind)[0], artifact
+    return pins.pin_step(run, artifact.step, by, step_kind=kind)[0], artifact
 
 
 def flag(sample: Sample, by: User, label: str = "bad") -> Flag:
@@ -43,16 +43,16 @@ def test_a_flagged_sample_is_a_record_of_the_file_that_it_came_from(run: Run, ow
     pin, artifact = pinned(run, owner)
     for place in (5, 6, 9):
         flag(samples(run)[place], owner)
-    found = exclusion.of([pin])[pin.pk]
+    found = exclusion.find_exclusions([pin])[pin.pk]
     assert (found.flagged, found.unplaced) == (3, 0)
-    assert found.artifacts == {artifact.pk: exclusion.Rows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
+    assert found.artifacts == {artifact.pk: exclusion.ExcludedRows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
 
 
 def test_only_standing_flags_that_say_bad_count(run: Run, owner: User) -> None:
     pin, _ = pinned(run, owner)
     flag(samples(run)[0], owner, "good")
-    flags.withdraw(flag(samples(run)[1], owner), owner)
-    assert exclusion.of([pin]) == {}
+    flags.apply_withdrawal(flag(samples(run)[1], owner), owner)
+    assert exclusion.find_exclusions([pin]) == {}
 
 
 def test_a_text_that_a_batch_joined_is_found_in_the_batch(run: Run, owner: User) -> None:
@@ -62,7 +62,7 @@ def test_a_text_that_a_batch_joined_is_found_in_the_batch(run: Run, owner: User)
     pin, artifact = pinned(run, owner)
     sample = samples(run)[7]
     flag(sample, owner)
-    (rows,) = exclusion.of([pin])[pin.pk].artifacts.values()
+    (rows,) = exclusion.find_exclusions([pin])[pin.pk].artifacts.values()
     (record,) = rows.records["gen_batch.dp"]
     assert exclusion.Sighting.objects.get(sample=sample.id).ordinal == record
     assert rows.prompts == 1
@@ -72,9 +72,9 @@ def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> No
     indexed(run, line(generation(prompt="nothing like it", step=1)), format="verl-jsonl")
     pin, _ = pinned(run, owner)
     flag(samples(run)[0], owner)
-    found = exclusion.of([pin])[pin.pk]
+    found = exclusion.find_exclusions([pin])[pin.pk]
     assert (found.flagged, found.unplaced, dict(found.artifacts)) == (1, 1, {})
-    assert exclusion.refusal(found, []) == "1 of its flagged samples can't be found in its files"
+    assert exclusion.explain_refusal(found, []) == "1 of its flagged samples can't be found in its files"
 
 
 def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
@@ -85,21 +85,21 @@ def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
     )  # fmt: skip
     row = {"prompt": "p", "response": "r", "group": f"uid_sample_0_{feed}"}
     indexed(run, line(row), format="native")
-    return pins.pin(run, 1, owner)[0], artifact
+    return pins.pin_step(run, 1, owner)[0], artifact
 
 
 def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: Run, owner: User) -> None:
     pin, artifact = fed(run, owner, 7)
     flag(Sample.objects.get(group="uid_sample_0_7"), owner)
-    found = exclusion.of([pin])[pin.pk]
+    found = exclusion.find_exclusions([pin])[pin.pk]
     assert found.artifacts[artifact.pk].whole and found.unplaced == 0
-    assert exclusion.refusal(found, [artifact.pk]) == "all its prompts are flagged"
-    assert exclusion.refusal(found, [artifact.pk, -1]) == ""
+    assert exclusion.explain_refusal(found, [artifact.pk]) == "all its prompts are flagged"
+    assert exclusion.explain_refusal(found, [artifact.pk, -1]) == ""
 
 
 def judged(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
-    entry, found = Entry(pin=pin), exclusion.of([pin]).get(pin.pk)
-    differences = compatibility.judged(
+    entry, found = Entry(pin=pin), exclusion.find_exclusions([pin]).get(pin.pk)
+    differences = compatibility.check_entry_compatibility(
         entry, facts, more.pop("loosened", ()), found, **{"leave": True, **more}
     ).differences
     return {one.fact: (one.pinned, one.asking, one.verdict) for one in differences if one.fact in ("rows", "prompts")}
@@ -133,7 +133,7 @@ def test_many_pins_cost_no_more_queries_than_one(
         flag(samples(one)[0], owner)
     found = list(Pin.objects.prefetch_related("artifacts"))
     with django_assert_max_num_queries(4):
-        assert [one.flagged for one in exclusion.of(found).values()] == [1, 1, 1]
+        assert [one.flagged for one in exclusion.find_exclusions(found).values()] == [1, 1, 1]
 
 
 def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
@@ -145,7 +145,7 @@ def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
         push(run, file.getvalue(), step=0, step_kind="rollout_id", source="0.pt", format="slime-rollout")
     files, facts = {"0.pt": file.getvalue()}, {"format": "slime-rollout", "rows": len(texts), "prompts": 1}
     artifact = registered(run, 0, files, role="rollout", step_kind="rollout_id", facts=facts)
-    artifact_check.check(brought(artifact, files).pk)
+    artifact_check.check_artifact(brought(artifact, files).pk)
     worked(run)
     return artifact
 
@@ -156,22 +156,22 @@ def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_fi
 ) -> None:
     artifact = rollout(run, "4", "5", "6", came=came)
     assert run.dumps.count() == 1
-    pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
+    pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(samples(run)[1], owner)
-    found = exclusion.of([pin])[pin.pk]
-    assert found == exclusion.Excluded(1, 0, {artifact.pk: exclusion.Rows({"0.pt": (1,)}, prompts=0)})
+    found = exclusion.find_exclusions([pin])[pin.pk]
+    assert found == exclusion.PinExclusion(1, 0, {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)})
     assert found.artifacts[artifact.pk].left({"rows": 3}) == {"rows": 3}
     for sample in (samples(run)[0], samples(run)[2]):
         flag(sample, owner)
-    assert exclusion.of([pin])[pin.pk].artifacts[artifact.pk].whole
+    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].whole
 
 
 @pytest.mark.parametrize("came", [True, False])
 def test_a_file_with_a_row_that_was_not_read_places_none_of_its_flags(run: Run, owner: User, came: bool) -> None:
     rollout(run, None, "5", came=came)
-    pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
+    pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(samples(run)[0], owner)
-    assert exclusion.of([pin])[pin.pk].unplaced == 1
+    assert exclusion.find_exclusions([pin])[pin.pk].unplaced == 1
 
 
 @pytest.mark.parametrize(("more", "expected"), [({"filtered": True}, (1, 0)), ({}, (2, 1))])
@@ -183,10 +183,10 @@ def test_a_flagged_sample_that_a_filter_of_slimes_dropped_stands_in_the_way_of_n
     told = line({"prompt": "2+2?", "response": "5", "score": 1.0, "group": "0"})
     told += line({"prompt": "3+3?", "response": "7", "score": 0.0, "group": "1", **more})
     indexed(run, told, step=0, step_kind="rollout_id", source="call:1", format="native")
-    pin = pins.pin(run, 0, owner, step_kind="rollout_id")[0]
+    pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(Sample.objects.get(tail="7"), owner)
-    assert exclusion.of([pin]).get(pin.pk, exclusion.NOTHING).unplaced == expected[1]
+    assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).unplaced == expected[1]
     flag(Sample.objects.get(tail="5"), owner)
-    found = exclusion.of([pin])[pin.pk]
+    found = exclusion.find_exclusions([pin])[pin.pk]
     assert (found.flagged, found.unplaced) == expected
-    assert found.artifacts == {artifact.pk: exclusion.Rows({"0.pt": (1,)}, prompts=0)}
+    assert found.artifacts == {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)}

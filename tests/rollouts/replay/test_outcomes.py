@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import attempts
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
 from tests.support import builders
@@ -35,13 +35,15 @@ def run(project: Project) -> Run:
 def good(source: Run, owner: User) -> Pin:
     """Step 3, whose generation took 41.5 seconds."""
     registered(source, 3)
-    launched = attempts.attempt_of(source, "launch")
-    series.append(source, launched, [Point(step, {"timing_s/gen": 38.5 + step}, "global_step") for step in (2, 3, 4)])
-    return pins.pin(source, 3, owner)[0]
+    launched = attempts.get_or_create_attempt(source, "launch")
+    series.append_points(
+        source, launched, [MetricPoint(step, {"timing_s/gen": 38.5 + step}, "global_step") for step in (2, 3, 4)]
+    )
+    return pins.pin_step(source, 3, owner)[0]
 
 
 def test_a_hit_says_what_the_source_steps_generation_had_taken(run: Run, good: Pin) -> None:
-    row, created = outcomes.report(run, "a", 1, "hit", pin=good.pk, rows=32, seconds=0.5)
+    row, created = outcomes.record_replay_outcome(run, "a", 1, "hit", pin=good.pk, rows=32, seconds=0.5)
     assert (created, row.outcome, row.pin, row.rows, row.seconds, row.saved) == (True, "hit", good, 32, 0.5, 41.5)
 
 
@@ -50,30 +52,30 @@ def test_each_trainers_own_word_for_the_time_of_a_generation_is_known(
     run: Run, source: Run, owner: User, name: str, kind: str
 ) -> None:
     registered(source, 9, step_kind=kind)
-    series.append(source, attempts.attempt_of(source, "launch"), [Point(9, {name: 12.5}, kind)])
-    pinned = pins.pin(source, 9, owner, step_kind=kind)[0]
-    assert outcomes.report(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
+    series.append_points(source, attempts.get_or_create_attempt(source, "launch"), [MetricPoint(9, {name: 12.5}, kind)])
+    pinned = pins.pin_step(source, 9, owner, step_kind=kind)[0]
+    assert outcomes.record_replay_outcome(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
 
 
 def test_a_source_that_logged_no_time_saves_an_unknown_amount(run: Run, source: Run, owner: User) -> None:
     registered(source, 9)
-    row, _ = outcomes.report(run, "a", 1, "hit", pin=pins.pin(source, 9, owner)[0].pk)
+    row, _ = outcomes.record_replay_outcome(run, "a", 1, "hit", pin=pins.pin_step(source, 9, owner)[0].pk)
     assert row.saved is None
 
 
 def test_the_time_of_the_pins_own_launch_counts(run: Run, source: Run, good: Pin) -> None:
-    series.append(source, good.attempt, [Point(3, {"timing_s/gen": 7.0}, "global_step")])
-    assert outcomes.report(run, "a", 1, "hit", pin=good.pk)[0].saved == 7.0
+    series.append_points(source, good.attempt, [MetricPoint(3, {"timing_s/gen": 7.0}, "global_step")])
+    assert outcomes.record_replay_outcome(run, "a", 1, "hit", pin=good.pk)[0].saved == 7.0
 
 
 def test_told_again_it_is_the_same_event_and_the_last_word_stands(run: Run, good: Pin) -> None:
-    outcomes.report(run, "a", 1, "miss", reason="the bytes are not here yet")
-    row, created = outcomes.report(run, "a", 1, "hit", pin=good.pk)
+    outcomes.record_replay_outcome(run, "a", 1, "miss", reason="the bytes are not here yet")
+    row, created = outcomes.record_replay_outcome(run, "a", 1, "hit", pin=good.pk)
     assert (created, row.outcome, row.reason, Replay.objects.count()) == (False, "hit", "", 1)
 
 
 def test_a_miss_saves_nothing(run: Run, good: Pin) -> None:
-    assert outcomes.report(run, "a", 1, "miss", pin=good.pk)[0].saved is None
+    assert outcomes.record_replay_outcome(run, "a", 1, "miss", pin=good.pk)[0].saved is None
 
 
 @pytest.mark.parametrize(
@@ -91,32 +93,34 @@ def test_a_miss_saves_nothing(run: Run, good: Pin) -> None:
     ],
 )
 def test_an_event_that_makes_no_sense_is_refused(run: Run, wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadInput):
-        outcomes.report(run, "a", 1, **{"outcome": "hit", **wrong})
+    with pytest.raises(InvalidInputError):
+        outcomes.record_replay_outcome(run, "a", 1, **{"outcome": "hit", **wrong})
 
 
 def test_a_pin_of_another_project_is_not_there(run: Run, good: Pin) -> None:
     other = builders.run(builders.project("code"), "theirs")
-    with pytest.raises(NotThere, match="no pin"):
-        outcomes.report(other, "a", 1, "hit", pin=good.pk)
+    with pytest.raises(NotFoundError, match="no pin"):
+        outcomes.record_replay_outcome(other, "a", 1, "hit", pin=good.pk)
 
 
 def test_without_a_pin_it_is_the_one_that_the_plan_has_there(run: Run, good: Pin, owner: User) -> None:
-    plans.save(run.project, "default", owner, if_match=0, action="repeat_last", entries=[(good, 2)])
-    bindings.bind(run)
-    assert outcomes.report(run, "a", 1, "miss")[0].pin is None
-    assert [outcomes.report(run, "a", step, "hit")[0].pin for step in (2, 9)] == [good, good]
+    plans.save_plan(run.project, "default", owner, if_match=0, action="repeat_last", entries=[(good, 2)])
+    bindings.bind_run(run)
+    assert outcomes.record_replay_outcome(run, "a", 1, "miss")[0].pin is None
+    assert [outcomes.record_replay_outcome(run, "a", step, "hit")[0].pin for step in (2, 9)] == [good, good]
 
 
 def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: Pin, owner: User) -> None:
-    plans.save(run.project, "default", owner, if_match=0, action="cache", entries=[(good, n) for n in (2, 3, 4, 5)])
-    bindings.bind(run)
+    plans.save_plan(
+        run.project, "default", owner, if_match=0, action="cache", entries=[(good, n) for n in (2, 3, 4, 5)]
+    )
+    bindings.bind_run(run)
     for step in (1, 2, 3, 4, 5):
         dumped(run, step, [line(step, n, 1.0) for n in range(2)], attempt="a")
-    outcomes.report(run, "a", 2, "hit", rows=32, seconds=0.5)
-    outcomes.report(run, "a", 3, "refused", reason="32 rows, 64 wanted")
-    outcomes.report(run, "a", 4, "miss", reason="the server did not answer")
-    shown = outcomes.strip(run)
+    outcomes.record_replay_outcome(run, "a", 2, "hit", rows=32, seconds=0.5)
+    outcomes.record_replay_outcome(run, "a", 3, "refused", reason="32 rows, 64 wanted")
+    outcomes.record_replay_outcome(run, "a", 4, "miss", reason="the server did not answer")
+    shown = outcomes.load_replay_timeline(run)
     assert [(cell.step, cell.state) for cell in shown.cells] == [
         (1, "none"),
         (2, "replayed"),
@@ -130,21 +134,21 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
 
 
 def test_after_a_resume_the_last_launchs_word_stands_for_a_step(run: Run, good: Pin) -> None:
-    outcomes.report(run, "a", 1, "refused")
-    outcomes.report(run, "b", 1, "hit", pin=good.pk)
-    [cell] = outcomes.strip(run).cells
+    outcomes.record_replay_outcome(run, "a", 1, "refused")
+    outcomes.record_replay_outcome(run, "b", 1, "hit", pin=good.pk)
+    [cell] = outcomes.load_replay_timeline(run).cells
     assert cell.state == "replayed"
 
 
 def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run, good: Pin) -> None:
-    row, _ = outcomes.report(run, "a", 7, "hit", step_kind="feed_index", pin=good.pk)
+    row, _ = outcomes.record_replay_outcome(run, "a", 7, "hit", step_kind="feed_index", pin=good.pk)
     dumped(run, 7, [line(7, n, 1.0) for n in range(2)], attempt="a")
     assert row.saved is None
-    assert {(cell.step_kind, cell.step, cell.state) for cell in outcomes.strip(run).cells} == {
+    assert {(cell.step_kind, cell.step, cell.state) for cell in outcomes.load_replay_timeline(run).cells} == {
         ("feed_index", 7, "replayed"),
         ("global_step", 7, "none"),
     }
 
 
 def test_a_run_without_steps_has_an_empty_strip(run: Run) -> None:
-    assert outcomes.strip(run).cells == ()
+    assert outcomes.load_replay_timeline(run).cells == ()

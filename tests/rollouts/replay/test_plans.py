@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from rollouts.errors import BadInput, NotThere, Outdated
+from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings, compatibility, outcomes, overrides, plans
@@ -37,17 +37,19 @@ def good(source: Run, owner: User) -> list[Pin]:
     """Pins of the steps 1 to 3."""
     for step in (1, 2, 3):
         registered(source, step, facts=SHAPE)
-    return [pins.pin(source, step, owner)[0] for step in (1, 2, 3)]
+    return [pins.pin_step(source, step, owner)[0] for step in (1, 2, 3)]
 
 
 def saved(project: Project, by: User, if_match: int, *entries: tuple[Pin, int], **more: Any) -> Revision:
-    return plans.save(project, "default", by, if_match=if_match, action=more.pop("action", "cache"), entries=entries)
+    return plans.save_plan(
+        project, "default", by, if_match=if_match, action=more.pop("action", "cache"), entries=entries
+    )
 
 
 def test_there_is_no_plan_until_somebody_saves_one(project: Project, owner: User, good: list[Pin]) -> None:
-    assert plans.current(project) is None
+    assert plans.find_current_revision(project) is None
     revision = saved(project, owner, 0, (good[0], 1), (good[1], 4), action="repeat")
-    assert (revision.number, revision.action, plans.current(project)) == (1, "repeat", revision)
+    assert (revision.number, revision.action, plans.find_current_revision(project)) == (1, "repeat", revision)
     assert list(revision.entries.order_by("target_step").values_list("target_step", "pin")) == [
         (1, good[0].pk),
         (4, good[1].pk),
@@ -60,9 +62,9 @@ def test_every_save_is_a_new_revision_and_the_old_one_stays_as_it_was(
 ) -> None:
     first = saved(project, owner, 0, (good[0], 1))
     second = saved(project, owner, 1, (good[1], 1))
-    assert (second.number, [one.number for one in plans.revisions(project)]) == (2, [1, 2])
-    assert plans.entries_of(first)[0].pin == good[0]
-    assert plans.of_ref(project, "default@1") == first and plans.of_ref(project, "") == second
+    assert (second.number, [one.number for one in plans.list_revisions(project)]) == (2, [1, 2])
+    assert plans.load_plan_entries(first)[0].pin == good[0]
+    assert plans.find_revision(project, "default@1") == first and plans.find_revision(project, "") == second
 
 
 def test_the_second_of_two_people_who_save_at_once_is_told_and_nothing_is_written(
@@ -70,7 +72,7 @@ def test_the_second_of_two_people_who_save_at_once_is_told_and_nothing_is_writte
 ) -> None:
     saved(project, owner, 0, (good[0], 1))
     saved(project, owner, 1, (good[1], 1))
-    with pytest.raises(Outdated, match="olga saved revision 2 of default meanwhile, yours began at 1"):
+    with pytest.raises(OutdatedError, match="olga saved revision 2 of default meanwhile, yours began at 1"):
         saved(project, mate, 1, (good[2], 1))
     assert Revision.objects.count() == 2 and Entry.objects.count() == 2
 
@@ -78,26 +80,26 @@ def test_the_second_of_two_people_who_save_at_once_is_told_and_nothing_is_writte
 def test_the_same_save_again_is_the_revision_it_made(project: Project, owner: User, good: list[Pin]) -> None:
     first = saved(project, owner, 0, (good[0], 1))
     assert saved(project, owner, 0, (good[0], 1)) == first
-    with pytest.raises(Outdated):
+    with pytest.raises(OutdatedError):
         saved(project, owner, 0, (good[0], 2))
 
 
 def test_a_revision_that_was_never_there_is_no_base_for_a_save(project: Project, owner: User) -> None:
-    with pytest.raises(Outdated, match="has no revision 7"):
+    with pytest.raises(OutdatedError, match="has no revision 7"):
         saved(project, owner, 7)
 
 
 def test_a_step_replays_one_pin_of_this_project_that_stands(project: Project, owner: User, good: list[Pin]) -> None:
-    with pytest.raises(BadInput, match="Two entries have the target step 2"):
+    with pytest.raises(InvalidInputError, match="Two entries have the target step 2"):
         saved(project, owner, 0, (good[0], 2), (good[1], 2))
     for target in (0, -1, None, "x"):
-        with pytest.raises(BadInput):
+        with pytest.raises(InvalidInputError):
             saved(project, owner, 0, (good[0], target))  # type: ignore[arg-type]
     other = builders.project("code")
-    with pytest.raises(NotThere, match="no pin"):
+    with pytest.raises(NotFoundError, match="no pin"):
         saved(other, owner, 0, (good[0], 1))
-    pins.unpin(good[0], owner)
-    with pytest.raises(BadInput, match="was removed"):
+    pins.remove_pin(good[0], owner)
+    with pytest.raises(InvalidInputError, match="was removed"):
         saved(project, owner, 0, (good[0], 1))
     assert Revision.objects.count() == 0
 
@@ -106,46 +108,49 @@ def test_a_step_replays_one_pin_of_this_project_that_stands(project: Project, ow
     "wrong", [{"action": "nearest"}, {"on_mismatch": "crash"}, {"name": "a/b"}, {"name": "@"}, {"name": "x" * 81}]
 )
 def test_words_that_no_plan_knows_are_refused(project: Project, owner: User, wrong: dict[str, str]) -> None:
-    with pytest.raises(BadInput):
-        plans.save(project, wrong.pop("name", "default"), owner, if_match=0, **{"action": "cache", **wrong})  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError):
+        plans.save_plan(project, wrong.pop("name", "default"), owner, if_match=0, **{"action": "cache", **wrong})  # type: ignore[arg-type]
 
 
 def test_a_plan_begins_where_the_trainer_of_its_pins_begins(project: Project, owner: User, source: Run) -> None:
     for step, form in enumerate(("slime-rollout", "gen_batch")):
         registered(source, step, facts={**SHAPE, "format": form})
-    counted_from_0, counted_from_1 = (pins.pin(source, step, owner)[0] for step in (0, 1))
+    counted_from_0, counted_from_1 = (pins.pin_step(source, step, owner)[0] for step in (0, 1))
     revision = saved(project, owner, 0, (counted_from_0, 0))
-    assert plans.first_steps([counted_from_0.pk, counted_from_1.pk]) == {counted_from_0.pk: 0, counted_from_1.pk: 1}
-    assert plans.trainer_of(revision) == "slime"
-    with pytest.raises(BadInput, match="`target_step` must be between 1 and"):
+    assert plans.find_first_steps([counted_from_0.pk, counted_from_1.pk]) == {
+        counted_from_0.pk: 0,
+        counted_from_1.pk: 1,
+    }
+    assert plans.find_plan_trainer(revision) == "slime"
+    with pytest.raises(InvalidInputError, match="`target_step` must be between 1 and"):
         saved(project, owner, 1, (counted_from_1, 0))
-    with pytest.raises(BadInput, match="`target_step` must be between 0 and"):
+    with pytest.raises(InvalidInputError, match="`target_step` must be between 0 and"):
         saved(project, owner, 1, (counted_from_0, -1))
 
 
 def test_a_pin_with_a_target_enters_the_plan_whoever_saved_it(project: Project, owner: User, good: list[Pin]) -> None:
     saved(project, owner, 0, (good[0], 1), action="repeat_last")
     plans.pin_into_plan(good[1].run, 2, owner, target_step=6)
-    newest = plans.current(project)
-    assert newest and (newest.number, newest.action, plans.says(newest)["targets"]) == (
+    newest = plans.find_current_revision(project)
+    assert newest and (newest.number, newest.action, plans.serialize_revision(newest)["targets"]) == (
         2,
         "repeat_last",
         {1: good[0].pk, 6: good[1].pk},
     )
     plans.pin_into_plan(good[1].run, 2, owner, target_step=6)
-    assert plans.current(project) == newest
-    with pytest.raises(BadInput, match="replays another pin"):
+    assert plans.find_current_revision(project) == newest
+    with pytest.raises(InvalidInputError, match="replays another pin"):
         plans.pin_into_plan(good[2].run, 3, owner, target_step=6)
 
 
 def test_a_run_that_is_bound_never_sees_later_edits(project: Project, owner: User, run: Run, good: list[Pin]) -> None:
     first = saved(project, owner, 0, (good[0], 1))
-    assert bindings.bind(run).revision == first
+    assert bindings.bind_run(run).revision == first
     builders.attempt(run, "a")
-    outcomes.report(run, "a", 1, "hit")
+    outcomes.record_replay_outcome(run, "a", 1, "hit")
     saved(project, owner, 1, (good[1], 1))
-    assert bindings.bind(run).revision == first
-    assert bindings.bind(run, "default@2").revision == first
+    assert bindings.bind_run(run).revision == first
+    assert bindings.bind_run(run, "default@2").revision == first
     assert Binding.objects.count() == 1
 
 
@@ -153,30 +158,30 @@ def test_until_it_has_begun_a_run_follows_what_it_asked_for_last(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     saved(project, owner, 0, (good[0], 1))
-    bindings.bind(run)
+    bindings.bind_run(run)
     second = saved(project, owner, 1, (good[1], 1))
-    assert bindings.bind(run).revision == second
+    assert bindings.bind_run(run).revision == second
     dumped(run, 0, [line(0, n, 1.0) for n in range(2)], split="eval")
-    assert bindings.bind(run, "default@1").revision == plans.of_ref(project, "default@1")
+    assert bindings.bind_run(run, "default@1").revision == plans.find_revision(project, "default@1")
     dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
-    assert bindings.bind(run).revision == plans.of_ref(project, "default@1")
+    assert bindings.bind_run(run).revision == plans.find_revision(project, "default@1")
 
 
 def test_a_run_that_began_without_a_plan_goes_on_without_one(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
-    assert bindings.bind(run).revision is None
+    assert bindings.bind_run(run).revision is None
     dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
     saved(project, owner, 0, (good[0], 2))
-    assert bindings.bind(run).revision is None and bindings.meant(run) is None
+    assert bindings.bind_run(run).revision is None and bindings.resolve_run_revision(run) is None
 
 
 def test_a_plan_or_revision_that_is_not_there_is_said(project: Project, run: Run) -> None:
     for ref in ("nightly", "default@3", "nightly@1"):
-        with pytest.raises(NotThere, match="no replay plan"):
-            bindings.bind(run, ref)
-    with pytest.raises(BadInput):
-        bindings.bind(run, "default@one")
+        with pytest.raises(NotFoundError, match="no replay plan"):
+            bindings.bind_run(run, ref)
+    with pytest.raises(InvalidInputError):
+        bindings.bind_run(run, "default@one")
     assert not Binding.objects.exists()
 
 
@@ -184,9 +189,9 @@ def test_a_plan_is_judged_entry_by_entry_for_the_run_that_asks(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     revision = saved(project, owner, 0, (good[0], 2), (good[1], 3), action="repeat")
-    bindings.bind(run, "", {**SHAPE, "role": "rollout", "rows": 64, "model": "Qwen3-8B"})
+    bindings.bind_run(run, "", {**SHAPE, "role": "rollout", "rows": 64, "model": "Qwen3-8B"})
     run.refresh_from_db()
-    verdict = compatibility.verdict(revision, compatibility.facts_of(run), range(1, 7))
+    verdict = compatibility.check_plan_compatibility(revision, compatibility.load_run_facts(run), range(1, 7))
     assert verdict.strip == ((1, None), (2, 2), (3, 3), (4, 2), (5, 3), (6, 2))
     assert [one.entry.target_step for one in verdict.entries] == [2, 3]
     strict = [(one.fact, one.pinned, one.asking) for one in verdict.entries[0].differences if one.verdict == "refuse"]
@@ -200,17 +205,17 @@ def test_a_refusal_that_the_project_has_loosened_is_a_warning(
 ) -> None:
     saved(project, owner, 0, (good[0], 2))
     asking = {**SHAPE, "role": "rollout", "rows": 64}
-    overrides.loosen(project, "rows", owner, "half a batch is enough for this test")
-    [entry] = compatibility.verdict(plans.current(project), asking).entries
+    overrides.override_check(project, "rows", owner, "half a batch is enough for this test")
+    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking).entries
     assert not entry.refused
     assert [(one.fact, one.verdict) for one in entry.differences if one.loosened] == [("rows", "warn")]
-    overrides.tighten(project, "rows", owner)
-    [entry] = compatibility.verdict(plans.current(project), asking).entries
+    overrides.restore_check(project, "rows", owner)
+    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking).entries
     assert entry.refused
 
 
 def test_an_empty_plan_has_a_verdict_too() -> None:
-    assert compatibility.verdict(None, {}, range(1, 3)).strip == ((1, None), (2, None))
+    assert compatibility.check_plan_compatibility(None, {}, range(1, 3)).strip == ((1, None), (2, None))
 
 
 CONFIG = {
@@ -221,27 +226,27 @@ CONFIG = {
 
 
 def test_what_a_run_is_compared_by_comes_from_its_files_its_config_and_its_own_word(run: Run) -> None:
-    assert compatibility.facts_of(run) == {}
+    assert compatibility.load_run_facts(run) == {}
     registered(run, 1, facts={**SHAPE, "tokenizer": "ab" * 32, "dataset": "cd" * 32})
-    assert compatibility.facts_of(run) == {**SHAPE, "role": "rollout", "tokenizer": "ab" * 32}
+    assert compatibility.load_run_facts(run) == {**SHAPE, "role": "rollout", "tokenizer": "ab" * 32}
     Run.objects.filter(pk=run.pk).update(config=CONFIG)
     run.refresh_from_db()
-    known = compatibility.facts_of(run)
+    known = compatibility.load_run_facts(run)
     assert (known["rows"], known["prompts"], known["model"]) == (64, 16, "Qwen/Qwen3-8B")
     assert known["tokenizer"] == "ab" * 32
-    bindings.bind(run, "", {"rows": 48})
+    bindings.bind_run(run, "", {"rows": 48})
     run.refresh_from_db()
-    assert compatibility.facts_of(run) == {**known, "rows": 48}
+    assert compatibility.load_run_facts(run) == {**known, "rows": 48}
 
 
 def test_files_that_were_checked_speak_for_a_run_before_newer_ones_that_were_not(run: Run) -> None:
     registered(run, 1, facts=SHAPE)
     registered(run, 2, facts={**SHAPE, "rows": 4})
-    assert compatibility.facts_of(run)["rows"] == 4
+    assert compatibility.load_run_facts(run)["rows"] == 4
     run.artifacts.filter(step=1).update(state="ready")
-    assert compatibility.facts_of(run)["rows"] == SHAPE["rows"]
+    assert compatibility.load_run_facts(run)["rows"] == SHAPE["rows"]
     run.artifacts.update(state="ready")
-    assert compatibility.facts_of(run)["rows"] == 4
+    assert compatibility.load_run_facts(run)["rows"] == 4
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,7 @@ def test_files_that_were_checked_speak_for_a_run_before_newer_ones_that_were_not
 )
 def test_a_config_that_no_trainer_understands_says_nothing(run: Run, config: Any) -> None:
     run.config = config
-    assert compatibility.facts_of(run) == {}
+    assert compatibility.load_run_facts(run) == {}
 
 
 def test_past_the_last_target_a_bound_run_generates_and_records(
@@ -257,21 +262,21 @@ def test_past_the_last_target_a_bound_run_generates_and_records(
 ) -> None:
     """Where V2 with `cache` neither loaded nor wrote."""
     revision = saved(project, owner, 0, (good[0], 1))
-    bindings.bind(run)
-    assert compatibility.verdict(revision, {}, range(1, 4)).strip == ((1, 1), (2, None), (3, None))
+    bindings.bind_run(run)
+    assert compatibility.check_plan_compatibility(revision, {}, range(1, 4)).strip == ((1, 1), (2, None), (3, None))
     later = registered(run, 3)
-    assert pins.pin(run, 3, owner)[0].artifacts.get() == later
+    assert pins.pin_step(run, 3, owner)[0].artifacts.get() == later
 
 
 def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     saved(project, owner, 0, (good[0], 1))
-    bindings.bind(run)
+    bindings.bind_run(run)
     saved(project, owner, 1)
-    pins.unpin(good[0], owner)
+    pins.remove_pin(good[0], owner)
     one = good[0].artifacts.get()
-    assert one in Artifact.objects.held() and artifacts.wanted(good[0].run)[0].artifact == one.key
+    assert one in Artifact.objects.held() and artifacts.list_requested_files(good[0].run)[0].artifact == one.key
     Run.objects.filter(pk=run.pk).update(outcome="finished")
     assert one not in Artifact.objects.held()
 
@@ -282,8 +287,8 @@ def test_of_many_who_save_at_the_same_moment_one_wins(project: Project) -> None:
 
     def attempt(by: User) -> bool:
         try:
-            plans.save(project, "default", by, if_match=0, action="repeat" if by.pk % 2 else "cache")
-        except Outdated:
+            plans.save_plan(project, "default", by, if_match=0, action="repeat" if by.pk % 2 else "cache")
+        except OutdatedError:
             return False
         finally:
             connection.close()

@@ -9,12 +9,12 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from rollouts.errors import BadInput, NotThere
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk, flags
-from rollouts.indexing.indexer import index, reindex
+from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.models import Flag, Project, Run, Seen
 from rollouts.query import completion
-from rollouts.query.search import find
+from rollouts.query.search import find_samples
 from rollouts.review import viewed
 from tests.rollouts.flags.test_bulk import filled, samples
 from tests.support import builders
@@ -26,12 +26,12 @@ def run(project: Project) -> Run:
 
 
 def found(run: Run, q: str, by: User) -> set[str]:
-    return set(find(run, q=q, reader=by.pk).samples.values_list("pk", flat=True))
+    return set(find_samples(run, q=q, reader=by.pk).samples.values_list("pk", flat=True))
 
 
 def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, mate: User, owner: User) -> None:
     every = samples(run)
-    assert viewed.look(run, [*every[:2], every[0]], mate) == 2
+    assert viewed.mark_viewed(run, [*every[:2], every[0]], mate) == 2
     assert found(run, "is:seen", mate) == set(every[:2])
     assert found(run, "is:unseen", mate) == found(run, "-is:seen", mate) == set(every[2:])
     assert found(run, "is:seen", owner) == set()
@@ -43,36 +43,36 @@ def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_le
 ) -> None:
     other = filled(builders.run(project, "other"))
     every = samples(run)
-    viewed.approve(run, every[0], mate)
-    before = viewed.reader(run, mate.pk)
-    assert viewed.look(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
-    assert (viewed.reader(run, mate.pk), Seen.objects.count()) == (before, 1)
+    viewed.approve_sample(run, every[0], mate)
+    before = viewed.load_viewer_state(run, mate.pk)
+    assert viewed.mark_viewed(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
+    assert (viewed.load_viewer_state(run, mate.pk), Seen.objects.count()) == (before, 1)
     assert found(run, "is:fine", mate) == {every[0]}
 
 
 def test_more_than_a_request_may_hold_is_refused(run: Run, mate: User) -> None:
-    with pytest.raises(BadInput, match="At most 500 samples are marked at once, not 501"):
-        viewed.look(run, [f"a{n}" for n in range(501)], mate)
+    with pytest.raises(InvalidInputError, match="At most 500 samples are marked at once, not 501"):
+        viewed.mark_viewed(run, [f"a{n}" for n in range(501)], mate)
 
 
 def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
     wanted = samples(run)[0]
-    viewed.look(run, [wanted], mate)
-    reindex(run)
+    viewed.mark_viewed(run, [wanted], mate)
+    reindex_run(run)
     for dump in run.dumps.all():
-        index(dump.pk)
+        index_dump(dump.pk)
     assert found(run, "is:seen", mate) == {wanted}
 
 
 def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
     wanted = samples(run)[1]
-    viewed.look(run, [wanted], mate)
-    looked = viewed.reader(run, mate.pk)
-    viewed.approve(run, wanted, mate)
-    said = viewed.reader(run, mate.pk)
+    viewed.mark_viewed(run, [wanted], mate)
+    looked = viewed.load_viewer_state(run, mate.pk)
+    viewed.approve_sample(run, wanted, mate)
+    said = viewed.load_viewer_state(run, mate.pk)
     assert looked != said
-    viewed.approve(run, wanted, mate)
-    assert viewed.reader(run, mate.pk) == said
+    viewed.approve_sample(run, wanted, mate)
+    assert viewed.load_viewer_state(run, mate.pk) == said
     assert found(run, "is:fine", mate) == found(run, "is:seen", mate) == {wanted}
 
 
@@ -86,63 +86,63 @@ def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
         told = delete(rows)
         if left and rows.model is Seen:
             left.pop()
-            viewed.look(run, [wanted], mate)
+            viewed.mark_viewed(run, [wanted], mate)
         return told
 
     monkeypatch.setattr(QuerySet, "delete", delete_late)
-    assert viewed.approve(run, wanted, mate).fine
+    assert viewed.approve_sample(run, wanted, mate).fine
     assert not left
     assert list(Seen.objects.values_list("sample", "fine")) == [(wanted, True)]
 
 
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
 def test_a_sample_of_no_run_cannot_be_fine(run: Run, mate: User, bad: str) -> None:
-    with pytest.raises(NotThere, match="There is no sample"):
-        viewed.approve(run, bad, mate)
+    with pytest.raises(NotFoundError, match="There is no sample"):
+        viewed.approve_sample(run, bad, mate)
 
 
 def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, owner: User) -> None:
     first, second, third = samples(run)[:3]
-    bulk.mark(run, [first], mate, reason="truncated")
-    viewed.approve(run, second, mate)
-    bulk.mark(run, [third], mate, reason="other")
-    viewed.approve(run, second, owner)  # another person's act is theirs
-    assert viewed.undo(run, mate).sample == third
-    assert (viewed.undo(run, mate).said, found(run, "is:seen", mate)) == ("“fine” on 1 sample", set())
-    assert viewed.undo(run, mate).sample == first
+    bulk.flag_samples(run, [first], mate, reason="truncated")
+    viewed.approve_sample(run, second, mate)
+    bulk.flag_samples(run, [third], mate, reason="other")
+    viewed.approve_sample(run, second, owner)  # another person's act is theirs
+    assert viewed.undo_review_action(run, mate).sample == third
+    assert (viewed.undo_review_action(run, mate).said, found(run, "is:seen", mate)) == ("“fine” on 1 sample", set())
+    assert viewed.undo_review_action(run, mate).sample == first
     assert not Flag.objects.filter(withdrawn_at=None).exists()
-    with pytest.raises(NotThere, match="nothing of yours to undo"):
-        viewed.undo(run, mate)
+    with pytest.raises(NotFoundError, match="nothing of yours to undo"):
+        viewed.undo_review_action(run, mate)
     assert found(run, "is:fine", owner) == {second}
 
 
 def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
-    viewed.approve(run, samples(run)[0], mate)
+    viewed.approve_sample(run, samples(run)[0], mate)
     Seen.objects.update(at=timezone.now() - timedelta(days=2))
-    with pytest.raises(NotThere):
-        viewed.undo(run, mate)
+    with pytest.raises(NotFoundError):
+        viewed.undo_review_action(run, mate)
 
 
 def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
     first, second = samples(run)[:2]
     builders.flag(first, mate)
-    flags.withdraw(builders.flag(second, mate), mate)
+    flags.apply_withdrawal(builders.flag(second, mate), mate)
     assert found(run, "is:flagged-by-others", owner) == {first}
     assert found(run, "is:flagged-by-others", mate) == set()
 
 
 @pytest.mark.parametrize("term", ["is:seen", "is:unseen", "is:fine", "is:flagged-by-others"])
 def test_where_nobody_asks_the_answer_is_a_sentence(run: Run, term: str) -> None:
-    with pytest.raises(BadInput, match=f"`{term}` depends on who asks"):
-        find(run, q=f"score>0 {term}")
+    with pytest.raises(InvalidInputError, match=f"`{term}` depends on who asks"):
+        find_samples(run, q=f"score>0 {term}")
 
 
 def test_they_are_offered_with_counts_to_a_person_and_not_at_all_to_nobody(run: Run, mate: User) -> None:
-    viewed.look(run, samples(run)[:2], mate)
-    asked = completion.complete(run, "is:", step=1, reader=mate.pk).choices
-    counts = {one.text: one.count for one in completion.complete(run, "is:uns", step=1, reader=mate.pk).choices}
+    viewed.mark_viewed(run, samples(run)[:2], mate)
+    asked = completion.complete_query(run, "is:", step=1, reader=mate.pk).choices
+    counts = {one.text: one.count for one in completion.complete_query(run, "is:uns", step=1, reader=mate.pk).choices}
     assert counts == {"is:unseen": 1}
     assert "is:seen" in {one.text for one in asked}
-    assert not completion.complete(run, "is:uns", step=1).choices
-    assert [one.text for one in completion.complete(run, "uns", step=1, reader=mate.pk).choices] == ["is:unseen"]
-    assert not completion.complete(run, "uns", step=1).choices
+    assert not completion.complete_query(run, "is:uns", step=1).choices
+    assert [one.text for one in completion.complete_query(run, "uns", step=1, reader=mate.pk).choices] == ["is:unseen"]
+    assert not completion.complete_query(run, "uns", step=1).choices

@@ -35,4 +35,4 @@ def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
         quiet(project, "ended", 900, outcome="finished"): "finished",
     }
     assert {run.name: run.status for run in wanted} == {run.name: status for run, status in wanted.items()}
-    assert listing.statuses(list(wanted)) == {run.pk: status for run, status in wanted.items()}
+    assert listing.load_run_statuses(list(wanted)) == {run.pk: status for run, status in wanted.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.samples.final_answer import answer_of
+from rollouts.samples.final_answer import extract_final_answer
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from rollouts.samples.final_answer import answer_of
     ],
 )
 def test_an_answer_is_read_from_the_last_marker_that_rewards_look_for(response: str, answer: str) -> None:
-    assert answer_of(response, {}) == answer
+    assert extract_final_answer(response, {}) == answer
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_answer_is_read_from_the_last_marker_that_rewards_look_for(response: 
     ],
 )
 def test_what_the_reward_function_logged_comes_before_the_text(logged: dict[str, Any], answer: str) -> None:
-    assert answer_of("#### 9", logged) == answer
+    assert extract_final_answer("#### 9", logged) == answer
 
 
 def test_text_made_to_be_slow_is_read_at_once() -> None:
@@ -59,6 +59,6 @@ def test_text_made_to_be_slow_is_read_at_once() -> None:
         "<|a|>" * 20_000 + "x",
         " " * 100_000 + "x",
     ):
-        assert len(answer_of(text, {})) <= 200
-        assert len(answer_of("", {"pred": text})) <= 200
+        assert len(extract_final_answer(text, {})) <= 200
+        assert len(extract_final_answer("", {"pred": text})) <= 200
     assert time.perf_counter() - before < 2

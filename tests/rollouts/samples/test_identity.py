@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.samples.identity import Namer, prompt_key, sample_id
+from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key, compute_sample_id
 
 WHERE = ("run", "a1", "train", "global_step", 3, "")
 text = st.text(st.characters(codec=None), max_size=8)
@@ -12,13 +12,13 @@ text = st.text(st.characters(codec=None), max_size=8)
 
 def test_a_samples_id_never_changes() -> None:
     known = "cnd4dwheovf65fflavgkb5cgbfyq66v565ibzilavpeylhoa2xxq"
-    assert sample_id(*WHERE, "2+2?", "4", 0) == known
+    assert compute_sample_id(*WHERE, "2+2?", "4", 0) == known
 
 
 @given(pairs=st.lists(st.tuples(text, text), max_size=12))
 def test_many_samples_are_named_as_each_alone(pairs: list[tuple[str, str]]) -> None:
-    alone = [sample_id(*WHERE, *pair, pairs[:place].count(pair)) for place, pair in enumerate(pairs)]
-    namer = Namer(*WHERE)
+    alone = [compute_sample_id(*WHERE, *pair, pairs[:place].count(pair)) for place, pair in enumerate(pairs)]
+    namer = SampleIdGenerator(*WHERE)
     assert namer.names(pairs[:5]) + namer.names(pairs[5:]) == alone
     assert len(set(alone)) == len(pairs)
 
@@ -28,11 +28,11 @@ def test_every_part_of_the_identity_counts(place: int) -> None:
     parts = [*WHERE, "2+2?", "4", 0]
     other = list(parts)
     other[place] = 1 if isinstance(parts[place], int) else str(parts[place]) + "x"
-    assert sample_id(*parts) != sample_id(*other)  # type: ignore[arg-type]
+    assert compute_sample_id(*parts) != compute_sample_id(*other)  # type: ignore[arg-type]
 
 
 def test_text_that_moves_from_prompt_to_response_is_another_sample() -> None:
-    assert sample_id(*WHERE, "ab", "c", 0) != sample_id(*WHERE, "a", "bc", 0)
+    assert compute_sample_id(*WHERE, "ab", "c", 0) != compute_sample_id(*WHERE, "a", "bc", 0)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_text_that_moves_from_prompt_to_response_is_another_sample() -> None:
     ],
 )
 def test_prompts_that_say_the_same_share_their_key(same: str) -> None:
-    assert prompt_key(same) == prompt_key("What is 2+2?")
-    assert len(prompt_key(same)) == 26
+    assert compute_prompt_key(same) == compute_prompt_key("What is 2+2?")
+    assert len(compute_prompt_key(same)) == 26
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_prompts_that_say_the_same_share_their_key(same: str) -> None:
     ],
 )
 def test_prompts_that_say_something_else_do_not(other: str) -> None:
-    assert prompt_key(other) != prompt_key("What is 2+2?")
+    assert compute_prompt_key(other) != compute_prompt_key("What is 2+2?")
 
 
 def test_composed_and_decomposed_letters_are_the_same() -> None:
-    assert prompt_key("caf\u00e9") == prompt_key("cafe\u0301")
+    assert compute_prompt_key("caf\u00e9") == compute_prompt_key("cafe\u0301")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.samples.parquet import LONG_ROW, Layout, group_bounds
+from rollouts.samples.parquet import LONG_ROW_BYTES, BodyLayout, find_row_group_bounds
 from rollouts.samples.record import Record
 
 
@@ -12,8 +12,8 @@ from rollouts.samples.record import Record
     ("chars", "groups"),
     [
         ([10] * 130, [(0, 128), (128, 130)]),
-        ([LONG_ROW // 2] * 10, [(0, 8), (8, 10)]),
-        ([10, 10, LONG_ROW, 10, LONG_ROW, LONG_ROW], [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6)]),
+        ([LONG_ROW_BYTES // 2] * 10, [(0, 8), (8, 10)]),
+        ([10, 10, LONG_ROW_BYTES, 10, LONG_ROW_BYTES, LONG_ROW_BYTES], [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6)]),
     ],
 )
 def test_what_is_read_at_once_is_small_and_a_long_sample_is_read_alone(
@@ -21,4 +21,4 @@ def test_what_is_read_at_once_is_small_and_a_long_sample_is_read_alone(
 ) -> None:
     records = [Record(prompt="", response="x" * count) for count in chars]
     names = [str(at) for at in range(len(records))]
-    assert list(group_bounds(Layout.of(records).table(records, names, names))) == groups
+    assert list(find_row_group_bounds(BodyLayout.of(records).table(records, names, names))) == groups

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rollouts.samples.text_properties import FACETS, calls, look, settled
+from rollouts.samples.text_properties import TEXT_PROPERTY_BITS, compute_text_properties, has_tool_call, scan_responses
 
 
 def facets(
     responses: list[str], prompts: list[str] | None = None, tokens: list[int | None] | None = None
 ) -> list[set[str]]:
     """Facets of the responses of one group, as one dump."""
-    seen = look(prompts or ["q"] * len(responses), responses)
+    seen = scan_responses(prompts or ["q"] * len(responses), responses)
     unknown = [None] * len(responses)
     twins = np.array([hash(response) for response in responses])
-    bits = settled(seen, twins, tokens or unknown, unknown)
-    return [{name for name, bit in FACETS.items() if bit & int(row)} for row in bits]
+    bits = compute_text_properties(seen, twins, tokens or unknown, unknown)
+    return [{name for name, bit in TEXT_PROPERTY_BITS.items() if bit & int(row)} for row in bits]
 
 
 def prose(seed: int, words: int) -> str:
@@ -90,4 +90,4 @@ def test_several_responses_of_exactly_the_greatest_length_were_cut() -> None:
 def test_a_call_of_a_tool_is_seen_in_messages_and_in_text(
     response: str, messages: list[dict[str, object]], called: bool
 ) -> None:
-    assert calls(response, messages) is called
+    assert has_tool_call(response, messages) is called

@@ -20,23 +20,23 @@ def manifest_of(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     return {path: {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)} for path, body in files.items()}
 
 
-def told(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.Manifest:
-    return artifacts.Manifest.read({"role": "rollout", "step": step, "files": manifest_of(files), **more})
+def told(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.ArtifactManifest:
+    return artifacts.ArtifactManifest.read({"role": "rollout", "step": step, "files": manifest_of(files), **more})
 
 
 def registered(
     run: Run, step: int = 1, files: dict[str, bytes] | None = None, attempt: str = "files", **more: Any
 ) -> Artifact:
     """An artifact of a step, whose bytes are elsewhere."""
-    return artifacts.register(run, attempt, told(files or {"meta.json": meta(step)}, step, **more))[0]
+    return artifacts.register_artifact(run, attempt, told(files or {"meta.json": meta(step)}, step, **more))[0]
 
 
 def brought(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
     """Its files arrive; nobody has checked them yet."""
     for body in files.values():
-        plain = storage.incoming()
+        plain = storage.create_incoming_path()
         plain.write_bytes(body)
-        artifacts.arrived(artifact, hashlib.sha256(body).hexdigest(), plain, len(body))
+        artifacts.store_artifact_file(artifact, hashlib.sha256(body).hexdigest(), plain, len(body))
     artifact.refresh_from_db()
     return artifact
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rollouts.indexing.indexer import index
+from rollouts.indexing.indexer import index_dump
 from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample
 from rollouts.storage import files
@@ -17,7 +17,7 @@ DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
 def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     """The row of a dump that has arrived and waits."""
-    plain = files.incoming()
+    plain = files.create_incoming_path()
     plain.write_bytes(body)
     told = dumps.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
     return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
@@ -25,7 +25,7 @@ def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
 
 def indexed(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     dump = push(run, body, step, **header)
-    index(dump.pk)
+    index_dump(dump.pk)
     dump.refresh_from_db()
     return dump
 

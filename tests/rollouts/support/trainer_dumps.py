@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollouts.formats import Format, Told
+from rollouts.formats import DumpContext, Format
 from rollouts.samples.record import Record
 from tests.rolloutdeck.safe_pickle import assembler as asm
 
@@ -20,7 +20,7 @@ TRL, SLIME, ROLL = DATA / "trl", DATA / "slime", DATA / "roll"
 
 
 def read(form: Format, body: bytes, **told: Any) -> list[Any]:
-    return list(form.read(io.BytesIO(body), Told(**{"step": 1, **told})))
+    return list(form.read(io.BytesIO(body), DumpContext(**{"step": 1, **told})))
 
 
 def kept(form: Format, body: bytes, **told: Any) -> list[Record]:

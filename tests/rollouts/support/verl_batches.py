@@ -34,7 +34,7 @@ def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
     """Registered, brought and checked; what a worker should index because of it is not indexed yet."""
     files = files_of(path)
     artifact = brought(registered(run, step, files, **{"facts": SHAPE, **more}), files)
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == Artifact.State.READY, artifact.message
     return artifact
@@ -43,7 +43,7 @@ def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
 def tokenizer(run: Run) -> Artifact:
     files = {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
     artifact = brought(registered(run, 0, files, role="tokenizer"), files)
-    artifact_check.check(artifact.pk)
+    artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
@@ -51,5 +51,5 @@ def tokenizer(run: Run) -> Artifact:
 def worked(run: Run) -> list[Dump]:
     """A worker indexes what waits; the run's dumps afterwards."""
     for dump in run.dumps.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     return list(run.dumps.order_by("pk"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rollouts.formats import slime_rollout
-from rollouts.formats.base import Told
+from rollouts.formats.base import DumpContext
 from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.trainers.verl.process import ROOT, Training, python, train
@@ -53,7 +53,9 @@ def test_the_rows_are_what_the_server_reads_out_of_slimes_own_dump(recorded: Tra
     path = recorded.folder / "dump" / f"{step}.pt"
     with path.open("rb") as file:
         dumped = [
-            one for one in slime_rollout.read(file, Told(filename=path.name, step=step)) if isinstance(one, Record)
+            one
+            for one in slime_rollout.read(file, DumpContext(filename=path.name, step=step))
+            if isinstance(one, Record)
         ]
     rows = final(recorded, step)[:4]
     assert len(dumped) == 4

@@ -10,7 +10,7 @@ import pytest
 
 from rollouts.metrics import series
 from rollouts.models import Project, Sample
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed
 from tests.support import builders
 from tests.trainers.verl.process import Training, installed, train
@@ -266,8 +266,8 @@ def test_a_trained_step_of_fully_async_says_how_many_were_generated_and_has_thei
     fully_async: Training, project: Project
 ) -> None:
     run = builders.run(project)
-    series.append(run, builders.attempt(run, "job"), [
-        Point(point["step"], point["values"], step_kind=point["step_kind"]) for point in fully_async.deck.points()
+    series.append_points(run, builders.attempt(run, "job"), [
+        MetricPoint(point["step"], point["values"], step_kind=point["step_kind"]) for point in fully_async.deck.points()
     ])  # fmt: skip
     names = ("attempt", "split", "step_kind", "source", "format", "producer")
     for _, query, body in fully_async.deck.dumps:

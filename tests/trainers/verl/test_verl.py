@@ -10,8 +10,8 @@ import pytest
 
 from rolloutdeck.watch.scan import survey
 from rolloutdeck.watch.types import Choice
-from rollouts.formats import HEAD_BYTES, Told, pick
-from rollouts.samples.record import Point, Record
+from rollouts.formats import HEAD_BYTES, DumpContext, select_format
+from rollouts.samples.record import MetricPoint, Record
 
 pytestmark = pytest.mark.trainers
 
@@ -31,9 +31,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_rollout_file_becomes_records(written: Path) -> None:
     path = written / "rollouts" / "7.jsonl"
     with path.open("rb") as stream:
-        form = pick(path.name, stream.read(HEAD_BYTES))
+        form = select_format(path.name, stream.read(HEAD_BYTES))
         stream.seek(0)
-        found = [each for each in form.read(stream, Told(path.name, "train", 7)) if isinstance(each, Record)]
+        found = [each for each in form.read(stream, DumpContext(path.name, "train", 7)) if isinstance(each, Record)]
     assert form.name == "verl-jsonl"
     assert [(each.prompt, each.response, each.ground_truth) for each in found] == [
         ("What is 2+2?", "4", "4"),
@@ -47,9 +47,11 @@ def test_its_rollout_file_becomes_records(written: Path) -> None:
 def test_its_metrics_file_becomes_points(written: Path) -> None:
     path = written / "metrics.jsonl"
     with path.open("rb") as stream:
-        form = pick(path.name, stream.read(HEAD_BYTES))
+        form = select_format(path.name, stream.read(HEAD_BYTES))
         stream.seek(0)
-        points = [each for each in form.read(stream, Told(path.name, "train", None)) if isinstance(each, Point)]
+        points = [
+            each for each in form.read(stream, DumpContext(path.name, "train", None)) if isinstance(each, MetricPoint)
+        ]
     assert form.name == "verl-metrics"
     assert [(point.step, point.values) for point in points] == [
         (6, {"critic/score/mean": 0.25, "actor/entropy": None}),

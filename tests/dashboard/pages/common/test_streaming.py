@@ -59,14 +59,14 @@ def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    seen, waited, folds = threading.Event(), [], repetition.folds
+    seen, waited, folds = threading.Event(), [], repetition.find_repetitions
 
-    def when_seen(text: str) -> list[repetition.Fold]:
-        if len(text) > streaming.LONG:
+    def when_seen(text: str) -> list[repetition.Repetition]:
+        if len(text) > streaming.MIN_STREAMED_CHARS:
             waited.append(seen.wait(20))
         return folds(text)
 
-    monkeypatch.setattr(repetition, "folds", when_seen)
+    monkeypatch.setattr(repetition, "find_repetitions", when_seen)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = read_in_two(answer, b'class="text response', seen)
     assert waited == [True]
@@ -80,13 +80,13 @@ def test_the_frame_of_a_long_sample_arrives_before_its_text_is_read(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    seen, waited, read = threading.Event(), [], bodies.read
+    seen, waited, read = threading.Event(), [], bodies.load_bodies
 
     def when_seen(samples: Any) -> Any:
         waited.append(seen.wait(20))
         return read(samples)
 
-    monkeypatch.setattr(bodies, "read", when_seen)
+    monkeypatch.setattr(bodies, "load_bodies", when_seen)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = read_in_two(answer, b'id="main"', seen)
     assert waited == [True]
@@ -97,7 +97,7 @@ def test_a_page_whose_rest_cannot_be_drawn_says_so_and_keeps_its_frame(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    monkeypatch.setattr(repetition, "folds", lambda text: 1 / 0)
+    monkeypatch.setattr(repetition, "find_repetitions", lambda text: 1 / 0)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = answer.read().decode()
     assert "The rest of this page could not be drawn" in page
@@ -109,7 +109,7 @@ def test_a_long_sample_whose_body_is_gone_says_so_and_shows_once_it_is_back(
 ) -> None:
     client.force_login(mate)
     with monkeypatch.context() as gone:
-        gone.setattr(bodies, "read", lambda samples: {})
+        gone.setattr(bodies, "load_bodies", lambda samples: {})
         with asked(site, client, f"/samples/{sample.pk}/") as answer:
             assert answer.status == 200 and "The text of this sample is gone" in answer.read().decode()
             mark = answer.headers["ETag"] or ""
@@ -127,7 +127,7 @@ def test_a_long_text_is_whole_and_in_the_readers_language(
         page = answer.read().decode()
     assert '<span class="show">展开</span>' in page and 'aria-label="回答"' in page
     assert text_of(page).count("8999. so the number") == 2
-    assert streaming.MARK not in page
+    assert streaming.DEFERRED_MARKER not in page
 
 
 def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, run: Run, client: Client, mate: User) -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.compare import table
-from rollouts.compare.compare import Figure
+from rollouts.compare.compare import ComparedMean
 from rollouts.models import Membership, Project, Run
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import indexed, lines
@@ -335,7 +335,7 @@ def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
 
 @pytest.mark.parametrize("change, shown", [(0.2, "0"), (-0.2, "0"), (0.6, "+1"), (-12.4, "−12")])
 def test_a_change_that_rounds_to_nothing_has_no_sign(change: float, shown: str) -> None:
-    assert table.value("length", Figure(8.0, change, (change, change))).change == shown
+    assert table.format_statistic("length", ComparedMean(8.0, change, (change, change))).change == shown
 
 
 def test_an_open_answer_goes_into_a_finding_or_a_chat(run: Run, project: Project, client: Client, mate: User) -> None:

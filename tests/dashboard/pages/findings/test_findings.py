@@ -16,7 +16,7 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
 from rollouts.runs import trash
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -30,13 +30,13 @@ def run(project: Project) -> Run:
     run = builders.run(project)
     rows = [generation(f"ask {n}", f"so it is {n}\n#### {n}", n / 4, gts=str(n)) for n in range(4)]
     indexed(run, lines(*rows))
-    series.append(run, builders.attempt(run), [Point(step, {"score/mean": step / 7}) for step in range(4)])
+    series.append_points(run, builders.attempt(run), [MetricPoint(step, {"score/mean": step / 7}) for step in range(4)])
     return run
 
 
 @pytest.fixture
 def finding(project: Project, mate: User) -> Finding:
-    return findings.begin(project, mate, title="Loops", note="**mostly** late")
+    return findings.create_finding(project, mate, title="Loops", note="**mostly** late")
 
 
 def sample(run: Run, ordinal: int = 0) -> Sample:
@@ -68,7 +68,7 @@ def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, re
 
 
 def test_the_finding_used_last_is_offered_first(run: Run, project: Project, mate: User, reader: Client) -> None:
-    first, second = (findings.begin(project, mate, title=title) for title in ("first", "second"))
+    first, second = (findings.create_finding(project, mate, title=title) for title in ("first", "second"))
     assert '" selected>' not in page(reader, f"/findings/add/?sample={sample(run).pk}")
     add(reader, sample=sample(run).pk, finding=first.pk)
     assert f'<option value="{first.pk}" selected>' in page(reader, f"/findings/add/?sample={sample(run).pk}")
@@ -115,7 +115,7 @@ def test_something_must_be_chosen_for_a_finding_that_is_there(run: Run, reader: 
 def test_a_viewer_reads_but_does_not_write_and_a_stranger_sees_nothing(
     run: Run, project: Project, client: Client, mate: User, stranger: User, finding: Finding
 ) -> None:
-    exhibit = findings.show_sample(finding, sample(run), mate)
+    exhibit = findings.add_sample_evidence(finding, sample(run), mate)
     writes = (f"{finding.pk}/edit/", f"{finding.pk}/remove/", f"exhibits/{exhibit.pk}/", "add/")
     for who, reads, status in ((builders.member(project, "vera", "viewer"), 200, 403), (stranger, 404, 404)):
         client.force_login(who)
@@ -139,7 +139,7 @@ def test_what_is_shown_comes_from_a_project_that_the_person_may_see_and_stays_in
     add(reader, 404, sample=sample(hidden).pk, title="x")
     add(reader, 404, run=hidden.uid, names="loss", title="x")
     other.memberships.create(user=mate, role="annotator")
-    elsewhere = findings.begin(other, mate, title="elsewhere")
+    elsewhere = findings.create_finding(other, mate, title="elsewhere")
     assert "belongs to other, what you show to math" in add(reader, 400, sample=sample(run).pk, finding=elsewhere.pk)
 
 
@@ -153,7 +153,7 @@ def test_title_and_note_are_changed_and_nobodys_edit_is_lost(reader: Client, fin
 
 
 def test_exhibits_are_moved_taken_out_and_spoken_of(run: Run, reader: Client, finding: Finding, mate: User) -> None:
-    first, second = (findings.show_sample(finding, sample(run, at), mate) for at in range(2))
+    first, second = (findings.add_sample_evidence(finding, sample(run, at), mate) for at in range(2))
     for pk, fields in ((second.pk, {"do": "up"}), (first.pk, {"do": "words", "words": "the **end**"})):
         assert reader.post(f"/findings/exhibits/{pk}/", fields).status_code == 303
     assert list(finding.exhibits.all()) == [second, first]
@@ -166,7 +166,7 @@ def test_exhibits_are_moved_taken_out_and_spoken_of(run: Run, reader: Client, fi
 def test_an_exhibit_stays_where_it_is_when_nobody_says_where_to(
     run: Run, reader: Client, finding: Finding, mate: User, wanted: dict[str, str]
 ) -> None:
-    first, second = (findings.show_sample(finding, sample(run, at), mate) for at in range(2))
+    first, second = (findings.add_sample_evidence(finding, sample(run, at), mate) for at in range(2))
     answer = reader.post(f"/findings/exhibits/{first.pk}/", wanted, headers={"Accept": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["said"] == "`do` must be one of: up, down, out, words."
@@ -174,7 +174,7 @@ def test_an_exhibit_stays_where_it_is_when_nobody_says_where_to(
 
 
 def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, finding: Finding, mate: User) -> None:
-    exhibit = findings.show_sample(finding, sample(run), mate, words='a "b"')
+    exhibit = findings.add_sample_evidence(finding, sample(run), mate, words='a "b"')
     here = f"/findings/exhibits/{exhibit.pk}/"
     assert 'name="began" value="a &quot;b&quot;"' in page(reader, f"/findings/{finding.pk}/")
     form = {"do": "words", "began": 'a "b"'}
@@ -189,7 +189,7 @@ def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, findin
 def test_a_page_of_refused_words_asks_the_finding_for_what_is_new_and_its_address_leads_back_there(
     run: Run, reader: Client, finding: Finding, mate: User
 ) -> None:
-    exhibit = findings.show_sample(finding, sample(run), mate, words="somebody else's")
+    exhibit = findings.add_sample_evidence(finding, sample(run), mate, words="somebody else's")
     forms = {
         f"/findings/exhibits/{exhibit.pk}/": {"do": "words", "began": "", "words": "mine"},
         f"/findings/{finding.pk}/edit/": {"title": "Loops", "note": "mine", "version": "0"},
@@ -217,7 +217,7 @@ def test_the_list_is_filtered_by_words_and_says_what_to_do_when_empty(
     reader: Client, project: Project, mate: User
 ) -> None:
     assert "No finding yet" in page(reader, "/findings/")
-    findings.begin(project, mate, title="Loops", note="at the end")
+    findings.create_finding(project, mate, title="Loops", note="at the end")
     assert "Loops" in page(reader, "/findings/?name=END&project=math")
     assert "No finding matches" in page(reader, "/findings/?name=a%00b")
 
@@ -225,9 +225,9 @@ def test_the_list_is_filtered_by_words_and_says_what_to_do_when_empty(
 def test_a_finding_outlives_its_run_and_says_so(
     run: Run, reader: Client, finding: Finding, mate: User, owner: User
 ) -> None:
-    findings.show_sample(finding, sample(run, 3), mate)
+    findings.add_sample_evidence(finding, sample(run, 3), mate)
     assert f'href="/samples/{sample(run, 3).pk}/"' in page(reader, f"/findings/{finding.pk}/")
-    trash.bin_run(run, owner)
+    trash.move_run_to_trash(run, owner)
     shown = page(reader, f"/findings/{finding.pk}/")
     assert "the run is gone" in shown and "so it is 3" in shown
     assert "/samples/" not in shown
@@ -253,12 +253,12 @@ def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(
     run = builders.run(project, TRAP[:100], uid="hostile")
     row = generation(TRAP, TRAP, 0.5, gts=TRAP, data_source=TRAP)
     indexed(run, lines(row, {**row, "output": "other"}))
-    series.append(run, builders.attempt(run), [Point(step, {TRAP: float(step)}) for step in range(3)])
-    finding = findings.begin(project, mate, title=WRITTEN, note=WRITTEN)
+    series.append_points(run, builders.attempt(run), [MetricPoint(step, {TRAP: float(step)}) for step in range(3)])
+    finding = findings.create_finding(project, mate, title=WRITTEN, note=WRITTEN)
     for at in range(2):
-        findings.show_sample(finding, sample(run, at), mate, words=WRITTEN)
-    findings.show_query(finding, run, mate, split="train", step=1, q='"alert"', words=WRITTEN)
-    findings.show_charts(finding, [run], [TRAP], mate)
+        findings.add_sample_evidence(finding, sample(run, at), mate, words=WRITTEN)
+    findings.add_query_evidence(finding, run, mate, split="train", step=1, q='"alert"', words=WRITTEN)
+    findings.add_chart_evidence(finding, [run], [TRAP], mate)
     client.force_login(mate)
     answer = client.get(f"/findings/{finding.pk}/export/")
     assert "attachment" in answer["Content-Disposition"] and "default-src 'none'" in answer["Content-Security-Policy"]
@@ -278,7 +278,7 @@ def test_a_finding_of_many_exhibits_takes_as_many_queries_as_one_of_few(
     run: Run, reader: Client, finding: Finding, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for at in range(4):
-        findings.show_sample(finding, sample(run, at), mate)
+        findings.add_sample_evidence(finding, sample(run, at), mate)
     page(reader, f"/findings/{finding.pk}/")
     with django_assert_max_num_queries(10):
         page(reader, f"/findings/{finding.pk}/")

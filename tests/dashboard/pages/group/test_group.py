@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages.common.group_links import ODD
+from dashboard.pages.common.group_links import UNSAFE_GROUP_NAME_PATTERN
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
-from rollouts.samples.identity import prompt_key as key_of
+from rollouts.samples.identity import compute_prompt_key as key_of
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
@@ -153,7 +153,7 @@ def test_a_group_of_any_name_can_be_opened(run: Run, reader: Client, name: str) 
     push(run, *group(name, [0.0, 1.0]), *group("other", [0.5, 0.6]))
     first = Sample.objects.get(score=0.0)
     url = link(page(reader, f"/samples/{first.pk}/"), "g")
-    assert not ODD.search(url.partition("?")[0].rstrip("/").removeprefix("/")), url
+    assert not UNSAFE_GROUP_NAME_PATTERN.search(url.partition("?")[0].rstrip("/").removeprefix("/")), url
     text = page(reader, url)
     assert "2 responses" in text and first.pk in text
     assert page(reader, url + ("&" if "?" in url else "?") + "whole=all").count("long xxx") == 2

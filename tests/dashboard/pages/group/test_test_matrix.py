@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from rollouts.models import Run, Sample
-from rollouts.samples.unit_tests import unit_tests
+from rollouts.samples.unit_tests import parse_unit_tests
 from tests.rollouts.golden import DUMPS
 from tests.rollouts.support.push import indexed, lines
 
@@ -114,10 +114,10 @@ def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_row_of_tests_is_none(extras: dict[str, Any]) -> None:
-    assert unit_tests(extras) is None
+    assert parse_unit_tests(extras) is None
 
 
 def test_a_row_with_pieces_missing_is_shown_without_them() -> None:
-    found = unit_tests({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
+    found = parse_unit_tests({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
     assert found is not None and [case.passed for case in found.cases] == [True, False]
     assert (found.passed, any(case.given for case in found.cases), found.cases[0].input) == (1, False, "")

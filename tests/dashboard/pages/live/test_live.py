@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages.live.views import MOST
+from dashboard.pages.live.views import MAX_CARDS
 from rollouts.models import Project, Run
 from tests.rollouts.live.test_feed import step
 from tests.rollouts.support.push import generation, indexed, lines
@@ -61,13 +61,13 @@ def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: Us
 
 
 def test_older_cards_are_a_link_away(reader: Client, run: Run) -> None:
-    for number in range(MOST + 3):
+    for number in range(MAX_CARDS + 3):
         step(run, number, 1.0)
     first = body(reader, "?split=train")
     older = re.search(r'href="(\?split=train&amp;before=\d+)"', first)
     assert older
     rest = body(reader, older[1].replace("&amp;", "&"))
-    assert len(shown(first)) == MOST and shown(rest) == [f"grpo, train step {number}" for number in (2, 1, 0)]
+    assert len(shown(first)) == MAX_CARDS and shown(rest) == [f"grpo, train step {number}" for number in (2, 1, 0)]
     assert "To the newest" in rest and "data-feed-pause" not in rest
 
 

@@ -95,10 +95,14 @@ def test_names_that_hold_the_words_come_before_names_that_hold_their_letters(
 
 def test_every_key_of_the_table_is_in_the_help_of_every_page() -> None:
     for page in ("step", "group", "runs", "settings", None):
-        shown = [key for section in (*keyboard.here(page), *keyboard.elsewhere(page)) for key in section.keys]
-        assert sorted(key.keys + key.does for key in shown) == sorted(key.keys + key.does for key in keyboard.KEYS), (
-            page
-        )
+        shown = [
+            key
+            for section in (*keyboard.build_page_sections(page), *keyboard.build_other_pages_sections(page))
+            for key in section.keys
+        ]
+        assert sorted(key.keys + key.does for key in shown) == sorted(
+            key.keys + key.does for key in keyboard.SHORTCUTS
+        ), page
 
 
 PATHS = (
@@ -115,7 +119,7 @@ def test_every_key_that_a_page_answers_to_is_in_its_help(run: Run, client: Clien
     assert answer.status_code == 200
     page = html.unescape(answer.content.decode())
     pressed = {key for key in re.findall(r'data-key="([^"]+)"', page) if not key.isdigit()}
-    valid = keyboard.keys_for(re.findall(r'data-page="(\w*)"', page)[0])
+    valid = keyboard.find_page_shortcuts(re.findall(r'data-page="(\w*)"', page)[0])
     assert pressed <= {one for key in valid for one in key.keys.split()}
 
 

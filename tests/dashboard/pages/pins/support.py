@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import Manifest
+from rollouts.pins.artifacts import ArtifactManifest
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
 FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt": 2, "model": "tiny"}
@@ -26,7 +26,7 @@ def told(run: Run, step: int, **more: Any) -> Artifact:
         "origin": {"host": HOST, "path": path, "command": f"rolloutdeck import {path} --project math --run grpo"},
         "facts": FACTS,
     }
-    return artifacts.register(run, "files", Manifest("rollout", step, **{**said, **more}))[0]
+    return artifacts.register_artifact(run, "files", ArtifactManifest("rollout", step, **{**said, **more}))[0]
 
 
 def body(client: Client, url: str, status: int = 200, **headers: str) -> str:

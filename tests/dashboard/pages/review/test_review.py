@@ -136,7 +136,7 @@ def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) ->
 
 
 def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
-    viewed.look(run, samples(run)[:3], mate)
+    viewed.mark_viewed(run, samples(run)[:3], mate)
     asked = f"samples/?run={run.uid}&step=all&q=is:seen"
     mine, theirs = (Ask.with_token(user, "read")("GET", asked).json()["results"] for user in (mate, owner))
     assert (len(mine), len(theirs)) == (3, 0)
@@ -196,9 +196,9 @@ def test_the_lowest_scores_of_the_newest_steps_come_first_with_the_first_open(ru
 
 def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Client, mate: User) -> None:
     rows = listed(open_(reader, run))
-    viewed.approve(run, rows[0], mate)
+    viewed.approve_sample(run, rows[0], mate)
     builders.flag(rows[1], mate, reason="truncated")
-    viewed.look(run, [rows[2]], mate)  # looked at is not judged
+    viewed.mark_viewed(run, [rows[2]], mate)  # looked at is not judged
     html = open_(reader, run)
     assert listed(html) == rows
     assert shown(html) == rows[2]
@@ -208,7 +208,7 @@ def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Clien
 
 def test_without_script_the_verdict_goes_on_to_the_next_that_is_left(run: Run, reader: Client, mate: User) -> None:
     rows = listed(open_(reader, run))
-    viewed.approve(run, rows[1], mate)
+    viewed.approve_sample(run, rows[1], mate)
     html = open_(reader, run, f"&sel={rows[0]}")
     form = html[html.index('class="verdict"') :]
     found = re.search(r'name="next" value="([^"]+)"', form)
@@ -279,14 +279,14 @@ def test_a_long_queue_is_gone_through_in_batches(
     first = listed(open_(reader, run))
     assert len(first) == 8
     for pk in first:
-        viewed.approve(run, pk, mate)
+        viewed.approve_sample(run, pk, mate)
     done = open_(reader, run, "&upto=7&batch=1")
     assert "All of this batch is done." in done and listed(done) == first
     html = open_(reader, run)
     assert "batch 2 of 3" in html and not set(first).intersection(listed(html))
     assert "batch 3 of 3" in open_(reader, run, "&upto=7&batch=99999")
     for pk in samples(run, step__step__gte=3):
-        viewed.approve(run, pk, mate)
+        viewed.approve_sample(run, pk, mate)
     over = open_(reader, run)
     assert "batch 3 of 3" in over and "All of this batch is done." in over and "Next batch" not in over
 
@@ -326,9 +326,9 @@ def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Cli
     answer = reader.get("/review/", {"run": run.uid, "q": q})
     address = answer["Location"]
     before = listed(page(reader, address))
-    viewed.look(run, before[:1], mate)
+    viewed.mark_viewed(run, before[:1], mate)
     builders.flag(before[0], mate, reason="reward-hack")
-    viewed.approve(run, before[1], mate)
+    viewed.approve_sample(run, before[1], mate)
     html = page(reader, address)
     assert listed(html) == before and len(before) > 2
     assert f"2 of {len(before)}" in html
@@ -343,7 +343,7 @@ def test_such_a_queue_goes_on_with_what_is_left(
     address = reader.get("/review/", {"run": run.uid, "q": "is:unseen"})["Location"]
     first = listed(page(reader, address))
     for pk in first:
-        viewed.approve(run, pk, mate)
+        viewed.approve_sample(run, pk, mate)
     done = page(reader, address)
     link = re.search(r'href="(/review/[^"]+)" data-key="n"', done)
     assert "All of this batch is done." in done and link

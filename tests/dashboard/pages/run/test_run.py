@@ -14,15 +14,15 @@ from rolloutdeck.protocol import wire
 from rollouts.lib.cache import Cache
 from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, lines, push
 from tests.support import builders
 
 
 def logged(project: Project, name: str, rate: float) -> Run:
     run = builders.run(project, name)
-    points = [Point(step, {"loss": step * rate, "lr": rate}, "global_step", 3600.0 * step) for step in (1, 2, 3)]
-    series.append(run, builders.attempt(run, name), points)
+    points = [MetricPoint(step, {"loss": step * rate, "lr": rate}, "global_step", 3600.0 * step) for step in (1, 2, 3)]
+    series.append_points(run, builders.attempt(run, name), points)
     return run
 
 
@@ -74,9 +74,9 @@ def test_charts_drawn_before_are_kept_by_their_bytes(
     addresses = [f"/runs/{one.uid}/charts.json" for one in runs]
     drawn = [at.get(url).content for url in addresses]
     made: list[Run] = []
-    whole = run_page.drawing
+    whole = run_page.build_chart_data
     monkeypatch.setattr(
-        run_page, "drawing", lambda one, *rest, **named: (made.append(one), whole(one, *rest, **named))[1]
+        run_page, "build_chart_data", lambda one, *rest, **named: (made.append(one), whole(one, *rest, **named))[1]
     )
     monkeypatch.setattr(run_page, "kept", Cache(len(drawn[0]) + 1, len))
     assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*drawn, *reversed(drawn)]
@@ -98,11 +98,11 @@ def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Cl
 
 def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:
     curve = {"attempt": "a", "number": 1, "step_kind": "global_step", "steps": [1, 2]}
-    curves = {name: [{**curve, "values": [0.0, float(at)]}] for at, name in enumerate(chart_layout.FAN)}
-    layout = chart_layout.arrange(curves, [curves])  # type: ignore[list-item]
-    assert [(chart.names, chart.kind) for chart in layout.default] == [(chart_layout.FAN, "fan")]
-    still = {name: [{**curve, "values": [1.0, 1.0]}] for name in chart_layout.FAN}
-    assert chart_layout.arrange(still, [still]).default == []  # type: ignore[list-item]
+    curves = {name: [{**curve, "values": [0.0, float(at)]}] for at, name in enumerate(chart_layout.SCORE_FAN_METRICS)}
+    layout = chart_layout.arrange_charts(curves, [curves])  # type: ignore[list-item]
+    assert [(chart.names, chart.kind) for chart in layout.default] == [(chart_layout.SCORE_FAN_METRICS, "fan")]
+    still = {name: [{**curve, "values": [1.0, 1.0]}] for name in chart_layout.SCORE_FAN_METRICS}
+    assert chart_layout.arrange_charts(still, [still]).default == []  # type: ignore[list-item]
 
 
 def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Client) -> None:
@@ -110,7 +110,7 @@ def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Cl
     for step in (1, 2):
         indexed(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
     told = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
-    assert [told[name][0]["values"] for name in chart_layout.FAN] == [[1, 2], [5, 10], [9, 18]]
+    assert [told[name][0]["values"] for name in chart_layout.SCORE_FAN_METRICS] == [[1, 2], [5, 10], [9, 18]]
 
 
 def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Project, at: Client) -> None:

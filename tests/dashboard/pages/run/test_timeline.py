@@ -15,7 +15,7 @@ from dashboard.pages.run import timeline as row
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.runs import timeline
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -24,7 +24,9 @@ from tests.support import builders
 def run(project: Project) -> Run:
     """Ten steps of metrics, samples at two of them."""
     run = builders.run(project)
-    series.append(run, builders.attempt(run), [Point(step, {"loss": 1.0}, "global_step", 1.0) for step in range(1, 11)])
+    series.append_points(
+        run, builders.attempt(run), [MetricPoint(step, {"loss": 1.0}, "global_step", 1.0) for step in range(1, 11)]
+    )
     for step in (2, 6):
         indexed(run, lines(generation(step=step)), step)
     return run
@@ -45,7 +47,7 @@ def page(client: Client, run: Run) -> str:
 
 def test_a_run_to_which_nothing_happened_has_no_row(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    assert timeline.of(run) is None
+    assert timeline.load_run_timeline(run) is None
     assert "events-row" not in page(client, run)
 
 
@@ -70,22 +72,22 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
 
 
 def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
-    series.append(
-        run, builders.attempt(run, "again"), [Point(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)]
+    series.append_points(
+        run, builders.attempt(run, "again"), [MetricPoint(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)]
     )
     builders.attempt(run, "silent so far")
-    told = timeline.of(run)
+    told = timeline.load_run_timeline(run)
     assert told is not None
     assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
     assert (told.low, told.high) == (1, 10)
-    assert series.fold(run.pk, least=1) == 12
-    assert timeline.of(run) == told
+    assert series.compact_metric_rows(run.pk, least=1) == 12
+    assert timeline.load_run_timeline(run) == told
 
 
 def test_a_failure_stands_at_the_last_step_of_the_run(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
-    told = timeline.of(run)
+    told = timeline.load_run_timeline(run)
     assert told is not None and [(one.kind, one.step) for one in told.events] == [("failed", 10)]
 
 
@@ -93,13 +95,15 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
     attempt = builders.attempt(run)
     Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
     pin(run, 6, mate)
-    told = timeline.of(run)
+    told = timeline.load_run_timeline(run)
     assert told is not None
-    drawn = row.row(run, told)
-    assert len(drawn["marks"]) == row.SLOTS and len(drawn["lines"]) == row.MOST and drawn["more"]
+    drawn = row.build_timeline(run, told)
+    assert (
+        len(drawn["marks"]) == row.TIMELINE_SLOTS and len(drawn["lines"]) == row.MAX_TIMELINE_EVENTS and drawn["more"]
+    )
     assert drawn["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
     assert drawn["marks"][0].link.endswith("/nearest/6/")
-    assert ("pinned", 6) in drawn["ticks"] and len(drawn["ticks"]) == row.TICKS + 1
+    assert ("pinned", 6) in drawn["ticks"] and len(drawn["ticks"]) == row.CHART_TICK_SLOTS + 1
     assert [drawn["ticks"][0], drawn["ticks"][-1]] == [("replayed", 1), ("replayed", 1000)]
 
 
@@ -108,20 +112,20 @@ def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> Non
     for split in ("train", "eval"):
         builders.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         pin(run, 6, mate, split=split)
-    told = timeline.of(run)
+    told = timeline.load_run_timeline(run)
     assert told is not None
-    assert [one.title for one in row.row(run, told)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
+    assert [one.title for one in row.build_timeline(run, told)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
 
 
 def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
     run: Run, mate: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     flag(run, 2, mate)
-    series.append(run, builders.attempt(run, "again"), [Point(5, {"loss": 2.0}, "global_step", 1.0)])
+    series.append_points(run, builders.attempt(run, "again"), [MetricPoint(5, {"loss": 2.0}, "global_step", 1.0)])
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
     with django_assert_num_queries(11):
-        told = timeline.of(run)
+        told = timeline.load_run_timeline(run)
     assert told is not None
     assert [(one.kind, one.step) for one in told.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]
 

@@ -13,8 +13,8 @@ from dashboard.pages.run import overlays
 from rollouts.findings import exhibits
 from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
-from rollouts.models.runs import COLOURS
-from rollouts.samples.record import Point
+from rollouts.models.runs import COLOUR_COUNT
+from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -33,8 +33,8 @@ def at(client: Client, mate: User) -> Client:
 
 def logged(project: Project, name: str) -> Run:
     run = builders.run(project, name)
-    points = [Point(step, {"loss": float(step)}, "global_step", 1.0) for step in (1, 2)]
-    series.append(run, builders.attempt(run, "files"), points)
+    points = [MetricPoint(step, {"loss": float(step)}, "global_step", 1.0) for step in (1, 2)]
+    series.append_points(run, builders.attempt(run, "files"), points)
     for step in (1, 2):
         indexed(run, lines(generation(step=step)), step)
     return run
@@ -49,9 +49,9 @@ def badges(at: Client, address: str) -> set[str]:
 
 
 def test_runs_that_were_made_one_after_the_other_have_eight_colours_and_keep_them(project: Project) -> None:
-    made = [builders.run(project, f"run-{n}") for n in range(COLOURS + 1)]
+    made = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
     first = [run.colour for run in made]
-    assert sorted(first[:COLOURS]) == list(range(1, COLOURS + 1)) and first[0] == first[-1]
+    assert sorted(first[:COLOUR_COUNT]) == list(range(1, COLOUR_COUNT + 1)) and first[0] == first[-1]
     made[0].delete()
     assert [Run.objects.get(pk=run.pk).colour for run in made[1:]] == first[1:]
 
@@ -79,10 +79,10 @@ def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None
     for one, two in (runs, runs[::-1]):
         told = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
         assert (told["colour"], told["over"][0]["colour"]) == (one.colour, two.colour)
-        held = exhibits.of_charts([one, two], ["loss"])
-        assert [line.colour for line in svg_chart.of(held["curves"]).lines] == [one.colour, two.colour]
+        held = exhibits.snapshot_charts([one, two], ["loss"])
+        assert [line.colour for line in svg_chart.build_svg_chart(held["curves"]).lines] == [one.colour, two.colour]
 
 
 def test_two_runs_of_one_colour_are_told_apart_by_the_form(project: Project) -> None:
-    made = [builders.run(project, f"run-{n}") for n in range(COLOURS + 1)]
-    assert overlays.again([made[0], made[1], made[-1]]) == [False, False, True]
+    made = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
+    assert overlays.find_repeated_colours([made[0], made[1], made[-1]]) == [False, False, True]

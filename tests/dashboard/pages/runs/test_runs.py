@@ -12,11 +12,11 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.api.views.runs import change
+from dashboard.api.views.runs import update_run
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.runs import trash
-from rollouts.samples.record import Point
+from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import Ask
 from tests.support import builders
 
@@ -43,7 +43,7 @@ def many(project: Project, count: int) -> list[Run]:
     ]
     Step.objects.bulk_create(rows)
     for n, (run, attempt) in enumerate(zip(made, attempts, strict=True)):
-        series.append(run, attempt, [Point(step, {"critic/score/mean": n + step / 10}) for step in (1, 2)])
+        series.append_points(run, attempt, [MetricPoint(step, {"critic/score/mean": n + step / 10}) for step in (1, 2)])
     quiet = [run.pk for run in made[::2]]
     Run.objects.filter(pk__in=quiet).update(seen_at=timezone.now() - timedelta(hours=1))
     return made
@@ -222,14 +222,14 @@ def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
     runs: list[Run], at: Client, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = runs[:2]
-    into_bin = trash.bin_run
+    into_bin = trash.move_run_to_trash
 
     def pinned_meanwhile(run: Run, by: User) -> Run:
         place = {"run": second, "attempt": second.attempts.get(), "step": 1}
         Pin.objects.get_or_create(**place, defaults={"project": second.project, "user": owner})
         return into_bin(run, by)
 
-    monkeypatch.setattr(trash, "bin_run", pinned_meanwhile)
+    monkeypatch.setattr(trash, "move_run_to_trash", pinned_meanwhile)
     answer = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
     assert answer.status_code == 409 and "steps are pinned; remove the pins first" in answer.content.decode()
     assert not Run.objects.exclude(deleted_at=None).exists()
@@ -244,7 +244,7 @@ def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
     assert 'value="archive"' not in body(client, "/")
     client.force_login(stranger)
     assert "Select runs first" in act(client, "archive", runs)
-    trash.bin_run(runs[0], mate)
+    trash.move_run_to_trash(runs[0], mate)
     assert "Select runs first" in act(client, "restore", runs)
     assert not Run.objects.exclude(archived_at=None).exists()
     assert all("x" not in run.tags for run in Run.objects.all())
@@ -274,5 +274,5 @@ def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: Use
 def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:
     run = builders.run(project, tags=["old"])
     project.runs.update(tags=["new"])  # by somebody else, after the request had read its row
-    change(run, {"name": "renamed"})
+    update_run(run, {"name": "renamed"})
     assert project.runs.values_list("name", "tags").get() == ("renamed", ["new"])

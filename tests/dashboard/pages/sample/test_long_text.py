@@ -20,7 +20,7 @@ def written(dressed: str) -> str:
 
 
 def test_a_line_said_again_and_again_is_folded_after_its_first_time() -> None:
-    fold = repetition.folds(LOOP + "#### 5\n" + "and the rest of it. " * 20)[0]
+    fold = repetition.find_repetitions(LOOP + "#### 5\n" + "and the rest of it. " * 20)[0]
     assert fold.times == 43
     assert LOOP[fold.start : fold.end] == "Wait, let me check again.\n" * 42
 
@@ -29,20 +29,22 @@ def test_a_line_said_again_and_again_is_folded_after_its_first_time() -> None:
     "piece", ["再检查一遍，每个数字都要核对。", "go round and round ", "Is it 3.5? No. Yes. ", "a\nb\nc\n\n"]
 )
 def test_sentences_words_and_several_lines_are_folded_too(piece: str) -> None:
-    (fold,) = repetition.folds("It begins.\n" + piece * 60 + "\nIt ends here, with words of its own. " + "x y z " * 30)
+    (fold,) = repetition.find_repetitions(
+        "It begins.\n" + piece * 60 + "\nIt ends here, with words of its own. " + "x y z " * 30
+    )
     assert fold.times in (59, 60)
 
 
 @pytest.mark.parametrize("kept", ["one two three", "a\n" * 3, "1. x\n2. y\n3. z\n" * 2, "", "\n", "yes " * 4])
 def test_what_is_not_worth_a_fold_is_left_alone(kept: str) -> None:
-    assert repetition.folds(kept) == []
+    assert repetition.find_repetitions(kept) == []
 
 
 def test_the_end_of_a_text_is_always_seen() -> None:
     text_of = "again and again\n" * 400
-    shown = text_of[repetition.folds(text_of)[-1].end :]
+    shown = text_of[repetition.find_repetitions(text_of)[-1].end :]
     assert shown.startswith("again")
-    assert repetition.ENDING <= len(shown) < repetition.ENDING + len("again and again\n")
+    assert repetition.VISIBLE_END_CHARS <= len(shown) < repetition.VISIBLE_END_CHARS + len("again and again\n")
 
 
 @pytest.mark.parametrize(
@@ -58,22 +60,22 @@ def test_the_end_of_a_text_is_always_seen() -> None:
     ],
 )
 def test_dressing_keeps_every_character(whole: str) -> None:
-    assert written(text_view.dressed(whole, ["line"]).html) == whole
+    assert written(text_view.build_text_view(whole, ["line"]).html) == whole
 
 
 def test_answers_and_hits_are_marked_up_to_a_bound_that_is_said() -> None:
-    few = text_view.dressed("the sum\n#### 298", ["SUM"])
+    few = text_view.build_text_view("the sum\n#### 298", ["SUM"])
     assert '<mark class="hit">sum</mark>' in few.html
     assert '<mark class="answer">#### 298</mark>' in few.html
     assert not few.unmarked
-    many = text_view.dressed("".join(f"#### {n}\n" for n in range(1200)))
+    many = text_view.build_text_view("".join(f"#### {n}\n" for n in range(1200)))
     assert many.unmarked
-    assert many.html.count("<mark") == text_view.MOST_MARKS
+    assert many.html.count("<mark") == text_view.MAX_MARKS
 
 
 def test_the_answer_of_a_text_of_megabytes_is_marked_at_its_end() -> None:
     long = "".join(f"{n} and so on.\n" for n in range(150_000)) + "Answer: 42"
-    assert '<mark class="answer">Answer: 42</mark>' in text_view.dressed(long).html
+    assert '<mark class="answer">Answer: 42</mark>' in text_view.build_text_view(long).html
 
 
 @pytest.mark.parametrize(
@@ -89,13 +91,13 @@ def test_the_answer_of_a_text_of_megabytes_is_marked_at_its_end() -> None:
 )
 def test_answers_are_those_that_a_search_of_the_whole_text_finds(whole: str) -> None:
     for start in (0, 3, len(whole) // 2):
-        everywhere = [found.span() for found in formatting.ANSWER.finditer(whole, start)]
-        assert [found.span() for found in formatting.answers(whole, start)] == everywhere
+        everywhere = [found.span() for found in formatting.ANSWER_PATTERN.finditer(whole, start)]
+        assert [found.span() for found in formatting.find_answers(whole, start)] == everywhere
 
 
 def test_a_harmless_text_is_shown_as_any_other() -> None:
-    assert formatting.plain("a <b>\t& 'c'") == "a &lt;b&gt;\t&amp; &#x27;c&#x27;"
-    assert 'data-code="U+0000"' in formatting.plain("a\0b")
+    assert formatting.render_text("a <b>\t& 'c'") == "a &lt;b&gt;\t&amp; &#x27;c&#x27;"
+    assert 'data-code="U+0000"' in formatting.render_text("a\0b")
 
 
 RESPONSE = (
@@ -105,22 +107,22 @@ RESPONSE = (
 
 
 def test_an_outline_names_turns_reasoning_calls_code_and_the_last_answer() -> None:
-    found = outline.of(RESPONSE, "r")
+    found = outline.find_landmarks(RESPONSE, "r")
     assert [one.label for one in found] == [
         "end of reasoning", "tool call", "user", "assistant", "python", "answer",
     ]  # fmt: skip
     assert RESPONSE[found[-1].at :] == "#### 4"
-    dressed = text_view.dressed(RESPONSE)
+    dressed = text_view.build_text_view(RESPONSE)
     assert all(f'id="{one.name}"' in dressed.html for one in dressed.landmarks)
 
 
 def test_data_on_the_line_of_a_fence_is_no_language() -> None:
     """CURE's model writes the input of a test there."""
-    found = outline.of("```0 3\n```\n```sh\nls\n```\n```4\n```", "r")
+    found = outline.find_landmarks("```0 3\n```\n```sh\nls\n```\n```4\n```", "r")
     assert [one.label for one in found] == ["code", "sh", "code"]
 
 
 def test_an_outline_stays_short_and_still_has_the_answer() -> None:
-    found = outline.of("```\nx\n```\n" * 500 + "#### 1", "r")
-    assert len(found) == outline.MOST
+    found = outline.find_landmarks("```\nx\n```\n" * 500 + "#### 1", "r")
+    assert len(found) == outline.MAX_LANDMARKS
     assert found[-1].kind == "answer"

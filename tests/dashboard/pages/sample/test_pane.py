@@ -145,7 +145,7 @@ def test_every_list_with_a_value_per_token_is_a_figure(tokens: Sample, client: C
 def test_tokens_as_a_table_hold_the_same(tokens: Sample, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = page_of(client, tokens, "?view=tokens&as=table&at=8000")
-    assert page.count('<td class="num muted">') == token_view.WINDOW
+    assert page.count('<td class="num muted">') == token_view.WINDOW_TOKENS
     assert ">-9</td>" in page
 
 
@@ -159,9 +159,9 @@ def test_an_odd_address_of_tokens_is_read_as_the_nearest(
 
 
 def test_a_value_that_is_no_number_is_not_a_figure() -> None:
-    assert token_view.numbers([1.0, "2"], 2) is None
-    assert token_view.numbers([10**400, 1], 2) is None
-    found = token_view.numbers([None, float("inf"), True], 3)
+    assert token_view.parse_token_values([1.0, "2"], 2) is None
+    assert token_view.parse_token_values([10**400, 1], 2) is None
+    found = token_view.parse_token_values([None, float("inf"), True], 3)
     assert found is not None
     assert found[2] == 1
     assert str(found[:2]) == "[nan nan]"
@@ -179,23 +179,25 @@ def test_a_value_that_is_no_number_is_not_a_figure() -> None:
 def test_a_tokens_colour_tells_how_far_its_figure_is_from_nought(
     by: str, values: list[float], kinds: list[str]
 ) -> None:
-    assert token_view.levels(by, np.array(values)) == kinds
+    assert token_view.choose_level_classes(by, np.array(values)) == kinds
 
 
 def test_a_bar_of_the_chart_is_as_far_out_as_the_farthest_of_its_tokens() -> None:
-    values = np.zeros(2 * token_view.BARS - 1)
+    values = np.zeros(2 * token_view.MAX_TOKEN_BARS - 1)
     values[[4, 478]] = -4.0, 1.0
-    drawn = {bar.x: (bar.y, bar.height, bar.kind) for bar in token_view.bars(values, "advantage", -4.0, 1.0)}
-    assert len(drawn) == token_view.BARS
+    drawn = {
+        bar.x: (bar.y, bar.height, bar.kind) for bar in token_view.build_token_bars(values, "advantage", -4.0, 1.0)
+    }
+    assert len(drawn) == token_view.MAX_TOKEN_BARS
     assert {x: bar for x, bar in drawn.items() if bar[1]} == {0.835: (20.0, 80.0, "n3"), 99.791: (0.0, 20.0, "p2")}
 
 
 def test_tokens_stand_in_blocks_of_whole_lines() -> None:
     texts = ["word\n" if at % 100 == 50 else "word" for at in range(300)]
-    window = token_view.Window(0, 300, 300, None, "", {}, range(300), texts)
-    assert [block.count("<b>") for block in token_view.spans(window)] == [151, 149]
+    window = token_view.TokenWindow(0, 300, 300, None, "", {}, range(300), texts)
+    assert [block.count("<b>") for block in token_view.render_token_spans(window)] == [151, 149]
     window.texts = None
-    assert [block.count("<b>") for block in token_view.spans(window)] == [128, 128, 44]
+    assert [block.count("<b>") for block in token_view.render_token_spans(window)] == [128, 128, 44]
 
 
 def test_every_key_can_be_downloaded_as_it_was_written(tokens: Sample, client: Client, mate: User) -> None:

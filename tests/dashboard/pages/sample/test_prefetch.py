@@ -73,7 +73,7 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
 ) -> None:
     run = builders.run(project, "long")
     indexed(run, lines(generation("1+1?", "2" * 5_000, 0.0), generation("1+2?", "3", 1.0)), 1)
-    monkeypatch.setattr(prefetch, "MOST_CHARS", 4_000)
+    monkeypatch.setattr(prefetch, "MAX_PREFETCHED_CHARS", 4_000)
     client.force_login(mate)
     assert len(panes(client, *ids(run))) == 1
 
@@ -91,7 +91,7 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
 def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     project: Project, reader: Client, monkeypatch: pytest.MonkeyPatch, every: int, step: int, shown: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(prompt_history, "MOST_STEPS", 4)
+    monkeypatch.setattr(prompt_history, "MAX_PROMPT_STEPS", 4)
     monkeypatch.setattr(prompt_history, "NEAR", (2, 6))
     run = builders.run(project, "many")
     for number in range(1, 16):
@@ -108,7 +108,7 @@ def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Clien
     client.force_login(mate)
     gone = run.dumps.select_related("segment").get(step=9).segment
     assert gone
-    files.body_path(gone.path).unlink()
+    files.get_body_file_path(gone.path).unlink()
     others = [pk for pk in ids(run) if pk not in set(run_step(run, 9))]
     assert list(panes(client, *ids(run))) == others
     Sample.objects.filter(pk=others[0]).update(ordinal=10**6)
@@ -121,5 +121,5 @@ def run_step(run: Run, step: int) -> list[str]:
 
 @pytest.mark.parametrize(("shown", "numbers"), [(0, "0 59"), (2, "2 59"), (30, "0 30 59"), (58, "0 58"), (59, "0 59")])
 def test_the_step_that_is_shown_is_not_written_over_by_one_at_the_end(shown: int, numbers: str) -> None:
-    steps = [prompt_history.Past(at, None, 1, "", 1.0, at == shown) for at in range(60)]
-    assert " ".join(re.findall(r">(\d+)<", prompt_history.labels(steps, 100 / 60))) == numbers
+    steps = [prompt_history.PromptStep(at, None, 1, "", 1.0, at == shown) for at in range(60)]
+    assert " ".join(re.findall(r">(\d+)<", prompt_history.render_step_labels(steps, 100 / 60))) == numbers

@@ -75,7 +75,7 @@ def test_a_prompt_longer_than_one_answer_is_read_in_windows(
 ) -> None:
     sample = joined(run)
     whole = asked(signed_in, f"samples/{sample.pk}/tokens/")["prompt_ids"]
-    monkeypatch.setattr("dashboard.api.views.samples.MOST_TOKENS", 5)
+    monkeypatch.setattr("dashboard.api.views.samples.MAX_TOKENS", 5)
     first = asked(signed_in, f"samples/{sample.pk}/tokens/?count=1")
     assert (first["prompt_start"], first["prompt_total"], first["prompt_ids"]) == (0, len(whole), whole[:5])
     second = asked(signed_in, f"samples/{sample.pk}/tokens/?count=1&prompt_start=5")

@@ -20,7 +20,7 @@ RESPONSE = (
 
 
 def seen(prompt: str = "", response: str = "", **more: Any) -> list[tuple[str, list[tuple[str, str]]]]:
-    found = turns_view.of(Record(prompt=prompt, response=response, **more))
+    found = turns_view.build_turns(Record(prompt=prompt, response=response, **more))
     return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in found]
 
 
@@ -43,7 +43,10 @@ def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
 
 def test_a_call_in_the_text_stands_beside_its_result_and_a_failure_is_told() -> None:
     calls = [
-        part for turn in turns_view.of(Record(prompt=PROMPT, response=RESPONSE)) for part in turn.parts if part.name
+        part
+        for turn in turns_view.build_turns(Record(prompt=PROMPT, response=RESPONSE))
+        for part in turn.parts
+        if part.name
     ]
     assert [(call.name, call.result, call.failed) for call in calls] == [
         ("python", "4.0", False),
@@ -61,7 +64,7 @@ def test_calls_of_messages_are_paired_by_their_ids() -> None:
         {"role": "tool", "content": "nobody asked"},
         {"role": "assistant", "content": "done"},
     ]
-    found = turns_view.of(Record(messages=messages))
+    found = turns_view.build_turns(Record(messages=messages))
     assert [turn.role for turn in found] == ["user", "assistant", "tool", "assistant"]
     thought, one, two = found[1].parts
     assert (thought.kind, thought.text) == ("reasoning", "both")
@@ -96,7 +99,7 @@ def test_marks_of_a_template_are_roles_too() -> None:
 
 @pytest.mark.parametrize("broken", ["<tool_call>", "<tool_call>{", "<tool_call>[1]</tool_call>", "<think>", "</think>"])
 def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
-    assert turns_view.of(Record(prompt=PROMPT, response=f"before {broken} after"))
+    assert turns_view.build_turns(Record(prompt=PROMPT, response=f"before {broken} after"))
     assert "after" in str(seen(PROMPT, f"before {broken} after"))
 
 
@@ -111,5 +114,5 @@ def test_llamas_marks_stand_one_behind_the_other_and_are_roles_too() -> None:
 
 
 def test_text_without_roles_has_none() -> None:
-    assert chat_roles.split("What is 2+2?") == []
-    assert chat_roles.split("") == []
+    assert chat_roles.split_turns("What is 2+2?") == []
+    assert chat_roles.split_turns("") == []

@@ -42,7 +42,7 @@ def test_a_maintainer_saves_a_rule_and_a_worker_is_told(
     assert saved(client, "score>=0.5").headers["Location"] == "/settings/math/"
     assert sent == [project.pk]
     assert "Judging by <code>score&gt;=0.5</code>: 0 of 2 steps" in client.get("/settings/math/").content.decode()
-    correctness.judge_due(project.pk)
+    correctness.evaluate_due_steps(project.pk)
     page = client.get("/settings/math/").content.decode()
     assert "All 2 steps are judged by <code>score&gt;=0.5</code>" in page
     assert 'value="score&gt;=0.5"' in page
@@ -97,7 +97,7 @@ def test_a_step_says_how_many_are_correct_and_by_which_rule(client: Client, owne
     assert "acc=1 where it was logged, else score&gt;0" in page
     saved(client, "score>=0.5")
     assert "being judged anew" in client.get(address).content.decode()
-    correctness.judge_due(run.project_id)
+    correctness.evaluate_due_steps(run.project_id)
     page = client.get(address).content.decode()
     assert re.search(r"<summary[^>]*><b>2</b>", page)
     assert "<code>score&gt;=0.5</code>" in page and "being judged anew" not in page
@@ -109,10 +109,10 @@ def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
     client.force_login(owner)
     address = f"/runs/{run.uid}/steps/1/?q=is:correct"
     before = client.get(address)
-    correctness.change(run.project, "score>=0.5", owner)
+    correctness.change_correctness_rule(run.project, "score>=0.5", owner)
     told = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
     assert (told.status_code, "being judged anew" in told.content.decode()) == (200, True)
-    correctness.judge_due(run.project_id)
+    correctness.evaluate_due_steps(run.project_id)
     after = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
     assert after.status_code == 200
     assert '<b>2</b> <span class="muted">of 4 recorded' in after.content.decode()
@@ -133,7 +133,7 @@ def test_the_api_changes_the_rule_and_says_how_far_the_judging_is(project: Proje
     assert changed["correct"] == "score>=0.5"
     assert changed["judging"] == {"rule": "score>=0.5", "steps": 2, "judged": 0}
     assert sent == [project.pk]
-    correctness.judge_due(project.pk)
+    correctness.evaluate_due_steps(project.pk)
     assert ask("GET", "projects/math/").json()["judging"]["judged"] == 2
     refused = ask("PATCH", "projects/math/", {"correct": "is:wrong"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (400, "correct")

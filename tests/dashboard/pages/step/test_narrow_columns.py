@@ -17,8 +17,8 @@ from rollouts.models import Sample
     ],
 )  # fmt: skip
 def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: str) -> None:
-    assert formatting.narrow(value) == shown
-    assert shown.replace("-", "−") in formatting.score(value)
+    assert formatting.format_narrow_number(value) == shown
+    assert shown.replace("-", "−") in formatting.render_score(value)
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: st
     ],
 )  # fmt: skip
 def test_a_long_name_of_a_group_shows_the_part_in_which_names_differ(name: str, shown: str) -> None:
-    assert sample_rows.Row(Sample(group=name)).group == shown
+    assert sample_rows.SampleRow(Sample(group=name)).group == shown

@@ -102,7 +102,7 @@ def test_scores_beyond_one_are_shown_in_round_bins(project: Project, client: Cli
 def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     run: Run, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.pages.step.query_result.PATIENCE", 0.0)
+    monkeypatch.setattr("dashboard.pages.step.query_result.SEARCH_TIME_BUDGET", 0.0)
     for step in range(3, 22):
         indexed(run, lines(*generations(step, 1)), step)
     client.force_login(mate)
@@ -121,7 +121,7 @@ def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
 def test_charts_of_very_many_samples_are_of_the_newest_steps_and_say_so(
     run: Run, reader: Client, monkeypatch: pytest.MonkeyPatch, most: int, newest: int, at_nought: int
 ) -> None:
-    monkeypatch.setattr("dashboard.pages.step.query_result.MOST_COUNTED", most)
+    monkeypatch.setattr("dashboard.pages.step.query_result.MAX_COUNTED_SAMPLES", most)
     for step in (3, 4):
         indexed(run, lines(*generations(step)), step)
     for q, total in (("", 24), ("score<=0", 3)):

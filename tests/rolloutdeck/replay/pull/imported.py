@@ -34,13 +34,13 @@ def arrived(ask: Ask, folder: Path) -> None:
     """The files below a folder, imported; a worker judges and indexes what came."""
     assert ask("import", folder, "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
-        artifact_check.check(row.pk)
+        artifact_check.check_artifact(row.pk)
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
 
 
 def pinned(step: int, by: User, **more: Any) -> Pin:
-    return pins.pin(Run.objects.get(name="old"), step, by, **more)[0]
+    return pins.pin_step(Run.objects.get(name="old"), step, by, **more)[0]
 
 
 def flag(by: User, *samples: Sample) -> None:

@@ -31,14 +31,14 @@ def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout"
     kind = "feed_index" if role == "async_rollout" else "global_step"
     files = {name: data if name.endswith(("dp", "pt")) else meta(step) for name, data in files_of(path).items()}
     told = {"role": role, "step_kind": kind, "facts": {"role": role, **FACTS, **facts}}
-    artifact_check.check(brought(registered(run, step, files, **told), files).pk)
-    return pins.pin(run, step, by, step_kind=kind)[0]
+    artifact_check.check_artifact(brought(registered(run, step, files, **told), files).pk)
+    return pins.pin_step(run, step, by, step_kind=kind)[0]
 
 
 def plan(by: User, *entries: tuple[Pin, int], action: str = "cache", **more: Any) -> None:
     project = entries[0][0].project
-    last = plans.current(project)
-    plans.save(project, "default", by, if_match=last.number if last else 0, action=action, entries=entries, **more)
+    last = plans.find_current_revision(project)
+    plans.save_plan(project, "default", by, if_match=last.number if last else 0, action=action, entries=entries, **more)
 
 
 def found(into: Path) -> dict[str, str]:

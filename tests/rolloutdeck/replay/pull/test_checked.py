@@ -38,7 +38,7 @@ def test_bytes_that_are_elsewhere_are_said_to_be(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registered(old, 1, files_of(V0), facts={"role": "rollout", **FACTS})
-    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "The files of step 1 of grpo-1 are not on the server yet (waiting)" in capsys.readouterr().err
     assert not (tmp_path / "into").exists()
@@ -49,8 +49,8 @@ def test_an_unsafe_dump_is_not_given_to_a_trainer(
 ) -> None:
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
-    artifact_check.check(artifact.pk)
-    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    artifact_check.check_artifact(artifact.pk)
+    plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "its files are unsafe" in capsys.readouterr().err
     assert not list(tmp_path.rglob("gen_batch.dp"))
@@ -62,7 +62,7 @@ def test_what_the_server_calls_ready_is_judged_again_here(
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
     Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.READY)
-    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "gen_batch.dp is not safe to load" in capsys.readouterr().err
     assert not list(tmp_path.rglob("gen_batch.dp"))
@@ -73,7 +73,7 @@ def test_bytes_that_rotted_on_the_server_are_not_put(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
-    blob = blobs.path(old.project_id, hashlib.sha256((V0 / "gen_batch.dp").read_bytes()).hexdigest())
+    blob = blobs.get_blob_path(old.project_id, hashlib.sha256((V0 / "gen_batch.dp").read_bytes()).hexdigest())
     blob.chmod(0o644)
     rotten = bytearray(blob.read_bytes())
     rotten[len(rotten) // 2] ^= 1
@@ -87,7 +87,7 @@ def test_a_file_that_is_not_what_its_name_says_is_not_put(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": files_of(V1)["0/tq_batch.pt"], "meta.json": meta(1)}
-    artifact_check.check(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
-    plan(owner, (pins.pin(old, 1, owner)[0], 3))
+    artifact_check.check_artifact(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
+    plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "gen_batch.dp is no gen_batch.dp: it is tq_batch." in capsys.readouterr().err

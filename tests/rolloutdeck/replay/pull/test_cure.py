@@ -87,7 +87,7 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
 
 def test_the_command_on_the_plans_page_asks_for_model_and_data_set(asked: Ask, owner: User, project: Project) -> None:
     steps(owner)
-    ((shown,),) = run_commands.commands(project, "default", plans.current(project), 1)
+    ((shown,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
     assert shown.lines.endswith("--trainer cure --steps 1 --set pretrained_model=MODEL dataset=NAME")
 
 

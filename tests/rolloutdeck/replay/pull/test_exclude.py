@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 def flag(run: Run, by: User, *records: int) -> None:
     """The samples of these rows of the step's own file are flagged bad."""
     for dump in run.dumps.filter(state="received"):
-        indexer.index(dump.pk)
+        indexer.index_dump(dump.pk)
     for sample in Sample.objects.filter(step__run=run, ordinal__in=records):
         Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=by, label="bad")
 

@@ -99,7 +99,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
     roll: Ask, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(1, owner), 0), (pinned(1, owner), 2))
-    assert plans.current(Project.objects.get()) is not None
+    assert plans.find_current_revision(Project.objects.get()) is not None
     capsys.readouterr()
     assert roll("pull") == 0
     told = capsys.readouterr()
@@ -111,7 +111,7 @@ def test_the_command_on_the_plans_page_lays_it_out(
     roll: Ask, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(owner, (pinned(1, owner), 0))
-    ((shown,),) = run_commands.commands(project, "default", plans.current(project), 1)
+    ((shown,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
     _, command, *words = shlex.split(shown.lines)
     monkeypatch.chdir(tmp_path)
     assert words[words.index("--trainer") + 1] == "roll"

@@ -43,10 +43,10 @@ def pinned(slime: Ask, owner: User, tmp_path: Path) -> Callable[[int], Pin]:
     """Pins a rollout of the run `old`, of which slime's own files were imported."""
     assert slime("import", copied("slime", tmp_path / "out"), "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
-        artifact_check.check(row.pk)
+        artifact_check.check_artifact(row.pk)
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        indexer.index(dump.pk)
-    return lambda step: pins.pin(Run.objects.get(name="old"), step, owner, step_kind="rollout_id")[0]
+        indexer.index_dump(dump.pk)
+    return lambda step: pins.pin_step(Run.objects.get(name="old"), step, owner, step_kind="rollout_id")[0]
 
 
 def sha256(step: int) -> str:
@@ -156,7 +156,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_rollouts
     slime: Ask, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(1), 0))
-    assert plans.trainer_of(plans.current(Project.objects.get())) == "slime"
+    assert plans.find_plan_trainer(plans.find_current_revision(Project.objects.get())) == "slime"
     capsys.readouterr()
     assert slime("pull") == 0
     said = capsys.readouterr().err

@@ -42,8 +42,8 @@ def kept(step: int) -> dict[str, bytes]:
 
 def pinned(run: Run, step: int, by: User, **facts: Any) -> Pin:
     row = registered(run, step, kept(step), role="rollout", facts={**FACTS, **facts})
-    artifact_check.check(brought(row, kept(step)).pk)
-    return pins.pin(run, step, by)[0]
+    artifact_check.check_artifact(brought(row, kept(step)).pk)
+    return pins.pin_step(run, step, by)[0]
 
 
 def laid(step: int, target: int) -> dict[str, str]:

@@ -12,14 +12,14 @@ import pytest
 from rolloutdeck.trainers.common.token_selection import Selection
 from rolloutdeck.trainers.slime.plugin import rows
 from rollouts.formats import native, slime_rollout
-from rollouts.formats.base import Told
-from rollouts.formats.slime_rollout import keep_versions
+from rollouts.formats.base import DumpContext
+from rollouts.formats.slime_rollout import set_policy_version
 from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_slime import DATA, Sample, held
 
 
 def read(form: Any, stream: Any, name: str) -> list[Record]:
-    return [one for one in form.read(stream, Told(filename=name, step=int(name[0]))) if isinstance(one, Record)]
+    return [one for one in form.read(stream, DumpContext(filename=name, step=int(name[0]))) if isinstance(one, Record)]
 
 
 @pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
@@ -113,7 +113,7 @@ def test_weights_that_changed_under_way_or_have_a_name_are_told_as_slimes_own_fi
     row = rows.row_of(vars(Sample(weight_versions=told)))
     assert (row.get("policy_version"), row.get("weight_versions")) == expected
     read = Record("", "")
-    keep_versions(read, told)
+    set_policy_version(read, told)
     assert (read.policy_version, read.extras.get("weight_versions")) == expected
 
 

@@ -15,6 +15,13 @@ from dashboard import assets
 
 IMPORT = re.compile(r'^import .*"(\..+)";$', re.MULTILINE)
 ANY_IMPORT = re.compile(r'(?:^import |\bfrom |\bimport\()"(\..+?)"', re.MULTILINE)
+MAX_LINE = 140
+# Does not count: a message, which gettext needs on one line, and a line with only one attribute, such as a long `href`.
+MESSAGE = re.compile(
+    r"(?<=%\})[^%]*(?:\{% plural %\}[^%]*)?(?=\{% endblocktranslate)"
+    r'|(?<=translate )"[^"]*"|(?<=gettext\()"[^"]*"'
+)
+ATTRIBUTE = re.compile(r'\s*[\w-]+="(?:\{%.*?%\}|\{\{.*?\}\}|[^"])*"(?:\{% endif %\})?>?')
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "static"
 VENDORED = "vendor/htmx.org@2.0.11/htmx.min.js"
@@ -89,3 +96,22 @@ def test_folders_have_the_names_of_the_features() -> None:
     assert {"runs", "step", "sample", "pins", "common"} <= features
     assert {path.name for path in (STATIC / "js").iterdir()} <= features
     assert {path.name for path in (ROOT / "templates").iterdir() if path.is_dir()} <= features | {"api"}
+
+
+def test_lines_are_short_enough_for_a_review() -> None:
+    files = [*(ROOT / "templates").rglob("*.html"), *(STATIC / "css").glob("*.css")]
+    assert len(files) > 100
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(MESSAGE.sub("", line)) > MAX_LINE and not ATTRIBUTE.fullmatch(line)
+    ]
+    assert long == []
+
+
+def test_the_indentation_of_templates_is_not_sent(client: Client) -> None:
+    source = (ROOT / "templates" / "error.html").read_text()
+    assert re.search("^ +<", source, re.MULTILINE)
+    page = client.get("/no-such-page/").content.decode()
+    assert "</html>" in page and not re.search("^ +<", page, re.MULTILINE)

@@ -19,6 +19,7 @@ from rollouts.runs import trash
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
+from tests.support.html import squeeze
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} \u202eback"
 WRITTEN = TRAP.replace("\u202e", "")  # what people write stays as it is in the field where they edit it
@@ -288,7 +289,7 @@ def test_a_query_that_finds_nothing_is_added_by_the_same_key_by_those_who_may(
     run: Run, reader: Client, client: Client, project: Project
 ) -> None:
     address = f"/runs/{run.uid}/steps/latest/?q=score>9"
-    box = re.search(r'<a class="button" href="([^"]*)" data-key="q" data-finding-add', page(reader, address))
+    box = re.search(r'<a class="button" href="([^"]*)" data-key="q" data-finding-add', squeeze(page(reader, address)))
     assert box
     shown = page(reader, unescape(box[1]))
     assert "score&gt;9" in shown and "0 of 4, step 1" in shown

@@ -13,6 +13,7 @@ from rollouts.samples.record import MetricPoint
 from tests.dashboard.pages.pins.support import panel
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
+from tests.support.html import squeeze
 
 
 def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:
@@ -48,7 +49,8 @@ def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin
         outcomes.record_replay_outcome(later, "files", step, outcome, pin=pin.pk)
     of = [Sample.objects.get(step__run=later, step__step=step).pk for step in (1, 2, 3)]
     first, second, third = (panel(signed, f"/samples/{pk}/", "sample") for pk in of)
-    assert re.search(r'<a class="tag reused clip" href="/runs/grpo/steps/2/"[^>]*>↺ grpo step 2</a>', first)
+    link = r'<a class="tag reused clip" href="/runs/grpo/steps/2/"[^>]*>↺ grpo step 2</a>'
+    assert re.search(link, squeeze(first))
     assert "tag reused" not in second and "tag reused" not in third
     ahead = signed.get("/samples/", {"of": ",".join(of)}).json()
     assert ["tag reused" in ahead[pk] for pk in of] == [True, False, False]

@@ -13,6 +13,7 @@ from rollouts.models import Project, Run, Sample
 from tests.rollouts.prompts.test_history import asked
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
+from tests.support.html import squeeze
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
     reader.post(f"/runs/{run.uid}/flags/", {"samples": read.pk, "text": "a guess"})
     shown = body(reader, run, f"?sel={read.pk}")
     marked = r'data-id="%s".*?tag flag.*?</header>.*?data-key="f" data-flag-here="/runs/%s/flags/"'
-    assert re.search(marked % (read.pk, run.uid), shown, re.S)
+    assert re.search(marked % (read.pk, run.uid), squeeze(shown), re.S)
     assert shown.count('data-key="f"') == shown.count('data-key="u"') == shown.count('id="flag-here"') == 1
     project.reasons = [{"key": "odd", "name": "odd one"}]
     project.save()

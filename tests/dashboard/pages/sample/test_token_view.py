@@ -14,6 +14,7 @@ from django.test import Client
 from rollouts.models import Run, Sample
 from tests.rollouts.support.push import DUMPS, indexed, rows
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, ready, tokenizer, worked
+from tests.support.html import squeeze
 
 pytestmark = pytest.mark.django_db
 
@@ -102,7 +103,7 @@ def test_the_token_view_shows_mask_log_probs_and_text(run: Run, signed_in: Clien
 def test_a_step_says_how_many_of_its_samples_have_tokens(run: Run, signed_in: Client) -> None:
     joined(run)
     shown = page(signed_in, f"/runs/{run.uid}/steps/1/")
-    assert '<b>32</b> <span class="muted">of 32</span>' in shown
+    assert '<b>32</b><span class="muted">of 32</span>' in squeeze(shown)
     assert COMMAND not in shown
 
 
@@ -111,7 +112,7 @@ def test_a_step_whose_batch_cannot_join_says_what_it_needs(run: Run, signed_in: 
     ready(run, V0)
     worked(run)
     shown = page(signed_in, f"/runs/{run.uid}/steps/1/")
-    assert '<b>0</b> <span class="muted">of 32</span>' in shown and COMMAND in shown
+    assert '<b>0</b><span class="muted">of 32</span>' in squeeze(shown) and COMMAND in shown
 
 
 def test_a_response_without_text_says_which_command_brings_it(run: Run, signed_in: Client) -> None:

@@ -1,4 +1,4 @@
-"""`docs/trainers.md`: every cell of its table leads somewhere, and its commands run."""
+"""The docs: every link and every path leads somewhere, every cell of the table of trainers too, its commands run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.rolloutdeck.support.step_files import imported
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "trainers.md"
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+FOLDERS = ("rolloutdeck", "rollouts", "workers", "dashboard", "templates", "static", "tests", "scripts", "examples")
+NO_PATH = re.compile(r"rolloutdeck/(_server|generated|trained|left_out/)")  # in the wheel only; names of metrics
+MAX_LINE = 160  # of Markdown source; a row of a table may be longer
 COLUMNS = "trainer metrics|train samples|eval samples|tokens|live|pin|replay|exclude flagged"
 LINK = re.compile(r"\[[^]]+\]\(([^)\s]+)\)")
 
@@ -43,6 +46,19 @@ def missing(path: Path) -> list[str]:
     return lost
 
 
+def paths(path: Path) -> list[str]:
+    """The files and folders of this repository that a page names as code, `{a,b}` written out, `<name>` as any name."""
+    waiting = re.findall(r"`([^`\s]+/[^`\s]*)`", prose(path))
+    names = []
+    while waiting:
+        name = waiting.pop()
+        if choice := re.search(r"\{([^{}]*)\}", name):
+            waiting += [name[: choice.start()] + part + name[choice.end() :] for part in choice[1].split(",")]
+        elif name.startswith(tuple(f"{folder}/" for folder in FOLDERS)) and not NO_PATH.match(name):
+            names.append(re.sub(r"<[^>]*>", "*", name))
+    return names
+
+
 def table() -> list[list[str]]:
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
@@ -53,9 +69,28 @@ def commands(word: str, path: Path = PAGE) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"rolloutdeck {word} ")]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading_that_are_there(path: Path) -> None:
     assert missing(path) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_file_that_a_page_names_is_there(path: Path) -> None:
+    assert [name for name in paths(path) if not list(ROOT.glob(name.rstrip("/")))] == []
+
+
+def test_every_capability_is_in_the_architecture() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    folders = [
+        init.parent.name for package in ("rollouts", "rolloutdeck") for init in ROOT.glob(f"{package}/*/__init__.py")
+    ]
+    assert [name for name in folders if f" {name}/" not in page] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_line_of_a_page_is_too_long_to_review(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if len(line) > MAX_LINE and not line.startswith("|")] == []
 
 
 def test_every_cell_of_the_table_of_trainers_leads_to_how() -> None:
@@ -96,7 +131,7 @@ def test_an_import_of_the_page_brings_samples(words: list[str], node: Path, monk
     assert Run.objects.get().name == words[-1] and Sample.objects.exists()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_command_of_a_page_is_one_that_there_is(path: Path) -> None:
     for word in ("check", "import", "watch", "pull", "plan", "samples"):
         for words in commands(word, path):

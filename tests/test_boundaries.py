@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from rolloutdeck.cli.entry import COMMANDS
 
@@ -90,6 +91,14 @@ def test_a_trainers_name_is_found_within_other_names(text: str) -> None:
 def test_every_command_is_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [command for command in COMMANDS if f"rolloutdeck {command}" not in readme] == []
+
+
+def test_every_dependency_has_its_reason_in_the_decisions() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs/decisions/dependencies.md").read_text()
+    named = set(re.findall(r"[\w.-]+", " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))))
+    names = {re.split(r"[\[~=<>]", package)[0] for packages in extras.values() for package in packages}
+    assert names - named == set()
 
 
 def test_no_pickle_is_loaded() -> None:

@@ -1,4 +1,4 @@
-// Every page's script. Pages work without it; it adds keys, live panels, and reading without reloading.
+// The script of every page. Pages work without it. It adds shortcuts, live panels and navigation without a page load.
 import "./ui.js";
 import "./shortcuts.js";
 import "./live_updates.js";
@@ -18,12 +18,12 @@ if (document.getElementById("sample")) import("../review/viewed.js");
 if (document.querySelector("[data-grid]")) import("../run/heatmap_keys.js");
 if (document.querySelector("[data-verdict]")) import("../review/review.js");
 
-// Seldom used: fetched when it is.
+// Rarely used, so loaded on the first use.
 document.addEventListener("click", ({ target }) => {
   const kind = target.closest("[data-link]")?.dataset.link;
-  if (kind) import("./copy_link.js").then((links) => links.link(kind));
+  if (kind) import("./copy_link.js").then((links) => links.copyLink(kind));
 });
 document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
   event.preventDefault();
-  import("./theme.js").then((colours) => colours.turn(event.target.querySelector("button")));
+  import("./theme.js").then((theme) => theme.switchTheme(event.target.querySelector("button")));
 });

@@ -1,4 +1,4 @@
-// KaTeX, fetched when somebody wants to read math.
+// Renders math with KaTeX, which is loaded on the first use.
 const KATEX = new URL("../../vendor/katex@0.19.1/", import.meta.url);
 const DELIMITERS = [
   { left: "$$", right: "$$", display: true },
@@ -6,32 +6,38 @@ const DELIMITERS = [
   { left: "\\(", right: "\\)", display: false },
   { left: "$", right: "$", display: false },
 ];
-// `maxSize` in em: a rule may not push everything else out of the window. A formula with an error stays text.
-const OPTIONS = { delimiters: DELIMITERS, throwOnError: true, trust: false, strict: "ignore", maxExpand: 500, maxSize: 20, errorCallback() {} };
+// `maxSize` in em: a formula must not push all other text out of the window. A formula with an error remains text.
+const OPTIONS = {
+  delimiters: DELIMITERS, throwOnError: true, trust: false, strict: "ignore", maxExpand: 500, maxSize: 20, errorCallback() {},
+};
 
-const script = (path) =>
-  new Promise((done, failed) => document.head.append(Object.assign(document.createElement("script"), { src: new URL(path, KATEX).href, onload: done, onerror: failed })));
+const loadScript = (path) =>
+  new Promise((done, failed) => {
+    const src = new URL(path, KATEX).href;
+    document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed }));
+  });
 
 let loaded;
-function katex() {
-  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("katex.min.css", KATEX).href }));
-  return script("katex.min.js").then(() => script("contrib/auto-render.min.js")).then(guard);
+function loadKatex() {
+  const href = new URL("katex.min.css", KATEX).href;
+  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
+  return loadScript("katex.min.js").then(() => loadScript("contrib/auto-render.min.js")).then(catchErrors);
 }
 
-// One formula that KaTeX cannot cope with (nested too deep, say) stays text; the others are still drawn.
-function guard() {
+// A formula that KaTeX cannot render (for example nested too deep) remains text. The others are still rendered.
+function catchErrors() {
   const { render, ParseError } = window.katex;
-  window.katex.render = (...told) => {
+  window.katex.render = (...args) => {
     try {
-      render(...told);
+      render(...args);
     } catch (error) {
       throw error instanceof ParseError ? error : new ParseError(error.message);
     }
   };
 }
 
-export async function render(root) {
-  loaded ??= katex();
+export async function renderMath(root) {
+  loaded ??= loadKatex();
   await loaded;
   for (const text of root.querySelectorAll("[data-math]:not([data-done])")) {
     text.dataset.done = "";

@@ -1,4 +1,4 @@
-// Boxes that open over the page: a click elsewhere or Esc shuts them; a field in one narrows its list.
+// Popovers: a click outside or Esc closes them. A text field in one filters its list.
 
 document.addEventListener("input", (event) => {
   const among = event.target.dataset?.narrow;
@@ -16,10 +16,11 @@ document.addEventListener("keydown", (event) => {
   event.stopImmediatePropagation();
 }, true);
 document.addEventListener("click", (event) => {
-  for (const open of document.querySelectorAll("details.popover[open]")) if (!open.contains(event.target)) open.open = false;
+  const outside = [...document.querySelectorAll("details.popover[open]")].filter((box) => !box.contains(event.target));
+  for (const box of outside) box.open = false;
 });
 
-// Enter in such a field takes the first of what it left, instead of sending a form.
+// Enter in the field selects the first match instead of sending the form.
 document.addEventListener("keydown", (event) => {
   const among = event.target.dataset?.narrow;
   if (!among || event.key !== "Enter" || event.isComposing) return;

@@ -1,19 +1,20 @@
-// A key presses the element with the same data-key. Which keys there are stands in one table on the server.
-import { asleep, keyOf } from "./keyboard_layout.js";
+// A key clicks the element with the same data-key. The server has the table of all keys.
+import { isIgnored, keyOf } from "./keyboard_layout.js";
 
-const TYPING = "input:not([type=range], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea, select, [contenteditable]";
+const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";
+const TYPING = `input:not(${BUTTONS}), textarea, select, [contenteditable]`;
 const GO = "o";
-const PATIENCE = 4000; // ms for the key after it
-const steps = [];
-let going = 0;
+const GO_TIMEOUT = 4000; // ms for the key after it
+const escapeHandlers = [];
+let hintTimer = 0;
 
-// Esc undoes the innermost thing that is open: each asks in turn, the first that says true has done it.
-export const onEscape = (step) => steps.push(step);
+// Esc closes one open part of the page: the handlers run in order until one returns true.
+export const onEscape = (handler) => escapeHandlers.push(handler);
 
-// A drawer that is closed is hidden by style alone; its buttons keep their keys.
+// Elements that a key can click. Buttons in a closed drawer are hidden only by CSS and do not count.
 export const pressable = (selector) => [...document.querySelectorAll(selector)].filter((one) => one.checkVisibility() && !one.disabled);
 
-// Of several, the one in the sample that has the focus.
+// If several elements have the key, the one in the focused sample wins.
 function press(selector) {
   const all = pressable(selector);
   const found = all.find((one) => one.closest("[data-id]:focus-within")) ?? all[0];
@@ -25,73 +26,73 @@ function press(selector) {
   return true;
 }
 
-const named = (attribute, key) => `[data-${attribute}="${CSS.escape(key)}"]`;
+const selectorOf = (attribute, key) => `[data-${attribute}="${CSS.escape(key)}"]`;
 
-// --- what they are called ---------------------------------------------------------------------------------------------
+// --- names of the keys ------------------------------------------------------------------------------------------------
 
-const ANYWHERE = /^(Ctrl|⌘|Esc|←|→)/; // answered by more than one button
+const ANYWHERE = /^(Ctrl|⌘|Esc|←|→)/; // handled by more than one button
 const LIVE = "[data-key]:not([hidden], :disabled)";
 
-// Footer and help name the keys that do something here; a span like 1–6 does where its first one does.
-function name(rows) {
+// Footer and help show only keys that work on this page. A range like 1–6 works if its first key works.
+function showUsableKeys(rows) {
   const here = new Set([...document.querySelectorAll(LIVE)].map((one) => one.dataset.key));
   const does = ({ textContent: key }) => ANYWHERE.test(key) || here.has(key[1] === "–" ? key[0] : key);
   for (const row of document.querySelectorAll(rows)) row.hidden = ![...row.querySelectorAll("kbd")].some(does);
 }
 
-const foot = () => name(".foot-keys > span");
-foot();
-for (const news of ["deck:settled", "htmx:afterSettle"]) document.addEventListener(news, foot);
-document.querySelector("[data-help]")?.addEventListener("click", () => name("#help > div [data-keys]"));
+const updateFooter = () => showUsableKeys(".foot-keys > span");
+updateFooter();
+for (const name of ["deck:settled", "htmx:afterSettle"]) document.addEventListener(name, updateFooter);
+document.querySelector("[data-help]")?.addEventListener("click", () => showUsableKeys("#help > div [data-keys]"));
 
 // --- o, then a letter -------------------------------------------------------------------------------------------------
 
-// The hint says what may follow; it leaves with the next key, or when none comes.
-function begin() {
-  const places = new Map(pressable("[data-go]").map((one) => [one.dataset.go, one.title || one.textContent.trim()]));
-  if (!places.size) return false;
+// The hint lists the possible second keys. It closes on the next key or after a timeout.
+function openHint() {
+  const targets = new Map(pressable("[data-go]").map((one) => [one.dataset.go, one.title || one.textContent.trim()]));
+  if (!targets.size) return false;
   const hint = Object.assign(document.createElement("p"), { id: "going", className: "toast going" });
   hint.setAttribute("role", "status");
-  for (const [key, place] of places) {
+  for (const [key, label] of targets) {
     const one = hint.appendChild(document.createElement("span"));
-    one.append(Object.assign(document.createElement("kbd"), { textContent: key }), ` ${place}`);
+    one.append(Object.assign(document.createElement("kbd"), { textContent: key }), ` ${label}`);
   }
   document.body.append(hint);
-  going = setTimeout(leave, PATIENCE);
+  hintTimer = setTimeout(closeHint, GO_TIMEOUT);
   return true;
 }
 
-function leave() {
-  clearTimeout(going);
-  going = 0;
+function closeHint() {
+  clearTimeout(hintTimer);
+  hintTimer = 0;
   document.getElementById("going")?.remove();
 }
 
 // --- listening --------------------------------------------------------------------------------------------------------
 
-// True when the key meant something.
-function pressed(key, event) {
-  if (going) {
-    leave();
-    return press(named("go", key)) || key !== "Tab";
+// Returns true if the key was used.
+function handleKey(key, event) {
+  if (hintTimer) {
+    closeHint();
+    return press(selectorOf("go", key)) || key !== "Tab";
   }
   if ((key === "Enter" || key === " ") && event.target.closest?.("a, button, summary")) return false;
-  return press(named("key", key === " " ? "Space" : key)) || (key === GO && begin());
+  return press(selectorOf("key", key === " " ? "Space" : key)) || (key === GO && openHint());
 }
 
-function escaped(typing, event) {
-  if (going) leave();
-  else if (steps.some((step) => step())) event.preventDefault();
+function handleEscape(typing, event) {
+  if (hintTimer) closeHint();
+  else if (escapeHandlers.some((handler) => handler())) event.preventDefault();
   else if (typing) event.target.blur();
-  else press(named("key", "Esc"));
+  else press(selectorOf("key", "Esc"));
 }
 
 document.addEventListener("keydown", (event) => {
-  if (asleep(event) || document.querySelector("dialog[open]")) return;
+  if (isIgnored(event) || document.querySelector("dialog[open]")) return;
   const key = keyOf(event);
   if (!key || key === "Shift" || key === "AltGraph") return;
   const typing = event.target.matches?.(TYPING);
-  if (key === "Escape") return escaped(typing, event);
+  if (key === "Escape") return handleEscape(typing, event);
   if (typing || (key.length === 1 && document.body.dataset.keys === "off")) return;
-  if (pressed(key, event)) event.preventDefault();
+  if (handleKey(key, event)) event.preventDefault();
 });

@@ -1,11 +1,11 @@
-// Light, dark, or as the system.
+// The colour theme: light, dark or as the system.
 import { fill, gettext } from "./i18n.js";
 
 const ORDER = { light: "auto", auto: "dark", dark: "light" };
 const NAMES = { light: gettext("Colours: light"), auto: gettext("Colours: as the system"), dark: gettext("Colours: dark") };
 
-// The button's value is what it turns to; it gets the next one.
-export function turn(button) {
+// Sets the theme in the button's value, then puts the next theme into the button.
+export function switchTheme(button) {
   const chosen = button.value;
   const root = document.documentElement;
   if (chosen === "auto") delete root.dataset.theme;

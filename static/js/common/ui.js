@@ -1,31 +1,36 @@
-// Times, copying, help, the bar that says something is on its way.
+// Relative times, clipboard, messages, help dialog, progress bar.
 import { fill, gettext } from "./i18n.js";
-import { work } from "./panel.js";
+import { countRequests } from "./panel.js";
 
-const UNITS = [[60, 1, gettext("{n} s ago")], [3600, 60, gettext("{n} min ago")], [86400, 3600, gettext("{n} h ago")], [Infinity, 86400, gettext("{n} d ago")]];
+const UNITS = [
+  [60, 1, gettext("{n} s ago")],
+  [3600, 60, gettext("{n} min ago")],
+  [86400, 3600, gettext("{n} h ago")],
+  [Infinity, 86400, gettext("{n} d ago")],
+];
 
-function ago(moment) {
+function formatAge(moment) {
   const seconds = Math.max(0, Math.round((Date.now() - new Date(moment)) / 1000));
-  const [, size, said] = UNITS.find(([most]) => seconds < most);
-  return fill(said, { n: Math.floor(seconds / size) });
+  const [, size, text] = UNITS.find(([limit]) => seconds < limit);
+  return fill(text, { n: Math.floor(seconds / size) });
 }
 
-function tell(root = document) {
+function updateAges(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    const text = ago(time.dateTime);
+    const text = formatAge(time.dateTime);
     if (time.textContent !== text) time.textContent = text;
   }
 }
 
-tell();
-setInterval(() => document.hidden || tell(), 5000);
-document.addEventListener("deck:settled", (event) => tell(event.detail.panel));
-document.addEventListener("htmx:afterSettle", () => tell());
-document.addEventListener("htmx:beforeRequest", () => work(1));
-document.addEventListener("htmx:afterRequest", () => work(-1));
+updateAges();
+setInterval(() => document.hidden || updateAges(), 5000);
+document.addEventListener("deck:settled", (event) => updateAges(event.detail.panel));
+document.addEventListener("htmx:afterSettle", () => updateAges());
+document.addEventListener("htmx:beforeRequest", () => countRequests(1));
+document.addEventListener("htmx:afterRequest", () => countRequests(-1));
 
 let fading;
-export function say(text) {
+export function showMessage(text) {
   document.querySelector(".toast")?.remove();
   const toast = Object.assign(document.createElement("p"), { className: "toast", textContent: text });
   toast.setAttribute("role", "status");
@@ -34,12 +39,12 @@ export function say(text) {
   fading = setTimeout(() => toast.remove(), 1600);
 }
 
-export async function copy(text) {
+export async function copyText(text) {
   if (navigator.clipboard) await navigator.clipboard.writeText(text);
   else copyOld(text);
 }
 
-// Plain http on another machine has no clipboard API.
+// The clipboard API does not exist on plain HTTP from another machine.
 function copyOld(text) {
   const area = Object.assign(document.createElement("textarea"), { value: text, className: "visually-hidden" });
   document.body.append(area);
@@ -51,13 +56,13 @@ function copyOld(text) {
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
-  await copy(button.closest(".copyable").querySelector("pre").textContent);
-  say(gettext("Copied"));
+  await copyText(button.closest(".copyable").querySelector("pre").textContent);
+  showMessage(gettext("Copied"));
 });
 
 document.querySelector("[data-help]")?.addEventListener("click", () => document.getElementById("help").showModal());
 
-// Scripts change the address: back to what is on the screen now.
+// Scripts change the URL after the page load, so the form returns to the current one.
 document.querySelector("[data-language-switch]")?.addEventListener("submit", (event) => {
   event.target.elements.next.value = location.pathname + location.search + location.hash;
 });

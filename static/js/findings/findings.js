@@ -1,9 +1,9 @@
-// What somebody sees, passed on: Q copies it as a block for a chat, q opens the box that adds it to a finding.
+// Sharing the current view: Q copies it as text for a chat, q opens the dialog that adds it to a finding.
 const TEXT = "[data-text], pre";
 const SAMPLE = "#sample, .board-column, .one-text";
 let selected;
 
-// A key or a button may take the selection away, so the last one made in a sample's text is remembered.
+// A key or a click may clear the selection, so the last selection in a sample's text is stored.
 document.addEventListener("selectionchange", () => {
   if (document.activeElement?.closest?.("dialog")) return;
   const selection = getSelection();
@@ -21,11 +21,10 @@ const textOf = (range) => {
   return found?.closest(SAMPLE) ? found : null;
 };
 
-// The passage as it is now: by the time the script is there, something else may be selected. It is of the sample that
-// the button is of.
-function passage(button) {
-  const whole = selected?.startContainer.isConnected && textOf(selected);
-  return { whole: whole && whole.closest(SAMPLE) === button.closest(SAMPLE) && whole, selected };
+// The selection now: another one may be made before quote.js is loaded. It counts only in the sample of the button.
+function readSelection(button) {
+  const text = selected?.startContainer.isConnected && textOf(selected);
+  return { text: text && text.closest(SAMPLE) === button.closest(SAMPLE) && text, selected };
 }
 
 document.addEventListener("click", (event) => {
@@ -34,10 +33,10 @@ document.addEventListener("click", (event) => {
   const add = event.target.closest("[data-finding-add]");
   if (!chat && !block && (!add || event.ctrlKey || event.metaKey)) return;
   if (!chat && !block) event.preventDefault();
-  const now = passage(chat ?? add ?? block);
+  const now = readSelection(chat ?? add ?? block);
   import("./quote.js").then((quoting) => {
-    if (chat) quoting.copied(chat, now);
-    else if (block) quoting.shown(block);
-    else quoting.added(add, now);
+    if (chat) quoting.copyQuote(chat, now);
+    else if (block) quoting.copyBlock(block);
+    else quoting.addQuote(add, now);
   });
 });

@@ -1,16 +1,16 @@
-// Flagging: f opens the box, a digit gives the reason and goes on, Enter goes to the text, Esc closes. With rows
-// selected, f flags them all. u undoes.
+// Flagging: f opens the box, a digit saves with that reason and moves to the next sample, Enter focuses the comment, Esc
+// closes. If rows are selected, f flags all of them. u undoes.
 import { forget } from "../sample/prefetch.js";
-import { say } from "../common/ui.js";
+import { showMessage } from "../common/ui.js";
 import { onEscape } from "../common/shortcuts.js";
-import { post } from "../common/post.js";
+import { postForm } from "../common/post.js";
 import { move, show } from "../sample/reader.js";
 
-const EDGE = 18; // px at a row's left that select it
+const EDGE = 18; // px at the left of a row where a click selects it
 const many = () => document.querySelector("#picked:not([hidden]) #picked-flags");
 const box = () => many() ?? document.getElementById("flag-box");
 const picks = () => import("../step/row_selection.js");
-let goOn = false;
+let moveOn = false;
 
 function open() {
   const found = box();
@@ -18,7 +18,7 @@ function open() {
   found.open = !found.open;
   if (!found.open) return;
   found.scrollIntoView({ block: "nearest" });
-  found.querySelector("form").focus({ preventScroll: true }); // else Enter would follow a link that has the focus
+  found.querySelector("form").focus({ preventScroll: true }); // otherwise Enter would open a focused link
 }
 
 document.addEventListener("click", (event) => {
@@ -27,7 +27,7 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-pick]")) picks().then((picks) => picks.toggle());
 });
 
-// Before the reader's own clicks: shift-click reaches from the last selected row, the left edge selects a row.
+// Runs before the click handlers of reader.js: shift-click selects a range of rows, the left edge selects one row.
 document.addEventListener(
   "click",
   (event) => {
@@ -38,19 +38,20 @@ document.addEventListener(
     event.preventDefault();
     event.stopImmediatePropagation();
     getSelection().removeAllRanges();
-    picks().then((picks) => (event.shiftKey ? picks.reach(row.dataset.id) : picks.toggle(row.dataset.id)));
+    picks().then((picks) => (event.shiftKey ? picks.selectRange(row.dataset.id) : picks.toggle(row.dataset.id)));
   },
   true,
 );
 
-// Before the ordinary keys: while the box is open, digits and Enter are its own.
+// Runs before the shortcuts: while the box is open, digits and Enter belong to it.
 document.addEventListener(
   "keydown",
   (event) => {
     const found = box();
-    if (!found?.open || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+    if (!found?.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input, textarea, select")) return;
     const reason = found.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
-    if (reason) goOn = found.id === "flag-box";
+    if (reason) moveOn = found.id === "flag-box";
     if (reason) reason.click();
     else if (event.key === "Enter" && !event.target.closest("button, a")) found.querySelector("[name=text]").focus();
     else return;
@@ -74,23 +75,23 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (document.querySelector("#flags .error-line")) return;
   if (found) found.open = false;
   forget(document.querySelector("#sample article")?.dataset.id);
-  if (goOn) move(1);
-  goOn = false;
+  if (moveOn) move(1);
+  moveOn = false;
 });
 
-// What was undone is said; where it was one sample, that one is shown again. After "fine" the next one is.
+// Undo shows a message and, if it concerned one sample, that sample. An OK decision moves to the next sample.
 document.addEventListener("submit", async (event) => {
   const fine = event.target.matches("[data-fine]");
   if (event.defaultPrevented || !(fine || event.target.matches("[data-undo]"))) return;
   event.preventDefault();
   const id = document.querySelector("#sample article").dataset.id;
   try {
-    const told = await post(event.target);
-    say(told.said);
-    document.dispatchEvent(new CustomEvent("deck:said", { detail: fine ? { fine: id } : { undone: told.sample } }));
+    const result = await postForm(event.target);
+    showMessage(result.said);
+    document.dispatchEvent(new CustomEvent("deck:decided", { detail: fine ? { fine: id } : { undone: result.sample } }));
     if (fine) move(1);
-    else if (told.sample && document.getElementById("step-page")) show(told.sample);
+    else if (result.sample && document.getElementById("step-page")) show(result.sample);
   } catch (error) {
-    say(error.message);
+    showMessage(error.message);
   }
 });

@@ -1,7 +1,7 @@
-// Flagging a response where it stands: a digit gives the reason, Enter goes to the text, Esc leaves. And undoing it.
-import { say } from "../common/ui.js";
-import { plain } from "../common/panel.js";
-import { post } from "../common/post.js";
+// Flagging and undo on pages that list responses: a digit saves with that reason, Enter focuses the comment, Esc closes.
+import { showMessage } from "../common/ui.js";
+import { isPlainClick } from "../common/panel.js";
+import { postForm } from "../common/post.js";
 
 const box = document.getElementById("flag-here");
 const form = box.querySelector("form");
@@ -11,24 +11,24 @@ function open(link) {
   form.action = link.dataset.flagHere;
   form.elements.samples.value = link.closest("[data-id]").dataset.id;
   box.showModal();
-  form.focus(); // else Enter would press the first button
+  form.focus(); // otherwise Enter would press the first button
 }
 
-// The page shows its answers again on `deck:flagged`.
+// The page reloads its responses on `deck:flagged`.
 async function send(sent, submitter) {
   try {
-    const told = await post(sent, {}, submitter);
+    const result = await postForm(sent, {}, submitter);
     box.close();
-    say(told.said);
+    showMessage(result.said);
     document.dispatchEvent(new CustomEvent("deck:flagged"));
   } catch (error) {
-    say(error.message);
+    showMessage(error.message);
   }
 }
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-flag-here]");
-  if (!link || !plain(event)) return;
+  if (!link || !isPlainClick(event)) return;
   event.preventDefault();
   open(link);
 });

@@ -1,24 +1,24 @@
-// Columns of responses as word diffs against one of them.
-import { say } from "../common/ui.js";
+// Shows columns of responses as word diffs against one of them.
+import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 
 const textOf = (column) => column?.querySelector("pre");
 
-// Draws each of `columns` against `base` while `root` stays what it is.
-export async function drawAgainst(base, columns, root) {
+// Renders the diff of each column against `base`; stops if `root` is replaced meanwhile.
+export async function renderDiffsAgainst(base, columns, root) {
   const first = textOf(base)?.textContent;
-  if (first === undefined || root.dataset.drawn) return;
-  root.dataset.drawn = "1";
-  const { differences, draw } = await import("../sample/diff_render.js");
+  if (first === undefined || root.dataset.rendered) return;
+  root.dataset.rendered = "1";
+  const { differences, renderDiff } = await import("../sample/diff_render.js");
   try {
-    for (const text of columns.map(textOf).filter(Boolean)) { // one after the other: they share a worker
+    for (const text of columns.map(textOf).filter(Boolean)) { // in sequence, because they share one worker
       const parts = await differences(first, text.textContent);
-      if (!root.isConnected || !root.dataset.drawn) return;
-      draw(text, parts);
+      if (!root.isConnected || !root.dataset.rendered) return;
+      renderDiff(text, parts);
       if (parts.every(({ side }) => side === "both")) text.before(note(gettext("The same, word for word.")));
     }
   } catch {
-    say(gettext("These texts could not be compared."));
+    showMessage(gettext("These texts could not be compared."));
   }
 }
 

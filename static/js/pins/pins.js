@@ -1,9 +1,9 @@
-// The pin box: p opens it at its note, Enter pins, Esc closes.
+// The pin box: p opens it and focuses the note, Enter pins, Esc closes.
 import { onEscape } from "../common/shortcuts.js";
 
 const box = () => document.getElementById("pin-box");
 
-// At once, not after the browser's own toggle: who is quick has pressed the next key by then.
+// Immediately, not after the browser's toggle: a fast user has pressed the next key by then.
 function toggle(found) {
   found.open = !found.open;
   if (found.open) (found.querySelector("#pin-note") ?? found.querySelector("summary")).focus();

@@ -1,8 +1,8 @@
-// One prompt over steps: another step or answer comes without losing the place, and two answers are compared word by word.
-import { say } from "../common/ui.js";
+// The prompt page: another step or response loads without losing the scroll position. Two responses show a word diff.
+import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
-import { ask, place } from "../common/panel.js";
-import { differences, draw } from "../sample/diff_render.js";
+import { requestPanel, swapPanel } from "../common/panel.js";
+import { differences, renderDiff } from "../sample/diff_render.js";
 
 const page = document.getElementById("history");
 let loading;
@@ -11,16 +11,16 @@ async function compare() {
   const into = page.querySelector("[data-diff]");
   const [there, here] = ["beside", "read"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
   if (!into || there == null || here == null) return;
-  const said = page.querySelector("[data-diff-said]");
-  said.textContent = gettext("comparing …");
+  const status = page.querySelector("[data-diff-said]");
+  status.textContent = gettext("comparing …");
   try {
     const parts = await differences(there, here);
-    draw(into, parts);
-    said.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("the two are the same");
+    renderDiff(into, parts);
+    status.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("the two are the same");
     page.classList.add("compared");
   } catch {
     page.classList.remove("compared");
-    said.textContent = gettext("This browser could not compare them; they stand side by side.");
+    status.textContent = gettext("This browser could not compare them; they stand side by side.");
   }
 }
 
@@ -28,12 +28,12 @@ async function load() {
   loading?.abort();
   loading = new AbortController();
   try {
-    const html = await ask(page, location.href, { signal: loading.signal });
+    const html = await requestPanel(page, location.href, { signal: loading.signal });
     if (html === null) return;
-    place(page, html);
+    swapPanel(page, html);
     compare();
   } catch (error) {
-    if (error.name !== "AbortError") say(gettext("The answers could not be read; the server does not answer."));
+    if (error.name !== "AbortError") showMessage(gettext("The answers could not be read; the server does not answer."));
   }
 }
 

@@ -1,35 +1,37 @@
-// What a chart draws: lines of runs, metrics and attempts on one axis, smoothed or raw.
+// The data of a chart: lines of runs, metrics and attempts on one axis, smoothed or raw.
 
-// The page's layout with every run's curves; the run itself is the first. `again` counts the runs before one that have its colour.
-export function runsOf(layout, uid) {
+// The runs of the page with their curves; the page's own run is first. `again` counts earlier runs with the same colour.
+export function listRuns(layout, uid) {
   const all = [{ uid, colour: layout.colour, curves: layout.curves }, ...layout.over];
-  return all.map((run, at) => ({ ...run, at, again: all.slice(0, at).filter((other) => other.colour === run.colour).length }));
+  const sameColour = (run, at) => all.slice(0, at).filter((other) => other.colour === run.colour).length;
+  return all.map((run, at) => ({ ...run, at, again: sameColour(run, at) }));
 }
 
-// Each line has its values over `x` (steps, or hours where the axis is time) and knows its steps.
-export function linesOf(chart, runs, axis) {
+// Each line has its values over `x` (steps, or hours on the time axis) and its steps.
+export function buildLines(chart, runs, axis) {
+  const line = (run, name, part, { number, steps, hours, values }) => ({
+    run, name, part, number, steps, values, x: axis === "time" ? hours : steps,
+  });
   return runs.flatMap((run) =>
-    chart.names.flatMap((name, part) =>
-      (run.curves[name] ?? []).map((curve) => ({ run, name, part, number: curve.number, steps: curve.steps, x: axis === "time" ? curve.hours : curve.steps, values: curve.values })),
-    ),
+    chart.names.flatMap((name, part) => (run.curves[name] ?? []).map((curve) => line(run, name, part, curve))),
   );
 }
 
-// uPlot's data: one ascending axis, and per line its values there; undefined where a line has no point.
-export function joined(lines, { weight, log, faint }) {
+// The data format of uPlot: one ascending axis and the values of each line on it; undefined if a line has no point there.
+export function joinLines(lines, { weight, log, faint }) {
   const axis = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
-  const place = new Map(axis.map((x, at) => [x, at]));
+  const index = new Map(axis.map((x, at) => [x, at]));
   const spread = (line, values) => {
     const out = new Array(axis.length);
-    line.x.forEach((x, at) => (out[place.get(x)] = log && !(values[at] > 0) ? null : values[at]));
+    line.x.forEach((x, at) => (out[index.get(x)] = log && !(values[at] > 0) ? null : values[at]));
     return out;
   };
   const raw = faint ? lines.map((line) => spread(line, line.values)) : [];
-  return [axis, ...raw, ...lines.map((line) => spread(line, smoothed(line.values, weight)))];
+  return [axis, ...raw, ...lines.map((line) => spread(line, smoothValues(line.values, weight)))];
 }
 
-// Exponential moving average without a bias to its start; gaps stay gaps.
-export function smoothed(values, weight) {
+// Exponential moving average without start bias; gaps remain gaps.
+export function smoothValues(values, weight) {
   if (!weight) return values;
   let mean, share = 1;
   return values.map((value) => {
@@ -40,8 +42,8 @@ export function smoothed(values, weight) {
   });
 }
 
-// The place of a line's point that is nearest to x.
-export function nearest(line, x) {
+// The index of the point of a line that is nearest to x.
+export function findNearest(line, x) {
   let low = 0, high = line.x.length - 1;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -51,7 +53,7 @@ export function nearest(line, x) {
   return low > 0 && x - line.x[low - 1] <= line.x[low] - x ? low - 1 : low;
 }
 
-export const short = (value) => {
+export const formatShort = (value) => {
   if (value == null) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -59,14 +61,14 @@ export const short = (value) => {
   return size >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 };
 
-// Ticks that lie closer together than `short` can say get the digits that tell them apart; a log axis has empty ones.
-export const ticked = (ticks) => {
-  const told = ticks.filter((tick) => tick != null).map(short);
-  const clear = new Set(told).size === told.length;
-  return ticks.map((tick) => (tick == null ? "" : clear ? short(tick) : String(Number(tick.toPrecision(8)))));
+// Labels of ticks. Ticks that look the same in the short format get more digits; a log axis has ticks without a label.
+export const formatTicks = (ticks) => {
+  const labels = ticks.filter((tick) => tick != null).map(formatShort);
+  const distinct = new Set(labels).size === labels.length;
+  return ticks.map((tick) => (tick == null ? "" : distinct ? formatShort(tick) : String(Number(tick.toPrecision(8)))));
 };
 
-export const moment = (hours) => {
+export const formatHours = (hours) => {
   if (hours < 1) return `${Math.round(hours * 60)} min`;
   return hours < 100 ? `${Number(hours.toFixed(1))} h` : `${Number((hours / 24).toFixed(1))} d`;
 };

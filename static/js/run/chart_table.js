@@ -1,24 +1,26 @@
-// The charts as a table: every metric of every shown run with its last value and its range.
-import { short } from "./chart_data.js";
+// The charts as a table: the last value and the range of each metric of each run.
+import { formatShort } from "./chart_data.js";
 import { gettext } from "../common/i18n.js";
 
 const cell = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
 
-export function tableOf(charts, runs) {
+export function buildTable(charts, runs) {
   const table = Object.assign(document.createElement("table"), { className: "list metric-table" });
   const head = document.createElement("tr");
   const words = [gettext("metric"), ...(runs.length > 1 ? [gettext("run")] : [])];
   const numbers = [gettext("last"), gettext("at step"), gettext("lowest"), gettext("highest"), gettext("points")];
   head.append(...words.map((title) => cell("th", title)), ...numbers.map((title) => cell("th", title, "num")));
   const body = document.createElement("tbody");
-  for (const name of new Set(charts.flatMap((chart) => chart.names))) for (const run of runs) body.append(...rowsOf(name, run, runs.length > 1));
+  for (const name of new Set(charts.flatMap((chart) => chart.names))) {
+    for (const run of runs) body.append(...buildRows(name, run, runs.length > 1));
+  }
   const top = document.createElement("thead");
   top.append(head);
   table.append(top, body);
   return table;
 }
 
-function rowsOf(name, run, several) {
+function buildRows(name, run, several) {
   const points = (run.curves[name] ?? []).flatMap((curve) => curve.steps.map((step, at) => [step, curve.values[at]]));
   const known = points.filter(([, value]) => value != null);
   if (!known.length) return [];
@@ -28,7 +30,8 @@ function rowsOf(name, run, several) {
   row.dataset.metric = name;
   const title = cell("th", name);
   title.scope = "row";
-  const told = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), known.length];
-  row.append(title, ...(several ? [cell("td", run.name ?? "", `c${run.colour}`)] : []), ...told.map((value, at) => cell("td", at === 1 || at === 4 ? value.toLocaleString("en") : short(value), "num")));
+  const numbers = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), known.length];
+  const texts = numbers.map((value, at) => (at === 1 || at === 4 ? value.toLocaleString("en") : formatShort(value)));
+  row.append(title, ...(several ? [cell("td", run.name ?? "", `c${run.colour}`)] : []), ...texts.map((text) => cell("td", text, "num")));
   return [row];
 }

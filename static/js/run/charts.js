@@ -1,8 +1,8 @@
-// The overview: every metric as a small chart. What is chosen stands in the address: m, smooth, log, x, closed, runs.
-import { runsOf, short } from "./chart_data.js";
-import { Drawing } from "./chart.js";
+// The run page: each metric as a small chart. The URL contains all choices: m, smooth, log, x, closed, runs.
+import { formatShort, listRuns } from "./chart_data.js";
+import { Chart } from "./chart.js";
 import { fill, gettext, ngettext } from "../common/i18n.js";
-import { address, rested } from "../common/panel.js";
+import { buildUrl, whenIdle } from "../common/panel.js";
 
 const root = document.querySelector("[data-charts]");
 const filter = document.getElementById("metrics");
@@ -10,14 +10,14 @@ const smooth = document.getElementById("smooth");
 const log = document.getElementById("log");
 const counted = document.getElementById("chart-count");
 const problem = document.getElementById("metrics-error");
-const drawn = new Map();
+const charts = new Map(); // title -> Chart
 let layout, etag, reading, again, pattern, held;
 
 // --- state ------------------------------------------------------------------------------------------------------------
 
-const asked = () => new URLSearchParams(location.search);
-const write = (changes) => history.replaceState(history.state, "", address(changes));
-const closed = () => new Set((asked().get("closed") ?? "").split(",").filter(Boolean));
+const params = () => new URLSearchParams(location.search);
+const write = (changes) => history.replaceState(history.state, "", buildUrl(changes));
+const closed = () => new Set((params().get("closed") ?? "").split(",").filter(Boolean));
 
 const page = {
   sync: window.uPlot.sync("steps"),
@@ -31,7 +31,7 @@ const page = {
   },
 };
 
-// From the first to the last point of any chart, so that the crosshair means the same in all of them.
+// From the first to the last point of all charts, so that all have the same x range.
 function span() {
   let low = Infinity, high = -Infinity;
   for (const run of page.runs)
@@ -50,32 +50,34 @@ function colour(name) {
   return getComputedStyle(probe).color;
 }
 
-function palette() {
+function readColours() {
   root.append(probe);
   const kinds = { flagged: "flagged", pinned: "accent", replayed: "reused", restarted: "partial", failed: "bad" };
   const events = Object.fromEntries(Object.entries(kinds).map(([kind, name]) => [kind, colour(name)]));
-  const found = { muted: colour("muted"), hairline: colour("hairline"), events, lines: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => colour(`run-${n}`)) };
+  const lines = [1, 2, 3, 4, 5, 6, 7, 8].map((n) => colour(`run-${n}`));
+  const colours = { muted: colour("muted"), hairline: colour("hairline"), events, lines };
   probe.remove();
-  return found;
+  return colours;
 }
 
-// --- what stands on the page --------------------------------------------------------------------------------------------
+// --- layout -------------------------------------------------------------------------------------------------------------
 
-function section(title, charts, shut) {
+function buildSection(title, specs, shut) {
   const grid = Object.assign(document.createElement("div"), { className: "chart-grid" });
-  grid.append(...charts.map((chart) => {
-    const one = new Drawing(chart, page);
-    drawn.set(chart.title, one);
-    return one.box;
+  grid.append(...specs.map((spec) => {
+    const chart = new Chart(spec, page);
+    charts.set(spec.title, chart);
+    return chart.box;
   }));
   const group = Object.assign(document.createElement(title ? "details" : "section"), { className: "chart-group" });
   if (!title) return group.append(grid), group;
   group.open = !shut.has(title);
   group.dataset.group = title;
-  group.append(Object.assign(document.createElement("summary"), { textContent: `${title === "other" ? gettext("other") : title} (${charts.length})` }), grid);
+  const heading = `${title === "other" ? gettext("other") : title} (${specs.length})`;
+  group.append(Object.assign(document.createElement("summary"), { textContent: heading }), grid);
   group.addEventListener("toggle", () => {
     const now = closed();
-    if (now.has(title) !== group.open) return; // that it was made open is told as well
+    if (now.has(title) !== group.open) return; // the toggle event also fires for the initial state
     now[group.open ? "delete" : "add"](title);
     write({ closed: [...now].join(",") });
     if (group.open) paintAll();
@@ -83,141 +85,148 @@ function section(title, charts, shut) {
   return group;
 }
 
-function constants() {
+function buildConstants() {
   const names = Object.entries(layout.constant);
   if (!names.length) return [];
   const box = Object.assign(document.createElement("details"), { className: "constants" });
   const list = document.createElement("dl");
   for (const [name, value] of names) {
     const row = document.createElement("div");
-    row.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: short(value) }));
+    const term = Object.assign(document.createElement("dt"), { textContent: name });
+    row.append(term, Object.assign(document.createElement("dd"), { textContent: formatShort(value) }));
     list.append(row);
   }
-  const said = ngettext("constant: {count} metric", "constant: {count} metrics", names.length);
-  box.append(Object.assign(document.createElement("summary"), { className: "muted", textContent: fill(said, { count: names.length }) }), list);
+  const heading = fill(ngettext("constant: {count} metric", "constant: {count} metrics", names.length), { count: names.length });
+  box.append(Object.assign(document.createElement("summary"), { className: "muted", textContent: heading }), list);
   return [box];
 }
 
-function nothing() {
+function buildEmptyState() {
   const box = Object.assign(document.createElement("div"), { className: "empty" });
   box.append(Object.assign(document.createElement("p"), { textContent: gettext("This run has sent no metrics yet.") }));
   const samples = document.querySelector(".strip");
-  const more = samples ? gettext("Its samples are one click away in the strip above.") : gettext("Nor any samples. What the trainer's side printed may say why, or “rolloutdeck check”.");
+  const more = samples
+    ? gettext("Its samples are one click away in the strip above.")
+    : gettext("Nor any samples. What the trainer's side printed may say why, or “rolloutdeck check”.");
   box.append(Object.assign(document.createElement("p"), { textContent: more }));
   return box;
 }
 
-const charts = () => [...layout.default, ...Object.values(layout.groups).flat()];
-const shape = (of) => JSON.stringify([of.default, of.groups, Object.keys(of.constant)]);
+const allSpecs = () => [...layout.default, ...Object.values(layout.groups).flat()];
+const layoutKey = (layout) => JSON.stringify([layout.default, layout.groups, Object.keys(layout.constant)]);
 
-async function draw(fresh) {
-  const same = layout && shape(layout) === shape(fresh);
+async function render(fresh) {
+  const same = layout && layoutKey(layout) === layoutKey(fresh);
   layout = fresh;
   held = undefined;
-  page.runs = runsOf(layout, root.dataset.run);
-  if (root.dataset.show === "table") return table();
-  if (!same) lay();
+  page.runs = listRuns(layout, root.dataset.run);
+  if (root.dataset.show === "table") return renderTable();
+  if (!same) renderLayout();
   paintAll();
 }
 
-async function table() {
-  const { tableOf } = await import("./chart_table.js");
+async function renderTable() {
+  const { buildTable } = await import("./chart_table.js");
   page.runs[0].name = document.querySelector(".run-chip b").textContent;
-  root.replaceChildren(charts().length ? tableOf(charts(), page.runs) : nothing(), ...constants());
-  narrow();
+  root.replaceChildren(allSpecs().length ? buildTable(allSpecs(), page.runs) : buildEmptyState(), ...buildConstants());
+  applyFilter();
 }
 
-function lay() {
-  for (const one of drawn.values()) one.destroy();
-  drawn.clear();
+function renderLayout() {
+  for (const chart of charts.values()) chart.destroy();
+  charts.clear();
   const shut = closed();
-  const groups = Object.entries(layout.groups).map(([title, found]) => section(title || "other", found, shut));
-  const first = layout.default.length ? [section("", layout.default, shut)] : [];
+  const groups = Object.entries(layout.groups).map(([title, specs]) => buildSection(title || "other", specs, shut));
+  const first = layout.default.length ? [buildSection("", layout.default, shut)] : [];
   const empty = !first.length && !groups.length && !Object.keys(layout.constant).length;
-  root.replaceChildren(...first, ...groups, ...constants(), ...(empty ? [nothing()] : []));
-  narrow();
+  root.replaceChildren(...first, ...groups, ...buildConstants(), ...(empty ? [buildEmptyState()] : []));
+  applyFilter();
 }
 
-// What is in sight first, the others while nothing else is to be done, as many at a time as one frame has room for.
-const MOMENT = 8; // ms for making charts; each is drawn after that, in about as long
+// Visible charts are painted first, the others when the page is idle, as many as fit into one frame.
+const BUDGET = 8; // ms for creating charts; painting them takes about as long again
 const waiting = new Set();
 let idle;
 
 function paintAll() {
-  page.colours ??= palette();
+  page.colours ??= readColours();
   waiting.clear();
-  const seen = [];
-  for (const one of drawn.values()) {
-    const box = one.box.getBoundingClientRect(); // all are measured before any is drawn
-    if (box.width) box.bottom > 0 && box.top < innerHeight ? seen.push([one, one.box.clientWidth - 12]) : waiting.add(one);
+  const visible = [];
+  for (const chart of charts.values()) {
+    const box = chart.box.getBoundingClientRect(); // all charts are measured before the first is painted
+    if (!box.width) continue;
+    if (box.bottom > 0 && box.top < innerHeight) visible.push([chart, chart.box.clientWidth - 12]);
+    else waiting.add(chart);
   }
-  for (const [one, width] of seen) one.paint(width);
-  requestAnimationFrame(() => requestAnimationFrame(paintRest)); // once those are on the screen
+  for (const [chart, width] of visible) chart.paint(width);
+  requestAnimationFrame(() => requestAnimationFrame(paintRest)); // after the visible charts are on the screen
 }
 
 function paintRest() {
-  if (waiting.size) idle ??= rested(paintSome, 200);
+  if (waiting.size) idle ??= whenIdle(paintSome, 200);
 }
 
 function paintSome() {
   idle = null;
-  const until = performance.now() + MOMENT;
+  const until = performance.now() + BUDGET;
   do paint([...waiting].slice(0, 1));
   while (waiting.size && performance.now() < until);
   paintRest();
 }
 
 function paint(some) {
-  for (const one of some) {
-    if (waiting.delete(one) && one.box.isConnected && one.box.clientWidth) one.paint(one.box.clientWidth - 12);
+  for (const chart of some) {
+    if (waiting.delete(chart) && chart.box.isConnected && chart.box.clientWidth) chart.paint(chart.box.clientWidth - 12);
   }
 }
 
-// Nobody waits for a chart that they look at.
-const wanted = ({ target }) => waiting.size && paint([...waiting].filter((one) => one.box.contains(target)));
-root.addEventListener("focusin", wanted);
-root.addEventListener("pointerover", wanted);
-document.addEventListener("scroll", () => waiting.size && paint([...waiting].filter((one) => one.box.getBoundingClientRect().top < innerHeight)), { capture: true, passive: true });
+// Charts that the user points at, focuses or scrolls to are painted at once.
+const paintTarget = ({ target }) => waiting.size && paint([...waiting].filter((chart) => chart.box.contains(target)));
+const paintVisible = () => paint([...waiting].filter((chart) => chart.box.getBoundingClientRect().top < innerHeight));
+root.addEventListener("focusin", paintTarget);
+root.addEventListener("pointerover", paintTarget);
+document.addEventListener("scroll", () => waiting.size && paintVisible(), { capture: true, passive: true });
 
 // --- the filter ---------------------------------------------------------------------------------------------------------
 
-const fits = (names) => !pattern || names.some((name) => pattern.test(name));
+const matches = (names) => !pattern || names.some((name) => pattern.test(name));
 
-function narrow() {
-  let count = 0, of = 0;
-  for (const one of drawn.values()) {
-    one.box.hidden = !fits([...one.chart.names, one.chart.title]);
-    count += !one.box.hidden;
-    of += 1;
+function applyFilter() {
+  let count = 0, all = 0;
+  for (const { box, chart } of charts.values()) {
+    box.hidden = !matches([...chart.names, chart.title]);
+    count += !box.hidden;
+    all += 1;
   }
   for (const row of root.querySelectorAll("tr[data-metric]")) {
-    row.hidden = !fits([row.dataset.metric]);
+    row.hidden = !matches([row.dataset.metric]);
     count += !row.hidden;
-    of += 1;
+    all += 1;
   }
   for (const group of root.querySelectorAll(".chart-group")) group.hidden = !group.querySelector(".chart:not([hidden])");
   const left = layout?.left ? ` · ${fill(gettext("{count} metrics more are in the API only"), { count: layout.left })}` : "";
-  const said = drawn.size ? gettext("{count} of {all} charts") : gettext("{count} of {all} metrics");
-  counted.textContent = of ? fill(said, { count, all: of }) + left : "";
+  const text = charts.size ? gettext("{count} of {all} charts") : gettext("{count} of {all} metrics");
+  counted.textContent = all ? fill(text, { count, all }) + left : "";
 }
 
-// The last pattern that could be read stays, and what is wrong with this one is said.
-function filtered() {
+// An invalid pattern shows an error; the last valid one remains active.
+function readPattern() {
   try {
     pattern = filter.value ? new RegExp(filter.value, "i") : null;
     filter.removeAttribute("aria-invalid");
     problem.hidden = true;
   } catch (error) {
     filter.setAttribute("aria-invalid", "true");
-    problem.textContent = fill(gettext("This pattern cannot be read: {why}. The last good one still holds."), { why: error.message.split(": ").at(-1) });
+    const why = error.message.split(": ").at(-1);
+    problem.textContent = fill(gettext("This pattern cannot be read: {why}. The last good one still holds."), { why });
     problem.hidden = false;
   }
 }
 
-// --- reading ------------------------------------------------------------------------------------------------------------
+// --- loading ------------------------------------------------------------------------------------------------------------
 
-// One request at a time; a ring meanwhile asks once more. The first is the one that the page's head began.
-async function read() {
+// One request at a time; a notification meanwhile causes one more. The page's head preloads the first.
+async function load() {
   if (reading) return void (again = true);
   reading = true;
   again = false;
@@ -225,47 +234,47 @@ async function read() {
     const answer = await fetch(root.dataset.charts, etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {});
     if (answer.ok) {
       etag = answer.headers.get("ETag");
-      await draw(await answer.json());
+      await render(await answer.json());
     }
   } catch {
-    // The doorbell shows that the server is away and rings when it is back.
+    // live_updates.js shows that the server is away, and sends a notification when it is back.
   } finally {
     reading = false;
-    if (again) read();
+    if (again) load();
   }
 }
 
 function repaint() {
   page.colours = null;
-  for (const one of drawn.values()) one.destroy();
+  for (const chart of charts.values()) chart.destroy();
   paintAll();
 }
 
 let resizing;
 new ResizeObserver(() => {
   clearTimeout(resizing);
-  resizing = setTimeout(() => drawn.forEach((one) => waiting.has(one) || one.resize()), 80);
+  resizing = setTimeout(() => charts.forEach((chart) => waiting.has(chart) || chart.resize()), 80);
 }).observe(root);
 
 // --- controls -----------------------------------------------------------------------------------------------------------
 
-filter.value = asked().get("m") ?? "";
-filtered();
+filter.value = params().get("m") ?? "";
+readPattern();
 filter.addEventListener("input", () => {
   write({ m: filter.value });
-  filtered();
-  narrow();
+  readPattern();
+  applyFilter();
   paintAll();
 });
 
 if (smooth) {
-  const told = () => {
+  const update = () => {
     page.weight = Number(smooth.value);
     document.getElementById("smooth-value").textContent = smooth.value;
   };
-  smooth.value = asked().get("smooth") ?? "0";
-  told();
-  smooth.addEventListener("input", () => (told(), paintAll()));
+  smooth.value = params().get("smooth") ?? "0";
+  update();
+  smooth.addEventListener("input", () => (update(), paintAll()));
   smooth.addEventListener("change", () => write({ smooth: page.weight || "" }));
 }
 
@@ -274,7 +283,7 @@ if (log) {
     page.log = on;
     log.setAttribute("aria-pressed", on);
   };
-  press(asked().get("log") === "1");
+  press(params().get("log") === "1");
   log.addEventListener("click", () => {
     press(!page.log);
     write({ log: page.log ? "1" : "" });
@@ -282,7 +291,7 @@ if (log) {
   });
 }
 
-document.addEventListener("deck:ring", read);
+document.addEventListener("deck:changed", load);
 document.addEventListener("deck:theme", repaint);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-read();
+load();

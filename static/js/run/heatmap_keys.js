@@ -1,4 +1,4 @@
-// The map of prompts by arrow keys.
+// Arrow keys in the prompt heatmap.
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 document.addEventListener("keydown", (event) => {

@@ -1,19 +1,19 @@
-// The overview's links keep what the script has written into the address meanwhile; the list of other runs is read when it opens.
-import { say } from "../common/ui.js";
+// The run page: links keep parameters that scripts have written into the URL. The list of other runs loads when it opens.
+import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
-import { address, ask, settled } from "../common/panel.js";
+import { announceSettled, buildUrl, requestPanel } from "../common/panel.js";
 
 document.getElementById("over")?.addEventListener("toggle", async (event) => {
   const list = document.getElementById("overlay");
   if (!event.target.open || list.dataset.read) return;
   list.dataset.read = "true";
   try {
-    const [html] = await Promise.all([ask(list, location.href), import("../common/popover.js")]); // what makes its field work comes with it
+    const [html] = await Promise.all([requestPanel(list, location.href), import("../common/popover.js")]); // popover.js filters the list
     list.innerHTML = html ?? "";
-    settled(list);
+    announceSettled(list);
   } catch {
     delete list.dataset.read;
-    say(gettext("The runs could not be read; the server does not answer."));
+    showMessage(gettext("The runs could not be read; the server does not answer."));
   }
 });
 
@@ -21,6 +21,6 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-set]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  const told = Object.fromEntries(link.dataset.set.split("&").map((pair) => [pair.split("=")[0], decodeURIComponent(pair.slice(pair.indexOf("=") + 1))]));
-  location.assign(address(told));
+  const split = (pair) => [pair.split("=")[0], decodeURIComponent(pair.slice(pair.indexOf("=") + 1))];
+  location.assign(buildUrl(Object.fromEntries(link.dataset.set.split("&").map(split))));
 });

@@ -1,4 +1,4 @@
-// The list of runs: j and k walk it, x and a click with shift select, and what is selected outlives every refresh.
+// The run list: j and k move, x and shift-click select. The selection survives each refresh.
 import { fill, gettext } from "../common/i18n.js";
 import "../common/popover.js";
 
@@ -9,44 +9,44 @@ const names = () => [...list.querySelectorAll(".run-name")];
 const picked = new Set();
 let anchor;
 
-function tell() {
+function showSelection() {
   bar.classList.toggle("has-some", picked.size > 0);
   bar.querySelector("[data-picked]").textContent = picked.size ? fill(gettext("{count} selected"), { count: picked.size }) : "";
   const all = boxes();
   const every = list.querySelector("[data-pick-all]");
   if (every) every.checked = all.length > 0 && all.every((box) => box.checked);
   if (every) every.indeterminate = picked.size > 0 && !every.checked;
-  // Rows that somebody is choosing among stay where they are.
+  // Rows must not move while the user selects.
   list.toggleAttribute("data-live", picked.size === 0);
 }
 
-function pick(box, on) {
+function selectRow(box, on) {
   box.checked = on;
   if (on) picked.add(box.value);
   else picked.delete(box.value);
 }
 
-// After the list was made anew: what is still there stays selected, what is gone is not acted on unseen.
+// After a refresh: rows that still exist remain selected. Rows that are gone are removed from the selection.
 function restore() {
   const there = new Set(boxes().map((box) => box.value));
   for (const uid of picked) if (!there.has(uid)) picked.delete(uid);
   for (const box of boxes()) box.checked = picked.has(box.value);
-  tell();
+  showSelection();
 }
 
 list.addEventListener("click", (event) => {
   const box = event.target.closest("[data-pick], [data-pick-all]");
   if (!box) return;
   const all = boxes();
-  if (box.matches("[data-pick-all]")) for (const one of all) pick(one, box.checked);
+  if (box.matches("[data-pick-all]")) for (const other of all) selectRow(other, box.checked);
   else {
-    const from = event.shiftKey && anchor ? all.findIndex((one) => one.value === anchor) : -1;
+    const from = event.shiftKey && anchor ? all.findIndex((other) => other.value === anchor) : -1;
     const to = all.indexOf(box);
     const span = from < 0 ? [box] : all.slice(Math.min(from, to), Math.max(from, to) + 1);
-    for (const one of span) pick(one, box.checked);
+    for (const other of span) selectRow(other, box.checked);
     anchor = box.value;
   }
-  tell();
+  showSelection();
 });
 
 const here = () => names().indexOf(document.activeElement.closest?.("tr")?.querySelector(".run-name"));
@@ -58,16 +58,16 @@ bar.addEventListener("click", (event) => {
   if (!event.target.closest("[data-row-pick]") || !all.length) return;
   const row = all[Math.max(here(), 0)].closest("tr");
   const box = row.querySelector("[data-pick]");
-  pick(box, !picked.has(box.value)); // what a refresh has just drawn is unticked until it settles
+  selectRow(box, !picked.has(box.value)); // not `box.checked`: a new box is unchecked until `restore` runs
   anchor = box.value;
   row.querySelector(".run-name").focus();
-  tell();
+  showSelection();
 });
 
-// Back to the list as it is now, whatever was typed into its filter meanwhile.
+// The form returns to the current URL, which contains the current filter.
 bar.addEventListener("submit", () => (bar.elements.next.value = location.pathname + location.search));
 
-// Enter in the field of a tag adds it; a form's first button would compare.
+// Enter in the tag field adds the tag. Without this, Enter would press the first button, which compares.
 document.getElementById("tag")?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();

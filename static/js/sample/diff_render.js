@@ -1,19 +1,19 @@
-// A word diff of two texts, and how it is drawn. Model text only ever becomes text nodes.
+// Computes and renders a word diff of two texts. Model text becomes only text nodes, never HTML.
 import { compute, words } from "./word_diff.js";
 import { fill, gettext } from "../common/i18n.js";
 
-const ACTING = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
-const SEEN_AROUND = 3; // lines of what both say that stay in sight beside a change
-const LEAST_FOLDED = 12;
-const AT_ONCE = 800; // words; longer texts are compared in a Worker
+const INVISIBLE = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
+const CONTEXT = 3; // unchanged lines that remain visible next to a change
+const MIN_COLLAPSED = 12; // lines
+const MAX_INLINE = 800; // words; longer texts are compared in a Worker
 
 let worker;
 
-// [{ text, side: "both" | "there" | "here" }]; rejects when the browser cannot compare them.
+// [{ text, side: "both" | "there" | "here" }]; rejects if the browser cannot compare the texts.
 export function differences(there, here) {
   worker?.terminate();
   worker = null;
-  if (words(there) <= AT_ONCE && words(here) <= AT_ONCE) return compute(there, here);
+  if (words(there) <= MAX_INLINE && words(here) <= MAX_INLINE) return compute(there, here);
   return new Promise((done, failed) => {
     worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }) => done(data);
@@ -22,13 +22,14 @@ export function differences(there, here) {
   });
 }
 
-// A text as the server shows it: what would hide or turn its surroundings is named (see `plain` in text.py).
-export function named(text) {
+// Text as the server renders it: invisible and direction-changing characters show their code (see `plain` in text.py).
+export function showInvisible(text) {
   const made = document.createDocumentFragment();
   let at = 0;
-  for (const found of text.matchAll(ACTING)) {
-    const sign = Object.assign(document.createElement("i"), { className: "acting", textContent: found[0] < " " ? "" : found[0] });
-    sign.dataset.code = `U+${found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+  for (const found of text.matchAll(INVISIBLE)) {
+    const [char] = found;
+    const sign = Object.assign(document.createElement("i"), { className: "acting", textContent: char < " " ? "" : char });
+    sign.dataset.code = `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
     made.append(text.slice(at, found.index), sign);
     at = found.index + 1;
   }
@@ -38,25 +39,28 @@ export function named(text) {
 
 const TAGS = { there: "del", here: "ins" };
 
-// Fills `element` with the parts: <del> for what only the first text has, <ins> for what only the second has.
-export function draw(element, parts) {
-  element.replaceChildren(...parts.flatMap((part, at) => (part.side === "both" ? same(part.text, at > 0, at < parts.length - 1) : [changed(part)])));
+// Fills `element` with the parts: <del> for text that only the first has, <ins> for text that only the second has.
+export function renderDiff(element, parts) {
+  const last = parts.length - 1;
+  const renderPart = (part, at) => (part.side === "both" ? renderSame(part.text, at > 0, at < last) : [renderChange(part)]);
+  element.replaceChildren(...parts.flatMap(renderPart));
 }
 
-function changed({ text, side }) {
+function renderChange({ text, side }) {
   const made = document.createElement(TAGS[side]);
-  made.append(named(text));
+  made.append(showInvisible(text));
   return made;
 }
 
-// What both say, its middle folded where it is long.
-function same(text, before, after) {
+// Text that both have. The middle of a long part is collapsed.
+function renderSame(text, before, after) {
   const lines = text.split(/(?<=\n)/);
-  const first = before ? SEEN_AROUND : 0;
-  const last = after ? SEEN_AROUND : 0;
+  const first = before ? CONTEXT : 0;
+  const last = after ? CONTEXT : 0;
   const hidden = lines.slice(first, lines.length - last);
-  if (hidden.length < LEAST_FOLDED) return [named(text)];
+  if (hidden.length < MIN_COLLAPSED) return [showInvisible(text)];
   const fold = Object.assign(document.createElement("details"), { className: "fold" });
-  fold.append(Object.assign(document.createElement("summary"), { textContent: fill(gettext("{count} lines the same"), { count: hidden.length.toLocaleString("en") }) }), named(hidden.join("")));
-  return [named(lines.slice(0, first).join("")), fold, named(lines.slice(lines.length - last).join(""))];
+  const heading = fill(gettext("{count} lines the same"), { count: hidden.length.toLocaleString("en") });
+  fold.append(Object.assign(document.createElement("summary"), { textContent: heading }), showInvisible(hidden.join("")));
+  return [showInvisible(lines.slice(0, first).join("")), fold, showInvisible(lines.slice(lines.length - last).join(""))];
 }

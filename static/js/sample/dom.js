@@ -1,20 +1,21 @@
 // Brings parts of the sample into view.
 const pane = document.getElementById("sample");
 
-// Opens what folds over `element` and brings it into sight.
+// Opens the collapsed parts around `element` and scrolls to it.
 export function reveal(element, block = "center") {
-  for (let box = element.closest("details:not([open])"); box; box = box.parentElement.closest("details:not([open])")) box.open = true;
+  const closed = "details:not([open])";
+  for (let box = element.closest(closed); box; box = box.parentElement.closest(closed)) box.open = true;
   element.scrollIntoView({ block });
 }
 
-// The next element of those that match, after the one that was reached last; null after the last.
-export function next(selector) {
+// Scrolls to the next matching element and returns it; null after the last one.
+export function revealNext(selector) {
   const all = [...pane.querySelectorAll(selector)];
-  const now = all.findIndex((one) => one.classList.contains("reached"));
-  const found = all[now + 1] ?? null;
-  if (!found) return null;
+  const now = all.findIndex((element) => element.classList.contains("reached"));
+  const next = all[now + 1] ?? null;
+  if (!next) return null;
   all[now]?.classList.remove("reached");
-  found.classList.add("reached");
-  reveal(found);
-  return found;
+  next.classList.add("reached");
+  reveal(next);
+  return next;
 }

@@ -1,35 +1,35 @@
-// The panes of the rows around the one that is read, several in one request, so that a key shows the next at once.
-const FIRST = 3, AT_ONCE = 8, LEAST = 4, KEPT = 64;
-const ready = new Map(); // id -> promise of its pane; null where the server gave none
-let asking = false, how = "";
+// Loads the panes of the rows around the current one, several per request, so that the next sample appears at once.
+const MAX_FIRST = 3, MAX_BATCH = 8, MIN_BATCH = 4, MAX_CACHED = 64;
+const ready = new Map(); // id -> promise of its pane; null if the server sent none
+let loading = false, current = "";
 
 export const forget = (id) => (id ? ready.delete(id) : ready.clear());
 
-// The pane of a sample, read as `query` says; undefined where nobody has asked for it.
-export function paneOf(id, query) {
-  return query === how ? ready.get(id) : undefined;
+// The pane of a sample in the view that `query` names; undefined if it was not requested.
+export function getPane(id, query) {
+  return query === current ? ready.get(id) : undefined;
 }
 
-// Asks for those of `near()`, the next to be read first, that are not here yet. `of(ids)` is their address.
-export async function look(near, query, of) {
-  if (query !== how) forget();
-  how = query;
-  const wanted = near();
-  const missing = wanted.filter((id) => !ready.has(id));
-  const soon = wanted.slice(0, 2).some((id) => missing.includes(id));
-  if (asking || !missing.length || (missing.length < LEAST && !soon)) return;
-  const ids = missing.slice(0, ready.size ? AT_ONCE : FIRST);
-  const answer = fetched(of(ids));
+// Requests the missing panes of `near()`, in that order. `buildUrl(ids)` returns the URL.
+export async function prefetch(near, query, buildUrl) {
+  if (query !== current) forget();
+  current = query;
+  const nearby = near();
+  const missing = nearby.filter((id) => !ready.has(id));
+  const soon = nearby.slice(0, 2).some((id) => missing.includes(id));
+  if (loading || !missing.length || (missing.length < MIN_BATCH && !soon)) return;
+  const ids = missing.slice(0, ready.size ? MAX_BATCH : MAX_FIRST);
+  const answer = fetchPanes(buildUrl(ids));
   for (const id of ids) ready.set(id, answer.then((panes) => panes[id] ?? null));
-  for (const id of ready.keys()) if (ready.size > KEPT && !wanted.includes(id)) ready.delete(id);
-  asking = true;
+  for (const id of ready.keys()) if (ready.size > MAX_CACHED && !nearby.includes(id)) ready.delete(id);
+  loading = true;
   await answer;
-  asking = false;
-  look(near, how, of); // also where the way to read changed meanwhile, and nobody has asked since
+  loading = false;
+  prefetch(near, current, buildUrl); // the view may have changed meanwhile
 }
 
-// Nothing where the server does not answer: then each is asked for when it is wanted.
-async function fetched(url) {
+// Returns nothing if the request fails: then each pane is loaded when it is opened.
+async function fetchPanes(url) {
   try {
     const answer = await fetch(url, { cache: "no-store", credentials: "same-origin" });
     return answer.ok && !answer.redirected ? await answer.json() : {};

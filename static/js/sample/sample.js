@@ -1,23 +1,23 @@
-// What a sample's pane needs besides its text: what is rare is fetched when it is there. Copying exact text, landmarks.
-import { copy, say } from "../common/ui.js";
+// The sample pane: loads the scripts of its views on demand; copies the exact text; jumps to parts of the text.
+import { copyText, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
-import { next, reveal } from "./dom.js";
+import { reveal, revealNext } from "./dom.js";
 
 const pane = document.getElementById("sample");
 
-function dress() {
-  if (pane.querySelector("[data-math]")) import("../common/math.js").then((math) => math.render(pane));
-  if (pane.querySelector("[data-diff]")) import("./diff_view.js").then((diff) => diff.compare(pane));
-  if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token_view.js").then((token) => token.dress(pane));
-  if (new URLSearchParams(location.search).has("find")) find((bar) => bar.again(pane));
+function setUpPane() {
+  if (pane.querySelector("[data-math]")) import("../common/math.js").then((math) => math.renderMath(pane));
+  if (pane.querySelector("[data-diff]")) import("./diff_view.js").then((diff) => diff.renderDiffView(pane));
+  if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token_view.js").then((token) => token.setUpTokens(pane));
+  if (new URLSearchParams(location.search).has("find")) withFind((bar) => bar.resume(pane));
 }
 
-// One promise, so that what was asked first happens first: two imports of a module may end in any order.
+// One promise keeps the order of the calls: two imports of a module may resolve in any order.
 let finder;
-const find = (act) => (finder ??= import("./find.js")).then(act);
+const withFind = (act) => (finder ??= import("./find.js")).then(act);
 
-// The field has the focus before its script is there: what is typed at once must not be taken for keys.
-function type() {
+// Focuses the field before its script is loaded, so that typed characters do not act as shortcuts.
+function focusFind() {
   const words = getSelection().toString().slice(0, 200);
   const form = pane.querySelector("form[data-find]");
   const field = form.querySelector("input");
@@ -29,20 +29,20 @@ function type() {
 
 const CLICKS = {
   "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
-  "[data-find-open]": () => (type(), find((bar) => bar.open(pane))),
-  "[data-next-change]": () => next(".diff :is(del, ins)") ?? say(gettext("That was the last change")),
-  "[data-copy-from]": (button) => copied(button.dataset.copyFrom),
+  "[data-find-open]": () => (focusFind(), withFind((bar) => bar.open(pane))),
+  "[data-next-change]": () => revealNext(".diff :is(del, ins)") ?? showMessage(gettext("That was the last change")),
+  "[data-copy-from]": (button) => copyFile(button.dataset.copyFrom),
 };
 
-// The file itself: marks, folds and cuts of the page are not in it.
-async function copied(url) {
+// Copies the text from the server, not from the page, which contains marks, collapsed parts and cuts.
+async function copyFile(url) {
   try {
     const answer = await fetch(url, { credentials: "same-origin" });
     if (!answer.ok) throw new Error();
-    await copy(await answer.text());
-    say(gettext("Copied"));
+    await copyText(await answer.text());
+    showMessage(gettext("Copied"));
   } catch {
-    say(gettext("It could not be copied; the server does not answer."));
+    showMessage(gettext("It could not be copied; the server does not answer."));
   }
 }
 
@@ -58,8 +58,8 @@ if (pane) {
   pane.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-find]")) return;
     event.preventDefault();
-    find((bar) => bar.turn(1));
+    withFind((bar) => bar.moveBy(1));
   });
-  document.addEventListener("deck:settled", (event) => event.detail.panel === pane && dress());
-  dress();
+  document.addEventListener("deck:settled", (event) => event.detail.panel === pane && setUpPane());
+  setUpPane();
 }

@@ -1,65 +1,68 @@
-// The token view: what was recorded of the token under the pointer, the next unlikely one, and the chart as a way there.
-import { say } from "../common/ui.js";
+// The token view: values of the token under the pointer, next unlikely token, chart that jumps to a token.
+import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { show } from "./reader.js";
-import { next, reveal } from "./dom.js";
+import { reveal, revealNext } from "./dom.js";
 
-const shown = () => document.querySelector("[data-tokens]");
+const tokenBox = () => document.querySelector("[data-tokens]");
 const every = () => [...document.querySelectorAll("[data-tokens] b")];
 let values;
 
-// Comes to the token that the address names, once for each pane.
-export function dress(pane) {
+// Scrolls to the token in the URL, once per pane.
+export function setUpTokens(pane) {
   const tokens = pane.querySelector("[data-tokens]:not([data-done])");
   if (!tokens) return;
   tokens.dataset.done = "";
   values = JSON.parse(tokens.dataset.values);
   const here = tokens.querySelector("[aria-current]");
-  if (here) reached(here);
+  if (here) goToToken(here);
 }
 
-function reached(token) {
-  shown().querySelector(".reached")?.classList.remove("reached");
+function goToToken(token) {
+  tokenBox().querySelector(".reached")?.classList.remove("reached");
   token.classList.add("reached");
   reveal(token);
-  tell(token);
+  showValues(token);
 }
 
-const first = () => Number(shown().dataset.tokens);
+const first = () => Number(tokenBox().dataset.tokens);
 
-// What was recorded of a token: its place among its siblings is its place in the window.
-function tell(token) {
-  const place = every().indexOf(token);
-  const parts = Object.entries(values).flatMap(([name, all]) => (all[place] == null ? [] : [`${name} ${all[place]}${chance(name, all[place])}`]));
-  token.title = [`#${(first() + place).toLocaleString("en")}`, ...parts].join(" · ");
+// Shows the recorded values of a token. The index of its element is its index in the loaded range.
+function showValues(token) {
+  const index = every().indexOf(token);
+  const text = (name, value) => (value == null ? [] : [`${name} ${value}${chance(name, value)}`]);
+  const parts = Object.entries(values).flatMap(([name, all]) => text(name, all[index]));
+  token.title = [`#${(first() + index).toLocaleString("en")}`, ...parts].join(" · ");
   document.querySelector("[data-token-said]").textContent = token.title;
 }
 
-const chance = (name, value) => (name === shown().dataset.logprob ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
+const isLogprob = (name) => name === tokenBox().dataset.logprob;
+const chance = (name, value) => (isLogprob(name) ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
 
 function goTo(at) {
   const token = every()[at - first()];
-  if (token) reached(token);
+  if (token) goToToken(token);
   else show(null, { view: "tokens", at }, true);
 }
 
 document.addEventListener("pointerover", (event) => {
   const token = event.target.closest?.("[data-tokens] b");
-  if (token) tell(token);
+  if (token) showValues(token);
 });
 
 document.addEventListener("click", (event) => {
   const token = event.target.closest("[data-tokens] b");
-  if (token) return reached(token);
+  if (token) return goToToken(token);
   const chart = event.target.closest("[data-token-chart]");
   if (chart) {
     const box = chart.getBoundingClientRect();
-    return goTo(Math.min(chart.dataset.tokenChart - 1, Math.floor((chart.dataset.tokenChart * (event.clientX - box.left)) / box.width)));
+    const count = chart.dataset.tokenChart;
+    return goTo(Math.min(count - 1, Math.floor((count * (event.clientX - box.left)) / box.width)));
   }
   const button = event.target.closest("[data-next-low]");
   if (!button) return;
-  const found = next("[data-tokens] .low");
-  if (found) tell(found);
+  const found = revealNext("[data-tokens] .low");
+  if (found) showValues(found);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
-  else say(gettext("No unlikely token follows"));
+  else showMessage(gettext("No unlikely token follows"));
 });

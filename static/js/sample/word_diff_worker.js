@@ -1,4 +1,4 @@
-// Compares long texts beside the page, which stays answerable.
+// Compares long texts in a Worker, so that the page remains responsive.
 import { compute } from "./word_diff.js";
 
 self.onmessage = async ({ data }) => self.postMessage(await compute(data.there, data.here));

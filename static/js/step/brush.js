@@ -1,17 +1,17 @@
-// Charts write the query: a drag over the scatter or the score bars becomes its terms.
+// A drag over the scatter plot or the score histogram adds terms to the query.
 
-const LEAST = 4; // pixels; less is a click
+const MIN_DRAG = 4; // pixels; less is a click
 const SVG = "http://www.w3.org/2000/svg";
 const clamp = (share) => Math.min(1, Math.max(0, share));
-// A number as short as the drawing can tell it apart.
+// A number with as many digits as the chart can resolve.
 const short = (value, span) => String(Number(value.toFixed(Math.max(0, 2 - Math.floor(Math.log10(span))))));
 
 // --- score x length ---------------------------------------------------------------------------------------------------
 
-// The drawing keeps a margin of 8 % above and below for its dots.
+// The plot has a margin of 8 % above and below for the dots.
 const score = (share, { low, high }) => Number(high) - ((share - 0.08) / 0.84) * (high - low);
 
-function terms({ left, right, top, bottom }, data) {
+function buildTerms({ left, right, top, bottom }, data) {
   const span = data.high - data.low;
   const least = score(bottom, data), most = score(top, data);
   const found = [];
@@ -31,24 +31,24 @@ function shares(chart, from, to) {
   return { left: x[0], right: x[1], top: y[0], bottom: y[1] };
 }
 
-function overScatter(chart, down) {
+function brushScatter(chart, down) {
   const mark = document.createElementNS(SVG, "rect");
   mark.setAttribute("class", "brush");
   chart.append(mark);
   return {
     move(event) {
       const { left, right, top, bottom } = shares(chart, down, event);
-      const place = { x: left, y: top, width: right - left, height: bottom - top };
-      for (const [name, share] of Object.entries(place)) mark.setAttribute(name, `${100 * share}%`);
+      const rect = { x: left, y: top, width: right - left, height: bottom - top };
+      for (const [name, share] of Object.entries(rect)) mark.setAttribute(name, `${100 * share}%`);
     },
-    done: (event) => terms(shares(chart, down, event), chart.dataset),
+    done: (event) => buildTerms(shares(chart, down, event), chart.dataset),
     end: () => mark.remove(),
   };
 }
 
 // --- score bars -------------------------------------------------------------------------------------------------------
 
-function overBars(chart, down) {
+function brushBars(chart, down) {
   const bars = [...chart.children];
   const nearest = (event) => {
     const at = bars.findIndex((bar) => event.clientX <= bar.getBoundingClientRect().right);
@@ -68,8 +68,8 @@ function overBars(chart, down) {
   };
 }
 
-// The click that ends a drag is none; where none comes, the next one is a person's.
-function swallow() {
+// Ignores the click event at the end of a drag. After 60 ms a click is a real one.
+function ignoreClick() {
   const over = new AbortController();
   addEventListener("click", (click) => (click.preventDefault(), click.stopPropagation()), { capture: true, signal: over.signal });
   setTimeout(() => over.abort(), 60);
@@ -77,9 +77,9 @@ function swallow() {
 
 // --- the drag ---------------------------------------------------------------------------------------------------------
 
-const far = (from, to) => Math.hypot(to.clientX - from.clientX, to.clientY - from.clientY) >= LEAST;
+const far = (from, to) => Math.hypot(to.clientX - from.clientX, to.clientY - from.clientY) >= MIN_DRAG;
 
-// `write(query)` takes the new query.
+// Calls `write(query)` with the new query after each drag.
 export function attachBrush(write) {
   document.addEventListener("pointerdown", (down) => startDrag(down, write));
 }
@@ -91,7 +91,7 @@ function startDrag(down, write) {
   const ends = new AbortController();
   const move = (event) => {
     if (!brush && !far(down, event)) return;
-    brush ??= chart.matches("[data-brush]") ? overScatter(chart, down) : overBars(chart, down);
+    brush ??= chart.matches("[data-brush]") ? brushScatter(chart, down) : brushBars(chart, down);
     brush.move(event);
   };
   const stop = (event) => {
@@ -99,7 +99,7 @@ function startDrag(down, write) {
     if (!brush) return;
     brush.end();
     if (event.type === "pointerup") write(`${chart.dataset.rest} ${brush.done(event)}`.trim());
-    swallow();
+    ignoreClick();
   };
   addEventListener("pointermove", move, { signal: ends.signal });
   addEventListener("pointerup", stop, { signal: ends.signal });

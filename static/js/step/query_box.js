@@ -1,27 +1,27 @@
-// The query box: completion as a combobox, links of charts and chips that ask without leaving the page, menus, brushes.
+// The query box: completion (combobox), chart and filter links without a page load, menus, brushes.
 import { gettext } from "../common/i18n.js";
 import { onEscape } from "../common/shortcuts.js";
-import { address } from "../common/panel.js";
+import { buildUrl } from "../common/panel.js";
 
 const form = document.getElementById("query");
 const box = document.getElementById("q");
 const list = document.getElementById("q-choices");
-const WAIT = 90, MENUS = ".menu[open]"; // ms after the last key before choices are asked for
-let choices = [], active = -1, span = [0, 0], asking, waiting;
+const WAIT = 90, MENUS = ".menu[open]"; // ms between the last key and the request for completions
+let choices = [], active = -1, span = [0, 0], loading, waiting;
 
-// --- asking -----------------------------------------------------------------------------------------------------------
+// --- running a query --------------------------------------------------------------------------------------------------
 
-// A state that a person chose becomes one that Back returns from; while they type it is replaced.
+// A chosen query gets a history entry. Typing replaces the current entry.
 function go(href) {
   close();
   history.replaceState({ htmx: true }, "");
-  history.pushState({ htmx: true }, "", address({ sel: "", start: "" }, new URL(href, location.href).href));
-  settleForm();
+  history.pushState({ htmx: true }, "", buildUrl({ sel: "", start: "" }, new URL(href, location.href).href));
+  updateForm();
   window.htmx.ajax("GET", location.href, { source: "#result", target: "#result", swap: "morph:innerHTML" });
 }
 
-// What the form sends besides the query follows the address.
-function settleForm() {
+// Copies the parameters of the URL into the form.
+function updateForm() {
   const now = new URLSearchParams(location.search);
   box.value = now.get("q") ?? "";
   const sort = form.querySelector("[name=sort]");
@@ -29,7 +29,7 @@ function settleForm() {
   sort.disabled = !sort.value;
 }
 
-const write = (q) => go(address({ q }));
+const write = (q) => go(buildUrl({ q }));
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("#result a[data-ask]");
@@ -54,12 +54,12 @@ onEscape(() => {
   return true;
 });
 
-// An answer to what is no longer asked changes nothing.
+// Ignores a response to an outdated query.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { elt, requestConfig, xhr } = event.detail;
   if (elt.id !== "result" || !xhr.responseURL) return;
-  const asked = new URL(xhr.responseURL).searchParams;
-  const late = (asked.get("q") ?? "") !== box.value || (asked.get("sort") ?? "") !== form.querySelector("[name=sort]").value;
+  const sent = new URL(xhr.responseURL).searchParams;
+  const late = (sent.get("q") ?? "") !== box.value || (sent.get("sort") ?? "") !== form.querySelector("[name=sort]").value;
   if (late || requestConfig.elt.hasAttribute("data-stopped")) event.detail.shouldSwap = false;
 });
 
@@ -77,38 +77,38 @@ const open = () => !list.hidden;
 
 function close() {
   clearTimeout(waiting);
-  asking?.abort();
+  loading?.abort();
   list.hidden = true;
   active = -1;
   box.setAttribute("aria-expanded", "false");
   box.removeAttribute("aria-activedescendant");
 }
 
-function soon() {
+function scheduleCompletion() {
   clearTimeout(waiting);
   waiting = setTimeout(complete, WAIT);
 }
 
 async function complete() {
-  asking?.abort();
-  asking = new AbortController();
+  loading?.abort();
+  loading = new AbortController();
   const at = box.selectionStart;
   const url = new URL(form.dataset.choices, location.href);
   url.searchParams.set("q", box.value);
   url.searchParams.set("at", [...box.value.slice(0, at)].length);
   try {
-    const answer = await fetch(url, { signal: asking.signal, credentials: "same-origin" });
+    const answer = await fetch(url, { signal: loading.signal, credentials: "same-origin" });
     if (!answer.ok) return close();
-    draw(await answer.json());
+    renderChoices(await answer.json());
   } catch {
-    // Another key was faster, or the server does not answer: the box works without.
+    // Aborted by the next key, or the server does not respond: the box works without completion.
   }
 }
 
-// The server counts characters, a text field counts UTF-16 units.
+// The server counts characters; a text field counts UTF-16 code units.
 const unit = (count) => [...box.value].slice(0, count).join("").length;
 
-function draw(found) {
+function renderChoices(found) {
   choices = found.choices;
   span = [unit(found.start), unit(found.end)];
   if (!choices.length || document.activeElement !== box) return close();
@@ -127,12 +127,13 @@ function option(choice, at) {
   for (const text of [choice.text, choice.detail, counted]) {
     line.append(Object.assign(document.createElement("span"), { textContent: text }));
   }
-  line.addEventListener("pointerdown", (event) => (event.preventDefault(), take(at)));
+  line.addEventListener("pointerdown", (event) => (event.preventDefault(), insertChoice(at)));
   return line;
 }
 
 function hint() {
-  const line = Object.assign(document.createElement("li"), { className: "hint", textContent: gettext("↓ ↑ choose · Tab takes · Esc closes") });
+  const textContent = gettext("↓ ↑ choose · Tab takes · Esc closes");
+  const line = Object.assign(document.createElement("li"), { className: "hint", textContent });
   line.setAttribute("aria-hidden", "true");
   return line;
 }
@@ -146,8 +147,8 @@ function choose(by) {
   box.setAttribute("aria-activedescendant", `q-choice-${active}`);
 }
 
-// Takes a choice; one that ends a term runs the query, one that begins a term asks what may follow.
-function take(at) {
+// Inserts a choice. A complete term runs the query; the start of a term requests the next completions.
+function insertChoice(at) {
   const { text, whole } = choices[at];
   const rest = box.value.slice(span[1]);
   const gap = whole && !/^[\s)）]/.test(rest) ? " " : "";
@@ -159,9 +160,9 @@ function take(at) {
 }
 
 box.addEventListener("input", (event) => {
-  if (!event.isComposing) soon();
+  if (!event.isComposing) scheduleCompletion();
 });
-box.addEventListener("compositionend", soon);
+box.addEventListener("compositionend", scheduleCompletion);
 box.addEventListener("blur", close);
 
 box.addEventListener("keydown", (event) => {
@@ -172,7 +173,7 @@ box.addEventListener("keydown", (event) => {
     else return;
   } else if (down || up) choose(down ? 1 : -1);
   else if (event.key === "Escape") close();
-  else if ((event.key === "Enter" && active >= 0) || (event.key === "Tab" && !event.shiftKey)) take(Math.max(active, 0));
+  else if ((event.key === "Enter" && active >= 0) || (event.key === "Tab" && !event.shiftKey)) insertChoice(Math.max(active, 0));
   else {
     if (event.key === "Enter") close();
     return;

@@ -1,8 +1,8 @@
-// Several rows at once: x or the row's left edge selects one, shift-click or X a run of them, f then flags them all.
-import { say } from "../common/ui.js";
+// Selection of several rows: x or a click at the left edge selects one, shift-click or X a range. f flags all of them.
+import { showMessage } from "../common/ui.js";
 import { fill, gettext } from "../common/i18n.js";
 import { onEscape } from "../common/shortcuts.js";
-import { post } from "../common/post.js";
+import { postForm } from "../common/post.js";
 
 const picked = new Set();
 let anchor, every = false, bar, opening;
@@ -11,11 +11,11 @@ const rows = () => [...document.querySelectorAll("#rows tr[data-id]")];
 const chosen = () => document.querySelector("#rows tr[aria-selected]")?.dataset.id;
 const total = () => Number(document.querySelector("#samples[data-total], #found[data-total]")?.dataset.total ?? 0);
 const query = () => new URLSearchParams(location.search).get("q") ?? "";
-const mine = () => location.pathname.replace(/steps\/[^/]+\/$/, "flags/");
+const flagsUrl = () => location.pathname.replace(/steps\/[^/]+\/$/, "flags/");
 
-// The bar's markup is the server's: it knows the project's reasons.
-function open() {
-  return (opening ??= fetch(mine(), { credentials: "same-origin" })
+// Loads the bar from the server, which knows the project's reasons.
+function openBar() {
+  return (opening ??= fetch(flagsUrl(), { credentials: "same-origin" })
     .then((answer) => (answer.ok ? answer.text() : Promise.reject(answer.status)))
     .then((html) => {
       bar = Object.assign(document.createElement("div"), { id: "picked", innerHTML: html });
@@ -24,15 +24,15 @@ function open() {
     })
     .catch(() => {
       opening = undefined;
-      say(gettext("Selecting is for flagging, which needs the role annotator, and the server."));
+      showMessage(gettext("Selecting is for flagging, which needs the role annotator, and the server."));
       throw new Error("no bar");
     }));
 }
 
 async function change(act) {
-  await open();
+  await openBar();
   act();
-  draw();
+  render();
 }
 
 export const toggle = (id = chosen()) => id && change(() => {
@@ -41,12 +41,12 @@ export const toggle = (id = chosen()) => id && change(() => {
   anchor = id;
 });
 
-// All rows from the last one that was selected to this one.
-export const reach = (id = chosen()) => id && change(() => {
+// Selects all rows from the last selected one to this one.
+export const selectRange = (id = chosen()) => id && change(() => {
   const ids = rows().map((row) => row.dataset.id);
   const from = ids.indexOf(anchor ?? chosen()), to = ids.indexOf(id);
   every = false;
-  for (const one of ids.slice(Math.min(from < 0 ? to : from, to), Math.max(from, to) + 1)) picked.add(one);
+  for (const other of ids.slice(Math.min(from < 0 ? to : from, to), Math.max(from, to) + 1)) picked.add(other);
   anchor = id;
 });
 
@@ -55,15 +55,15 @@ function clear() {
   every = false;
   anchor = undefined;
   bar?.querySelector("#picked-flags")?.removeAttribute("open");
-  draw();
+  render();
 }
 
-function draw() {
+function render() {
   if (!bar) return;
-  const there = total();
+  const all = total();
   bar.hidden = !picked.size && !every;
-  bar.querySelector("[data-picked-count]").textContent = (every ? there : picked.size).toLocaleString("en");
-  bar.querySelector("[data-picked-all]").textContent = there.toLocaleString("en");
+  bar.querySelector("[data-picked-count]").textContent = (every ? all : picked.size).toLocaleString("en");
+  bar.querySelector("[data-picked-all]").textContent = all.toLocaleString("en");
   bar.querySelector("[data-pick-every]").setAttribute("aria-pressed", every);
   for (const row of rows()) row.toggleAttribute("data-picked", every || picked.has(row.dataset.id));
 }
@@ -71,7 +71,8 @@ function draw() {
 function scope() {
   if (!every) return { samples: [...picked].join() };
   const here = new URLSearchParams(location.search);
-  const step = document.getElementById("step-page").dataset.word === "all" ? "" : document.querySelector("#samples")?.dataset.step ?? "";
+  const everyStep = document.getElementById("step-page").dataset.word === "all";
+  const step = everyStep ? "" : document.querySelector("#samples")?.dataset.step ?? "";
   const split = document.querySelector("#query [name=split]")?.value ?? here.get("split") ?? "";
   return { all: "1", q: query(), step, split, attempt: here.get("attempt") ?? "", seen: total() };
 }
@@ -79,24 +80,24 @@ function scope() {
 async function flag(event) {
   event.preventDefault();
   const form = event.target;
-  const said = form.querySelector("[data-said]");
-  said.textContent = "";
+  const message = form.querySelector("[data-said]");
+  message.textContent = "";
   try {
-    const told = await post(form, scope(), event.submitter);
+    const result = await postForm(form, scope(), event.submitter);
     form.reset();
     clear();
-    say(told.undoable ? fill(gettext("{said} u undoes it."), told) : told.said);
+    showMessage(result.undoable ? fill(gettext("{said} u undoes it."), result) : result.said);
   } catch (error) {
-    said.textContent = error.message;
+    message.textContent = error.message;
   }
 }
 
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-pick-none]")) clear();
-  else if (event.target.closest("[data-pick-range]")) reach();
+  else if (event.target.closest("[data-pick-range]")) selectRange();
   else if (event.target.closest("[data-pick-every]")) {
     every = !every;
-    draw();
+    render();
   }
 });
 
@@ -106,11 +107,11 @@ onEscape(() => {
   return true;
 });
 
-// Another query finds other samples: what was selected one by one stays, "all of the query" does not.
-let asked = query();
+// After another query, samples selected one by one remain selected, "all of the query" does not.
+let lastQuery = query();
 document.addEventListener("htmx:afterSettle", () => {
-  if (asked !== query()) every = false;
-  asked = query();
-  draw();
+  if (lastQuery !== query()) every = false;
+  lastQuery = query();
+  render();
 });
-document.addEventListener("deck:settled", draw);
+document.addEventListener("deck:settled", render);

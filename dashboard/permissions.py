@@ -127,7 +127,7 @@ def trashed_runs(who: Caller) -> RunQuerySet:
 def run_or_404(who: Caller, uid: str, *, scope: str = "read") -> Run:
     """The run with this uid or alias. Raises Http404 when it is not theirs to see, PermissionDenied when it is theirs
     to see but not to change."""
-    run = visible_runs(who).select_related("project").by_uid(uid) if wire.UID.match(uid) else None
+    run = visible_runs(who).select_related("project").by_uid(uid) if wire.UID_PATTERN.match(uid) else None
     if run is None:
         raise Http404(_("There is no run {name} that you may see.").format(name=repr(uid[:64])))
     if scope != "read":  # who sees it may read it
@@ -194,7 +194,7 @@ def find_or_open_run(user: User, token: Token | None, uid: str, headers: Mapping
     seen = Run.objects.visible_to(user)
     if token and token.project_id:
         seen = seen.filter(project=token.project_id)
-    run = seen.select_related("project").by_uid(uid) if wire.UID.match(uid) else None
+    run = seen.select_related("project").by_uid(uid) if wire.UID_PATTERN.match(uid) else None
     if run is not None:
         require_role(user, run.project, ROLE_BY_SCOPE["ingest"])
         return run

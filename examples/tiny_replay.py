@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.common.pinned_step import brought, check, leave
+from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.trainers.common.pinned_step import check_pinned_step, download_pinned_file, report_not_replayed
 
 FORMAT, FILE = "tiny-grpo", "responses.json"
 
@@ -44,13 +44,13 @@ class Steps:
             return None
         began = time.perf_counter()
         try:
-            check(self.plan, entry, "a step of this training")
-            with brought(entry, entry.artifacts[0], FILE) as path:
+            check_pinned_step(self.plan, entry, "a step of this training")
+            with download_pinned_file(entry, entry.artifacts[0], FILE) as path:
                 told = json.loads(path.read_text())
             if told["prompts"] != list(prompts):
-                raise Unfit("it answers other prompts than those of this step")
+                raise NotReplayableError("it answers other prompts than those of this step")
         except Exception as error:  # the training goes on, unless the plan says to stop
-            leave(self.run, self.plan, entry, step, error)
+            report_not_replayed(self.run, self.plan, entry, step, error)
             return None
         seconds = time.perf_counter() - began
         self.run.report_replay(step, "hit", pin=entry.pin, rows=len(prompts), seconds=seconds)

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.up.mounts import network_type
-from rolloutdeck.up.paths import lay_out
-from rolloutdeck.up.processes import Program, run_name, write_configuration
+from rolloutdeck.up.mounts import find_network_type
+from rolloutdeck.up.paths import create_data_folders
+from rolloutdeck.up.processes import ServerProgram, build_watched_run_name, write_supervisor_config
 from tests.support.server import Product, free_port
 
 
@@ -244,24 +244,24 @@ def test_a_network_file_system_is_known_from_the_mount_table(tmp_path: Path, pat
         "31 30 8:2 / /mnt/team/local rw - xfs /dev/sdb1 rw\n"
         "32 20 0:41 / /mnt/with\\040space rw - fuse.sshfs ada@host: rw\n"
     )
-    assert network_type(Path(path), table) == kind
+    assert find_network_type(Path(path), table) == kind
 
 
 def test_a_long_data_path_gets_a_short_private_socket_folder(tmp_path: Path) -> None:
-    places = lay_out(tmp_path / ("long" * 25))
+    places = create_data_folders(tmp_path / ("long" * 25))
     assert len(str(places.sockets / "redis.sock")) < 100
     assert stat.S_IMODE(places.sockets.stat().st_mode) == 0o700
     places.sockets.rmdir()
 
 
 def test_a_path_that_the_supervisor_could_misread_stays_out_of_its_configuration(tmp_path: Path) -> None:
-    places = lay_out(tmp_path / "50% ; of # it")
-    text = write_configuration(places, [Program("web", ["x"], places.data, 10)]).read_text()
+    places = create_data_folders(tmp_path / "50% ; of # it")
+    text = write_supervisor_config(places, [ServerProgram("web", ["x"], places.data, 10)]).read_text()
     assert "50%" not in text
     places.sockets.rmdir()
 
 
 def test_watched_folders_name_their_run() -> None:
-    assert run_name([Path("/runs/qwen/rollouts")]) == "qwen"
-    assert run_name([Path("/runs/qwen/rollouts"), Path("/runs/qwen/val")]) == "qwen"
-    assert run_name([Path("/runs/qwen")]) == "qwen"
+    assert build_watched_run_name([Path("/runs/qwen/rollouts")]) == "qwen"
+    assert build_watched_run_name([Path("/runs/qwen/rollouts"), Path("/runs/qwen/val")]) == "qwen"
+    assert build_watched_run_name([Path("/runs/qwen")]) == "qwen"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dashboard.api.serializers import build_public_url, serialize_pin_source
-from rolloutdeck.protocol.compatibility import Difference
+from rolloutdeck.protocol.compatibility import FactDifference
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import artifacts, status
 from rollouts.pins.status import PinStatus
@@ -117,7 +117,7 @@ def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> 
     return {"id": row.key, **{name: getattr(row, name) for name in names}, **told, "url": build_files_url(row)}
 
 
-def serialize_differences(rows: Iterable[Difference]) -> list[dict[str, Any]]:
+def serialize_differences(rows: Iterable[FactDifference]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 

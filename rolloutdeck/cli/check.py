@@ -8,18 +8,18 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutdeck.cli.common import plural
-from rolloutdeck.errors import BadInput
+from rolloutdeck.cli.common import format_count
+from rolloutdeck.errors import UsageError
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import Finding, Trainer
+from rolloutdeck.trainer_api.types import SettingsIssue, Trainer
 from rolloutdeck.trainer_config import load
 
 
 def main(args: argparse.Namespace) -> int:
     if args.trainer not in registry.TRAINERS:
         known = ", ".join(registry.TRAINERS)
-        raise BadInput(f"There is no check for {args.trainer!r} yet; there is one for {known}.")
+        raise UsageError(f"There is no check for {args.trainer!r} yet; there is one for {known}.")
     trainer = registry.load_trainer(args.trainer)
     given, complete = _settings(args)
     if not given:
@@ -33,14 +33,14 @@ def main(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """The file's settings with the command line's overrides on top."""
-    found, complete = load.read(args.config) if args.config else ({}, False)
-    settings = {**found, **load.overrides(args.overrides)}
+    found, complete = load.read_config_file(args.config) if args.config else ({}, False)
+    settings = {**found, **load.parse_overrides(args.overrides)}
     if args.config and not settings:
-        raise BadInput(f"{args.config} holds no settings.")
+        raise UsageError(f"{args.config} holds no settings.")
     return settings, complete
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[SettingsIssue]) -> None:
     losing = [finding for finding in findings if finding.lost]
     for finding in [*losing, *(finding for finding in findings if not finding.lost)]:
         print(f"{'LOST' if finding.lost else 'NOTE'}  {finding.title}.")
@@ -48,7 +48,7 @@ def _print(findings: Sequence[Finding]) -> None:
             print(f"      {finding.lost}")
         for line in finding.paste:
             print(f"          {line}")
-    print(f"{plural(len(losing), 'setting')} would lose data." if losing else "No setting would lose data.")
+    print(f"{format_count(len(losing), 'setting')} would lose data." if losing else "No setting would lose data.")
 
 
 def _advise(trainer: Trainer) -> None:

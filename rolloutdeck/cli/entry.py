@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.errors import BadInput
-from rolloutdeck.protocol.columns import PRESETS
-from rolloutdeck.protocol.wire import SCOPES, SPLITS, STEP_KINDS
+from rolloutdeck.errors import UsageError
+from rolloutdeck.protocol.columns import COLUMN_PRESETS
+from rolloutdeck.protocol.wire import SPLITS, STEP_KINDS, TOKEN_SCOPES
 
 Adder = Callable[[argparse.ArgumentParser], None]
 
@@ -42,7 +42,7 @@ def _files(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PART=COLUMN,…",
         help="columns of a CSV, JSONL or Parquet table, like prompt=question,response=answer, or those of "
-        + ", ".join(PRESETS),
+        + ", ".join(COLUMN_PRESETS),
     )
     parser.add_argument("--attempt", default="", help="the launch these files belong to; default: files")
     parser.add_argument(
@@ -133,7 +133,7 @@ def _token(parser: argparse.ArgumentParser) -> None:
     create = verbs.add_parser("create", help="make a token; it is shown once")
     create.add_argument("name")
     create.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT; made where it does not exist")
-    told = f"of {','.join(SCOPES)}, one or several; default: ingest. A trainer that replays needs ingest,read"
+    told = f"of {','.join(TOKEN_SCOPES)}, one or several; default: ingest. A trainer that replays needs ingest,read"
     create.add_argument("--scope", action="append", help=told)
     _server(create)
 
@@ -182,7 +182,7 @@ COMMANDS: dict[str, tuple[str, str, Adder]] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="rolloutdeck", description="See what a model writes while it is trained with reinforcement learning."
     )
@@ -192,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def arranged(words: Sequence[str]) -> list[str]:
+def reorder_check_arguments(words: Sequence[str]) -> list[str]:
     """The words of a command; those of `check` with ours first, since all others are the trainer's, flags and all."""
     if list(words[:1]) != ["check"]:
         return list(words)
@@ -210,14 +210,14 @@ def arranged(words: Sequence[str]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     try:
-        args = parser().parse_args(arranged(sys.argv[1:] if argv is None else argv))
+        args = build_parser().parse_args(reorder_check_arguments(sys.argv[1:] if argv is None else argv))
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else 2
     try:
         status: int = importlib.import_module(COMMANDS[args.command][0]).main(args)
         sys.stdout.flush()
         return status
-    except BadInput as error:
+    except UsageError as error:
         print(error, file=sys.stderr)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,34 +7,34 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.cli.common import plural, say, sentence
+from rolloutdeck.cli.common import format_count, format_sentence, print_message
 from rolloutdeck.client import artifact
-from rolloutdeck.client.artifact import Artifact
-from rolloutdeck.client.artifact_uploads import Shelf, received, register
-from rolloutdeck.errors import BadInput
-from rolloutdeck.protocol.schedule import ranges
-from rolloutdeck.watch.artifact_collector import Keeping, bring
-from rolloutdeck.watch.types import Survey
-from rolloutdeck.watch.upload import Denied, Refused, Target, trusted
+from rolloutdeck.client.artifact import LocalArtifact
+from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue, parse_received_bytes, register_artifact
+from rolloutdeck.errors import UsageError
+from rolloutdeck.protocol.schedule import format_step_ranges
+from rolloutdeck.watch.artifact_collector import ArtifactOptions, upload_requested_part
+from rolloutdeck.watch.types import ScanResult
+from rolloutdeck.watch.upload import ActionRequiredError, UploadRejectedError, UploadTarget, parse_response
 
 Patiently = Callable[[Callable[[], Any]], Any]  # tries again a few times when the server does not answer
 Progress = Callable[[int], None]
-UNSETTLED = ("waiting", "uploading")
+UNFINISHED_STATES = ("waiting", "uploading")
 
 
 @dataclass
-class Steps:
+class ArtifactImport:
     """What became of them: `known` were there before, `sent` are the keys of those whose bytes went, `problems` are
     (what, the reason)."""
 
-    artifacts: list[Artifact] = field(default_factory=list)
+    artifacts: list[LocalArtifact] = field(default_factory=list)
     known: int = 0
     sent: set[str] = field(default_factory=set)
     bytes: int = 0
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def measured(found: Survey, keeping: Keeping) -> Iterator[Artifact]:
+def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArtifact]:
     """Each step as an artifact, hashed when its turn comes. Raises BadInput for a file that can't be read."""
     if keeping.tokenizer:
         yield keeping.tokenizer
@@ -42,19 +42,21 @@ def measured(found: Survey, keeping: Keeping) -> Iterator[Artifact]:
         try:
             yield keeping.of_folder(one)
         except OSError as error:
-            raise BadInput(f"{error.filename or one.path} can't be read: {error.strerror or error}.") from error
-        except (artifact.Unsteady, ValueError) as error:
-            raise BadInput(sentence(str(error))) from error
+            raise UsageError(f"{error.filename or one.path} can't be read: {error.strerror or error}.") from error
+        except (artifact.FileChangedError, ValueError) as error:
+            raise UsageError(format_sentence(str(error))) from error
 
 
-def send(target: Target, one: Artifact, now: bool, steps: Steps, patiently: Patiently, progress: Progress) -> None:
+def send_artifact(
+    target: UploadTarget, one: LocalArtifact, now: bool, steps: ArtifactImport, patiently: Patiently, progress: Progress
+) -> None:
     """Tells of one and, if `now`, sends what the server lacks. Raises NotNow, Denied."""
-    command = artifact.command_for(one.path, target.project, target.name, target.attempt)
-    shelf = Shelf(say=lambda text: steps.problems.append((str(one.path), text)))
+    command = artifact.build_import_command(one.path, target.project, target.name, target.attempt)
+    shelf = ArtifactUploadQueue(say=lambda text: steps.problems.append((str(one.path), text)))
     try:
-        answer = patiently(lambda: register(target.ask_run, one, target.attempt, command, now))
-        told = trusted(answer)
-    except Refused as error:
+        answer = patiently(lambda: register_artifact(target.ask_run, one, target.attempt, command, now))
+        told = parse_response(answer)
+    except UploadRejectedError as error:
         steps.problems.append((str(one.path), str(error)))
         return
     shelf.put(one, told["missing"] if now else ())
@@ -66,8 +68,8 @@ def send(target: Target, one: Artifact, now: bool, steps: Steps, patiently: Pati
     left, sent = one.size if now else 0, 0
     while shelf.busy:
         errand, before = shelf.queue[0], len(shelf.sent)
-        answer = patiently(lambda: bring(shelf, target))
-        at = errand.size if len(shelf.sent) > before else received(answer, errand.size) if answer else sent
+        answer = patiently(lambda: upload_requested_part(shelf, target))
+        at = errand.size if len(shelf.sent) > before else parse_received_bytes(answer, errand.size) if answer else sent
         progress(max(0, at - sent))
         left -= max(0, at - sent)
         sent = 0 if len(shelf.sent) > before else at
@@ -75,41 +77,42 @@ def send(target: Target, one: Artifact, now: bool, steps: Steps, patiently: Pati
     progress(max(0, left))
 
 
-def row(found: Steps) -> tuple[str, str, str, str] | None:
+def build_table_row(found: ArtifactImport) -> tuple[str, str, str, str] | None:
     """A line of the table: how many, how many were known, and which steps, by what they count."""
     kept = found.artifacts
     if not kept:
         return None
     kinds = Counter(one.step_kind for one in kept)
     shown = [
-        ranges([one.step for one in kept if one.step_kind == kind]) + ("" if kind == "global_step" else f" ({kind})")
+        format_step_ranges([one.step for one in kept if one.step_kind == kind])
+        + ("" if kind == "global_step" else f" ({kind})")
         for kind in kinds
     ]
     return "to replay", f"{len(kept):,}", f"{found.known:,}", "; ".join(shown)
 
 
-def told_of(target: Target, steps: Steps) -> list[dict[str, Any]]:
+def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dict[str, Any]]:
     """What the server says of those that were sent. Raises NotNow, Denied (the token may not read)."""
     found: list[dict[str, Any]] = []
     page: int | None = 1 if steps.sent else None
     while page:
-        told = trusted(target.ask_run("GET", "artifacts/", query={"page": page, "page_size": 500}))
+        told = parse_response(target.ask_run("GET", "artifacts/", query={"page": page, "page_size": 500}))
         found += [one for one in told["results"] if one["id"] in steps.sent]
         page = page + 1 if told["next"] else None
     return found
 
 
-def verdict(target: Target, steps: Steps) -> int:
+def report_replayability(target: UploadTarget, steps: ArtifactImport) -> int:
     """Says what can't be replayed and why; 1 if there is any. Raises NotNow."""
     try:
-        found = told_of(target, steps)
-    except Denied as error:
-        say(f"Whether the steps can be replayed was not looked at: {sentence(str(error))}")
+        found = load_sent_artifacts(target, steps)
+    except ActionRequiredError as error:
+        print_message(f"Whether the steps can be replayed was not looked at: {format_sentence(str(error))}")
         return 0
     ready = sum(one["state"] == "ready" and one["role"] != "tokenizer" for one in found)
     if ready:
-        print(f"Can be replayed: {plural(ready, 'step')}.")
+        print(f"Can be replayed: {format_count(ready, 'step')}.")
     bad = [one for one in found if one["state"] in ("unsafe", "gone")]
     for one in bad:
-        say(f"Step {one['step']} is {one['state']}: {one['message'] or 'no reason given'}")
+        print_message(f"Step {one['step']} is {one['state']}: {one['message'] or 'no reason given'}")
     return 1 if bad else 0

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import asked, say, server_of, settings_of
-from rolloutdeck.errors import BadInput, NoSuchRun
-from rolloutdeck.lib.http import Server
+from rolloutdeck.cli.common import build_server_client, load_settings, print_message, send_request
+from rolloutdeck.errors import RunNotFoundError, UsageError
+from rolloutdeck.lib.http import ServerClient
 
 PAGE = 500
 DEFAULT_COUNT = 5
@@ -24,18 +24,18 @@ _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def main(args: argparse.Namespace) -> int:
-    settings = settings_of(args)
-    server = server_of(settings)
+    settings = load_settings(args)
+    server = build_server_client(settings)
     count = args.best if args.best is not None else DEFAULT_COUNT if args.worst is None else args.worst
     if count < 1:
-        raise BadInput("--worst and --best need a number of at least 1.")
+        raise UsageError("--worst and --best need a number of at least 1.")
     if not _is_step(args.step):
-        raise BadInput(f"--step {args.step}: say a number, latest or all.")
-    run = run_of(server, args.run or settings.run, args.project or settings.project)
+        raise UsageError(f"--step {args.step}: say a number, latest or all.")
+    run = find_run(server, args.run or settings.run, args.project or settings.project)
     found = _found(server, run, args, count)
     rows = found["results"]
     for note in found.get("notes", ()):
-        say(str(note))
+        print_message(str(note))
     if args.json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         _print_texts(server, rows)
     else:
         _print_table(rows)
-    say(f"{len(rows):,} of {found['count']:,} samples of {run['project']}/{run['name']} {run['url']}")
+    print_message(f"{len(rows):,} of {found['count']:,} samples of {run['project']}/{run['name']} {run['url']}")
     return 0
 
 
@@ -51,26 +51,28 @@ def _is_step(text: str) -> bool:
     return text in ("latest", "all") or (text.isascii() and text.isdigit())
 
 
-def run_of(server: Server, name: str, project: str) -> dict[str, Any]:
+def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
     """The run of this name, or with this id. Raises NoSuchRun, and BadInput for several in different projects."""
     if not name:
-        raise BadInput("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
+        raise UsageError("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
     query = {"name": name, "page_size": PAGE, "project": project or None}
-    runs = asked(server, "GET", "runs/", query=query).json()["results"]
+    runs = send_request(server, "GET", "runs/", query=query).json()["results"]
     exact = [run for run in runs if run["name"] == name]
     if len(exact) > 1:
-        raise BadInput(f"There are runs called {name} in {', '.join(run['project'] for run in exact)}; say --project.")
+        raise UsageError(
+            f"There are runs called {name} in {', '.join(run['project'] for run in exact)}; say --project."
+        )
     if exact:
         return dict(exact[0])
     try:
-        return dict(asked(server, "GET", f"runs/{quote(name, safe='')}/").json())
-    except BadInput:
+        return dict(send_request(server, "GET", f"runs/{quote(name, safe='')}/").json())
+    except UsageError:
         like = f" There is {', '.join(run['name'] for run in runs[:5])}." if runs else ""
         place = f" in project {project}" if project else ""
-        raise NoSuchRun(f"There is no run called {name}{place} that you may see.{like}") from None
+        raise RunNotFoundError(f"There is no run called {name}{place} that you may see.{like}") from None
 
 
-def _found(server: Server, run: Row, args: argparse.Namespace, count: int) -> dict[str, Any]:
+def _found(server: ServerClient, run: Row, args: argparse.Namespace, count: int) -> dict[str, Any]:
     query = {
         "run": run["id"],
         "split": args.split,
@@ -80,26 +82,26 @@ def _found(server: Server, run: Row, args: argparse.Namespace, count: int) -> di
         "ordering": "-score" if args.best is not None else "score",
         "page_size": min(count, PAGE),
     }
-    first: dict[str, Any] = asked(server, "GET", "samples/", query=query).json()
+    first: dict[str, Any] = send_request(server, "GET", "samples/", query=query).json()
     page, rows = 1, list(first["results"])
     found = first
     while len(rows) < count and found["next"]:
         page += 1
-        found = asked(server, "GET", "samples/", query={**query, "page": page}).json()
+        found = send_request(server, "GET", "samples/", query={**query, "page": page}).json()
         rows += found["results"]
     return {**first, "results": rows[:count]}
 
 
-def _print_texts(server: Server, rows: Sequence[Row]) -> None:
+def _print_texts(server: ServerClient, rows: Sequence[Row]) -> None:
     for row in rows:
-        whole = asked(server, "GET", f"samples/{row['id']}/").json()
+        whole = send_request(server, "GET", f"samples/{row['id']}/").json()
         shown = _cells(row)
         print(f"=== step {shown['step']}, score {shown['score']}, {shown['length']} characters, {row['id']}")
-        print(f"--- prompt\n{printable(text_of(whole.get('prompt')))}")
+        print(f"--- prompt\n{remove_control_characters(text_of(whole.get('prompt')))}")
         textless = whole.get("response") is None and whole.get("response_ids")
-        print(f"--- response\n{TEXTLESS if textless else printable(text_of(whole.get('response')))}")
+        print(f"--- response\n{TEXTLESS if textless else remove_control_characters(text_of(whole.get('response')))}")
         if whole.get("ground_truth") not in (None, ""):
-            print(f"--- expected\n{printable(text_of(whole['ground_truth']))}")
+            print(f"--- expected\n{remove_control_characters(text_of(whole['ground_truth']))}")
         print()
 
 
@@ -107,7 +109,7 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def printable(text: str, *, lines: bool = True) -> str:
+def remove_control_characters(text: str, *, lines: bool = True) -> str:
     """Without what could write over the terminal or turn its direction; joiners inside emoji and scripts stay."""
     kept = "\n\t" if lines else ""
     return "".join(
@@ -121,7 +123,7 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         "step": str(row.get("step", "")),
         "score": "" if score is None else f"{score:.4g}",
-        "group": printable(str(row.get("group") or ""), lines=False)[:8],
+        "group": remove_control_characters(str(row.get("group") or ""), lines=False)[:8],
         "n": "" if row.get("index") is None else str(row["index"]),
         "length": f"{row.get('chars') or 0:,}",
         "id": str(row.get("id", ""))[:10],
@@ -138,7 +140,7 @@ def _print_table(rows: Sequence[Row]) -> None:
     left = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths.values()) - 2 * len(used))
     print("  ".join(f"{name:>{widths[name]}}" for name in used) + "  end of the response")
     for cell, row in zip(cells, rows, strict=True):
-        tail = ending(printable(" ".join(str(row.get("tail") or "").split()), lines=False), left)
+        tail = ending(remove_control_characters(" ".join(str(row.get("tail") or "").split()), lines=False), left)
         print("  ".join(f"{cell[name]:>{widths[name]}}" for name in used) + f"  {tail}")
 
 

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
-class Stop:
+class SignalInterrupter:
     """While it is entered, either signal raises KeyboardInterrupt in the main thread, so that no request is waited for.
 
     Python drops what is raised in a finalizer, and prints it; `heed` raises it again, where that can be heard.
@@ -21,7 +21,7 @@ class Stop:
         self._before: dict[int, Callable[..., Any] | int | None] = {}
         self._hook = sys.unraisablehook
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> SignalInterrupter:
         if threading.current_thread() is not threading.main_thread():
             return self
         numbers = [signal.SIGTERM]

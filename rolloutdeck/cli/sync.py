@@ -5,42 +5,50 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rolloutdeck.cli.common import plural, say, sentence, server_of, settings_of
-from rolloutdeck.client.sync import Synced, sync
-from rolloutdeck.errors import BadInput
+from rolloutdeck.cli.common import build_server_client, format_count, format_sentence, load_settings, print_message
+from rolloutdeck.client.sync import SyncResult, sync_spools
+from rolloutdeck.errors import UsageError
 
 
 def main(args: argparse.Namespace) -> int:
-    server = server_of(settings_of(args))
+    server = build_server_client(load_settings(args))
     shown = sys.stderr.isatty()
 
     def progress(sent: int, waiting: int) -> None:
         if shown:
-            print(f"\r{plural(sent, 'file')} sent, {waiting:,} waiting ", end="", file=sys.stderr, flush=True)
+            print(f"\r{format_count(sent, 'file')} sent, {waiting:,} waiting ", end="", file=sys.stderr, flush=True)
 
     try:
-        result = sync([args.spool] if args.spool else [], server, progress=progress)
+        result = sync_spools([args.spool] if args.spool else [], server, progress=progress)
     except (FileNotFoundError, ValueError) as error:
-        raise BadInput(str(error)) from error
+        raise UsageError(str(error)) from error
     if shown:
-        say("")
+        print_message("")
     _report(result)
     return 1 if result.rejected or result.waiting else 0
 
 
-def _report(result: Synced) -> None:
-    if result == Synced():
+def _report(result: SyncResult) -> None:
+    if result == SyncResult():
         print("Nothing waits to be sent.")
         return
-    print(f"{plural(result.sent, 'file')} sent ({result.bytes:,} bytes).")
+    print(f"{format_count(result.sent, 'file')} sent ({result.bytes:,} bytes).")
     if result.rejected:
-        say(f"{plural(result.rejected, 'file')} refused for good; each lies in rejected/ with the reason beside it.")
+        print_message(
+            f"{format_count(result.rejected, 'file')} refused for good; "
+            "each lies in rejected/ with the reason beside it."
+        )
     if result.live:
-        say(f"{plural(result.live, 'spool')} left to running processes, which send them themselves.")
+        print_message(f"{format_count(result.live, 'spool')} left to running processes, which send them themselves.")
     if result.others:
-        say(f"{plural(result.others, 'spool')} of other users, who send them: a spool names files to read.")
+        print_message(
+            f"{format_count(result.others, 'spool')} of other users, who send them: a spool names files to read."
+        )
     if result.elsewhere:
-        say(f"{plural(result.elsewhere, 'spool')} written for another server; name a spool's folder to send it here.")
+        print_message(
+            f"{format_count(result.elsewhere, 'spool')} written for another server; "
+            "name a spool's folder to send it here."
+        )
     if result.waiting:
-        why = sentence(result.problem or "the server was not reached")
-        say(f"{plural(result.waiting, 'file')} still waiting. {why}")
+        why = format_sentence(result.problem or "the server was not reached")
+        print_message(f"{format_count(result.waiting, 'file')} still waiting. {why}")

@@ -9,46 +9,61 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.cli.common import choice_of, keeping_of, plural, run_named, say, sentence, server_of, settings_of
-from rolloutdeck.cli.signals import Stop
-from rolloutdeck.errors import BadInput
-from rolloutdeck.lib.environment import Settings, home_folder
-from rolloutdeck.protocol.schedule import ranges
+from rolloutdeck.cli.common import (
+    build_server_client,
+    format_count,
+    format_sentence,
+    load_settings,
+    parse_artifact_options,
+    parse_scan_options,
+    print_message,
+    require_run,
+)
+from rolloutdeck.cli.signals import SignalInterrupter
+from rolloutdeck.errors import UsageError
+from rolloutdeck.lib.environment import Settings, find_home_folder
+from rolloutdeck.protocol.schedule import format_step_ranges
 from rolloutdeck.protocol.wire import HEARTBEAT_SECONDS
-from rolloutdeck.watch.artifact_collector import Gatherer, Keeping
-from rolloutdeck.watch.follower import Candidate, Follower, Piece, Root
-from rolloutdeck.watch.recover import recover
-from rolloutdeck.watch.scan import absolute_path, base_of
-from rolloutdeck.watch.state import State
-from rolloutdeck.watch.tree_pattern import Identity, Pattern
-from rolloutdeck.watch.types import Choice
-from rolloutdeck.watch.upload import Denied, NotNow, Refused, Target, cannot
+from rolloutdeck.watch.artifact_collector import ArtifactCollector, ArtifactOptions
+from rolloutdeck.watch.follower import ChangedFile, FilePart, Follower, WatchedFolder
+from rolloutdeck.watch.recover import recover_state
+from rolloutdeck.watch.scan import find_base_folder, get_absolute_path
+from rolloutdeck.watch.state import WatchState
+from rolloutdeck.watch.tree_pattern import TreePattern, TreeRun
+from rolloutdeck.watch.types import ScanOptions
+from rolloutdeck.watch.upload import (
+    ActionRequiredError,
+    RetryLaterError,
+    UploadRejectedError,
+    UploadTarget,
+    build_usage_error,
+)
 
-FILES = "files"  # the attempt of files whose launch nobody names
+FILES_ATTEMPT = "files"  # the attempt of files whose launch nobody names
 DISCOVER_SECONDS = 5.0
-LONGEST_PAUSE = 30.0
-LONGEST_SILENCE = 10.0  # between tries to reach a server that does not answer
-MOST_FAILURES = 3  # with --once, which nobody waits for
+MAX_IDLE_SECONDS = 30.0
+MAX_RETRY_SECONDS = 10.0  # between tries to reach a server that does not answer
+MAX_FAILURES = 3  # with --once, which nobody waits for
 
 
-class Follow:
+class RunFollower:
     """One run: its folders, its place on the server, and what was sent."""
 
     def __init__(
         self,
-        target: Target,
-        roots: Sequence[Root],
+        target: UploadTarget,
+        roots: Sequence[WatchedFolder],
         base: Path,
-        choice: Choice,
+        choice: ScanOptions,
         eager: bool = True,
-        keeping: Keeping | None = None,
+        keeping: ArtifactOptions | None = None,
     ) -> None:
         self.target, self.roots, self.base, self.eager = target, list(roots), base, eager
         self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
-        self.state = State.load(home_folder() / "watch", self.key, target.attempt)
-        self.follower = Follower(self.roots, base, self.state, choice, say)
+        self.state = WatchState.load(find_home_folder() / "watch", self.key, target.attempt)
+        self.follower = Follower(self.roots, base, self.state, choice, print_message)
         memory = self.state.path.with_suffix(".artifacts.jsonl")
-        self.gatherer = Gatherer(self._places, target, keeping or Keeping(), memory, say)
+        self.gatherer = ArtifactCollector(self._places, target, keeping or ArtifactOptions(), memory, print_message)
         self.opened = self.waited = False
         self.told: int | None = None
         self.answers = 0
@@ -60,21 +75,21 @@ class Follow:
         """Sends what is ready; how many pieces. Raises NotNow, Denied; before the first contact Refused too."""
         if not any(root.path.exists() for root in self.roots):
             if not self.waited:
-                say(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
+                print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
             self.waited = True
             return 0
         if not self.opened:
             if not self.eager and not self.follower.look() and not self.gatherer.look():
                 return 0  # a folder without dumps is no run
             self._open()
-        sent: list[Piece] = []
+        sent: list[FilePart] = []
         try:
             for candidate in self.follower.look():
                 self._send(candidate, sent)
         finally:
             if sent:
                 self._save()
-                say(f"{self.target.name}: sent {_summary(sent)}.")
+                print_message(f"{self.target.name}: sent {_summary(sent)}.")
         kept = self.gatherer.turn()
         self.answers += kept
         self._beat()
@@ -89,7 +104,7 @@ class Follow:
         """Where steps that can be loaded again may lie: all of a tree's run, else the folders that were given."""
         return [root.path for root in self.roots] if self.eager else [self.base]
 
-    def _send(self, candidate: Candidate, sent: list[Piece]) -> None:
+    def _send(self, candidate: ChangedFile, sent: list[FilePart]) -> None:
         try:
             for piece in self.follower.pieces(candidate):
                 self.target.attempt = self.state.attempt
@@ -98,15 +113,17 @@ class Follow:
                 if time.monotonic() - self.saved_at > 1:
                     self._save()
         except OSError as error:
-            say(f"{error.filename or self.target.name} can't be read now: {error.strerror or error}; trying again.")
+            print_message(
+                f"{error.filename or self.target.name} can't be read now: {error.strerror or error}; trying again."
+            )
 
-    def _push(self, piece: Piece) -> None:
+    def _push(self, piece: FilePart) -> None:
         try:
             self.target.push(piece)
-        except Refused as error:
+        except UploadRejectedError as error:
             if error.changed:  # written to while it was sent: the next look sees it
                 return
-            say(f"{piece.found.path} was refused: {error}")
+            print_message(f"{piece.found.path} was refused: {error}")
             self.follower.sent(piece, refused=True)
         else:
             self.follower.sent(piece)
@@ -117,16 +134,16 @@ class Follow:
         self.opened = True
         self.answers += 1
         if self.state.fresh and not self.target.created:
-            recover(self.follower, self.target)
+            recover_state(self.follower, self.target)
         self.state.fresh = False
         self.target.attempt = self.state.attempt
-        say(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
+        print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
 
     def _save(self) -> None:
         try:
             self.state.save(self.key)
         except OSError as error:
-            say(
+            print_message(
                 f"{self.state.path} can't be written ({error.strerror or error}); after a restart files are sent again."
             )
         self.saved_at = time.monotonic()
@@ -145,23 +162,25 @@ class Follow:
             self.answers += 1
 
 
-def _summary(sent: Sequence[Piece]) -> str:
+def _summary(sent: Sequence[FilePart]) -> str:
     steps: dict[str, set[int]] = {}
     for piece in sent:
         if piece.found.step is not None and piece.found.kind.holds == "samples":
             steps.setdefault(piece.found.split, set()).add(piece.found.step)
-    parts = [f"{split} step{'s' if len(own) > 1 else ''} {ranges(list(own))}" for split, own in steps.items()]
+    parts = [
+        f"{split} step{'s' if len(own) > 1 else ''} {format_step_ranges(list(own))}" for split, own in steps.items()
+    ]
     if metrics := sum(piece.found.kind.holds == "metrics" or piece.found.step is None for piece in sent):
-        parts.append(f"metrics ({plural(metrics, 'piece')})")
+        parts.append(f"metrics ({format_count(metrics, 'piece')})")
     return ", ".join(parts)
 
 
-class Loop:
+class WatchLoop:
     """All runs, turn by turn. One server that does not answer pauses all of them, with growing pauses."""
 
     def __init__(self, poll: float) -> None:
         self.poll = poll
-        self.follows: dict[Identity | None, Follow] = {}
+        self.follows: dict[TreeRun | None, RunFollower] = {}
         self.trouble, self.failures, self.due = "", 0, 0.0
 
     def turn(self) -> int:
@@ -172,59 +191,61 @@ class Loop:
                 continue
             try:
                 pieces = self._timed(follow)
-            except NotNow as error:
+            except RetryLaterError as error:
                 self._failed(follow, error)
                 continue
-            except Refused as error:
+            except UploadRejectedError as error:
                 if identity is None:
                     raise
-                say(f"{identity.project}/{identity.run} is left out: {error}")
+                print_message(f"{identity.project}/{identity.run} is left out: {error}")
                 del self.follows[identity]
                 continue
             sent += pieces
         return sent
 
-    def _timed(self, follow: Follow) -> int:
+    def _timed(self, follow: RunFollower) -> int:
         """Looking takes at most a tenth of the time, and a quiet run is looked at less often, at least every 30 s."""
         started, answers = time.monotonic(), follow.answers
         pieces = follow.turn()
         now = time.monotonic()
         if pieces or follow.pending:
             follow.quiet_since = now
-        idle = 0.0 if len(self.follows) == 1 else min(LONGEST_PAUSE, (now - follow.quiet_since) / 20)
+        idle = 0.0 if len(self.follows) == 1 else min(MAX_IDLE_SECONDS, (now - follow.quiet_since) / 20)
         follow.due = now + max(self.poll, 9 * (now - started) if not pieces else 0, idle)
         if follow.answers != answers:
             if self.trouble:
-                say("The server answers again.")
+                print_message("The server answers again.")
             self.trouble, self.failures, follow.denied = "", 0, ""
         return pieces
 
-    def _failed(self, follow: Follow, error: NotNow) -> None:
+    def _failed(self, follow: RunFollower, error: RetryLaterError) -> None:
         """Says it once; nothing is lost, the files are there."""
-        if isinstance(error, Denied):
+        if isinstance(error, ActionRequiredError):
             if follow.denied != str(error):
-                say(f"{follow.target.name}: {sentence(str(error))} Nothing is lost; trying again every 30 s.")
+                print_message(
+                    f"{follow.target.name}: {format_sentence(str(error))} Nothing is lost; trying again every 30 s."
+                )
             follow.denied = str(error)
-            follow.due = time.monotonic() + LONGEST_PAUSE
+            follow.due = time.monotonic() + MAX_IDLE_SECONDS
             return
         if not self.trouble:
-            say(f"{sentence(str(error))} Nothing is lost; trying again until it works.")
+            print_message(f"{format_sentence(str(error))} Nothing is lost; trying again until it works.")
         self.trouble = str(error)
         self.failures += 1
-        pause = min(LONGEST_SILENCE, self.poll * 2.0 ** min(self.failures - 1, 10))
+        pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min(self.failures - 1, 10))
         self.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
 
 
 def main(args: argparse.Namespace) -> int:
     if bool(args.paths) == bool(args.tree):
-        raise BadInput("Say which folders to watch: either PATH... or --tree PATTERN.")
+        raise UsageError("Say which folders to watch: either PATH... or --tree PATTERN.")
     if args.poll <= 0:
-        raise BadInput("--poll must be more than 0 seconds.")
-    settings, choice = settings_of(args), choice_of(args)
-    loop, pattern, keeping = Loop(args.poll), None, keeping_of(args, "on-pin")
+        raise UsageError("--poll must be more than 0 seconds.")
+    settings, choice = load_settings(args), parse_scan_options(args)
+    loop, pattern, keeping = WatchLoop(args.poll), None, parse_artifact_options(args, "on-pin")
     if args.tree:
-        pattern = Pattern.read(args.tree, project=args.project or settings.project, run=args.run or settings.run)
-        say(f"Watching the runs of {args.tree}")
+        pattern = TreePattern.read(args.tree, project=args.project or settings.project, run=args.run or settings.run)
+        print_message(f"Watching the runs of {args.tree}")
     else:
         loop.follows[None] = _single(args, settings, choice, keeping)
 
@@ -233,56 +254,67 @@ def main(args: argparse.Namespace) -> int:
             _discover(loop, pattern, args, settings, choice, keeping)
 
     try:
-        with Stop() as stop:
+        with SignalInterrupter() as stop:
             return _run(args, loop, discover, stop)
     except KeyboardInterrupt:
-        say("Stopped. The same command goes on from here.")
+        print_message("Stopped. The same command goes on from here.")
         raise
-    except Refused as error:
-        raise cannot(error) from error
+    except UploadRejectedError as error:
+        raise build_usage_error(error) from error
 
 
-def _run(args: argparse.Namespace, loop: Loop, discover: Callable[[], None], stop: Stop) -> int:
+def _run(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], None], stop: SignalInterrupter) -> int:
     next_discovery, first = 0.0, True
     while True:
         if time.monotonic() >= next_discovery:
             discover()
             next_discovery = time.monotonic() + DISCOVER_SECONDS
             if first and not loop.follows:
-                say("No folder fits it." if args.once else "No folder fits it yet; looking again now and then.")
+                print_message(
+                    "No folder fits it." if args.once else "No folder fits it yet; looking again now and then."
+                )
         sent = loop.turn()
         stop.heed()
         if args.once and _settled(loop, sent):
             return 0
         denied = next((follow.denied for follow in loop.follows.values() if follow.denied), "")
         if denied and (args.once or (first and not args.tree)):  # a person must act first
-            raise BadInput(sentence(denied))
-        if args.once and loop.failures > MOST_FAILURES:
-            raise BadInput(sentence(loop.trouble))
+            raise UsageError(format_sentence(denied))
+        if args.once and loop.failures > MAX_FAILURES:
+            raise UsageError(format_sentence(loop.trouble))
         first = False
         time.sleep(min(args.poll, 0.2 if args.once else args.poll))
 
 
-def _settled(loop: Loop, sent: int) -> bool:
+def _settled(loop: WatchLoop, sent: int) -> bool:
     return not sent and not loop.trouble and all(not follow.pending for follow in loop.follows.values())
 
 
-def _single(args: argparse.Namespace, settings: Settings, choice: Choice, keeping: Keeping) -> Follow:
-    project, name = run_named(args, settings)
-    paths = [absolute_path(path) for path in args.paths]
+def _single(args: argparse.Namespace, settings: Settings, choice: ScanOptions, keeping: ArtifactOptions) -> RunFollower:
+    project, name = require_run(args, settings)
+    paths = [get_absolute_path(path) for path in args.paths]
     target = _target(args, settings, project, name, uid=settings.run_id)
-    return Follow(target, [Root(path) for path in paths], base_of(paths), choice, keeping=keeping)
+    return RunFollower(
+        target, [WatchedFolder(path) for path in paths], find_base_folder(paths), choice, keeping=keeping
+    )
 
 
 def _target(
     args: argparse.Namespace, settings: Settings, project: str, name: str, *, uid: str = "", user: str = ""
-) -> Target:
+) -> UploadTarget:
     tags = [f"user:{user}"] if user else []
-    return Target(server_of(settings), project, name, args.attempt or settings.attempt or FILES, uid, tags=tags)
+    return UploadTarget(
+        build_server_client(settings), project, name, args.attempt or settings.attempt or FILES_ATTEMPT, uid, tags=tags
+    )
 
 
 def _discover(
-    loop: Loop, pattern: Pattern, args: argparse.Namespace, settings: Settings, choice: Choice, keeping: Keeping
+    loop: WatchLoop,
+    pattern: TreePattern,
+    args: argparse.Namespace,
+    settings: Settings,
+    choice: ScanOptions,
+    keeping: ArtifactOptions,
 ) -> None:
     """Runs and folders that are new since the last time. Two people's runs of one name are two runs: the id is made
     from the folder, and the later one's name says whose it is."""
@@ -299,4 +331,4 @@ def _discover(
         twin = any(one != identity and (one.project, one.run) == (identity.project, identity.run) for one in found)
         name = f"{identity.user}-{identity.run}" if twin else identity.run
         target = _target(args, settings, identity.project, name, uid=uid, user=identity.user)
-        loop.follows[identity] = Follow(target, roots, base, choice, False, keeping)
+        loop.follows[identity] = RunFollower(target, roots, base, choice, False, keeping)

@@ -11,34 +11,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.launch import host_name, word
+from rolloutdeck.client.launch import clean_name, get_host_name
 from rolloutdeck.protocol import manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rolloutdeck.trainer_api.types import SkipFolder
+    from rolloutdeck.trainer_api.types import LoadableStep
 
 CHUNK = 1 << 20
-MOST_REMEMBERED = 20_000  # hashes in memory, 200 bytes each
+MAX_CACHED_HASHES = 20_000  # hashes in memory, 200 bytes each
 
-Stamp = tuple[int, int, int]  # size, mtime_ns, inode
+FileStamp = tuple[int, int, int]  # size, mtime_ns, inode
 
-_hashes: dict[Path, tuple[Stamp, str]] = {}
+_hashes: dict[Path, tuple[FileStamp, str]] = {}
 
 
-class Unsteady(Exception):
+class FileChangedError(Exception):
     """A file changed while it was read: it is still being written."""
 
 
 @dataclass(frozen=True)
-class Artifact:
+class LocalArtifact:
     """`files`: {path below `path`: {"sha256", "bytes"}}, as they were when they had these `stamps`."""
 
     path: Path
     role: str
     step: int
     files: Mapping[str, Mapping[str, Any]]
-    stamps: Mapping[str, Stamp]
+    stamps: Mapping[str, FileStamp]
     step_kind: str = "global_step"
     split: str = "train"
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Artifact:
     @property
     def key(self) -> str:
         """The artifact's id, the same wherever the same files lie."""
-        return manifest.key_of(self.files)
+        return manifest.compute_artifact_key(self.files)
 
     @property
     def size(self) -> int:
         """Bytes of all files together."""
-        return manifest.size_of(self.files)
+        return manifest.count_manifest_bytes(self.files)
 
     def told(self, attempt: str, command: str, send_now: bool = False, gone: str = "") -> dict[str, Any]:
         """The body of `PUT runs/{uid}/artifacts/`. `command` would send the bytes if typed on this machine; `gone` says
@@ -64,13 +64,13 @@ class Artifact:
             "role": self.role,
             "files": self.files,
             "facts": self.facts,
-            "origin": {"host": host_name(), "path": str(self.path), "command": command},
+            "origin": {"host": get_host_name(), "path": str(self.path), "command": command},
             "send_now": send_now,
             "gone": gone,
         }
 
 
-def measured(
+def build_artifact(
     path: Path,
     names: Iterable[str],
     role: str,
@@ -79,22 +79,22 @@ def measured(
     step_kind: str = "global_step",
     split: str = "train",
     facts: Mapping[str, Any] | None = None,
-) -> Artifact:
+) -> LocalArtifact:
     """Hashes the files `names` below `path`, each once as long as its stamp stays.
 
     Raises OSError, Unsteady, and ValueError where they make no manifest.
     """
     files, stamps = {}, {}
     for name in names:
-        stamps[name], sha256 = sha256_of(path / name)
+        stamps[name], sha256 = hash_stable_file(path / name)
         files[name] = {"sha256": sha256, "bytes": stamps[name][0]}
-    manifest.check(files)
-    return Artifact(path, role, step, files, stamps, step_kind, split, dict(facts or {}))
+    manifest.check_manifest(files)
+    return LocalArtifact(path, role, step, files, stamps, step_kind, split, dict(facts or {}))
 
 
-def of_folder(found: SkipFolder, facts: Mapping[str, Any] | None = None) -> Artifact:
+def build_step_artifact(found: LoadableStep, facts: Mapping[str, Any] | None = None) -> LocalArtifact:
     """The artifact of a step that a trainer left. Raises as `measured`."""
-    return measured(
+    return build_artifact(
         found.path,
         found.files,
         found.role,
@@ -104,49 +104,49 @@ def of_folder(found: SkipFolder, facts: Mapping[str, Any] | None = None) -> Arti
     )
 
 
-def of_path(path: Path, told: Mapping[str, Any]) -> Artifact:
+def build_path_artifact(path: Path, told: Mapping[str, Any]) -> LocalArtifact:
     """The artifact that `Run.log_artifact` named: a file, or all files of a folder. Raises as `measured`.
 
     `told` has `role step step_kind split files facts`; no `files` means all. Facts that the trainer's own layout tells
     are added to those given.
     """
     folder = path if path.is_dir() else path.parent
-    names = told["files"] or ([path.name] if folder != path else below(path))
-    return measured(
+    names = told["files"] or ([path.name] if folder != path else list_files_below(path))
+    return build_artifact(
         folder,
         names,
         told["role"],
         told["step"],
         step_kind=told["step_kind"],
         split=told["split"],
-        facts={**facts_of(path, names), **told["facts"]},
+        facts={**read_layout_facts(path, names), **told["facts"]},
     )
 
 
-def of_tokenizer(path: Path) -> Artifact:
+def build_tokenizer_artifact(path: Path) -> LocalArtifact:
     """The tokenizer that a run's token ids belong to, kept at step 0. Raises OSError, Unsteady, ValueError."""
     from rolloutdeck.protocol import tokenizer
 
-    file = tokenizer.file_of(path)
-    facts = {"tokenizer": tokenizer.fingerprint(tokenizer.vocabulary(file))}
-    return measured(file.parent, [file.name], "tokenizer", 0, facts=facts)
+    file = tokenizer.find_tokenizer_file(path)
+    facts = {"tokenizer": tokenizer.compute_tokenizer_fingerprint(tokenizer.load_vocabulary(file))}
+    return build_artifact(file.parent, [file.name], "tokenizer", 0, facts=facts)
 
 
-def facts_of(path: Path, names: Collection[str]) -> dict[str, Any]:
+def read_layout_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
     """What the layout and the batch of a trainer's own step tell, which are these files; {} for anything else."""
     from rolloutdeck.trainer_api.registry import find_steps, read_step
-    from rolloutdeck.trainer_api.types import SkipFolder
+    from rolloutdeck.trainer_api.types import LoadableStep
 
     for spot in find_steps(path):
         if not set(spot.files) <= set(names):
             continue
         found = read_step(spot)
-        if isinstance(found, SkipFolder) and path in (found.path, spot.path):
+        if isinstance(found, LoadableStep) and path in (found.path, spot.path):
             return {name: fact for name, fact in found.facts.items() if name != "role"}
     return {}
 
 
-def prepare() -> None:
+def preload_modules() -> None:
     """Loads what the sender's thread will need: a fork while a thread imports spoils the module for the child."""
     import shlex  # noqa: F401
 
@@ -157,21 +157,21 @@ def prepare() -> None:
     registry.load_step_readers()
 
 
-def below(folder: Path) -> list[str]:
+def list_files_below(folder: Path) -> list[str]:
     """All files below a folder as relative paths with "/"; hidden ones are passed over."""
     paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
 
 
-def stamp_of(path: Path) -> Stamp:
+def read_file_stamp(path: Path) -> FileStamp:
     """Raises OSError."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
-def sha256_of(path: Path) -> tuple[Stamp, str]:
+def hash_stable_file(path: Path) -> tuple[FileStamp, str]:
     """A file's stamp and sha256, streamed. Raises OSError and Unsteady."""
-    stamp = stamp_of(path)
+    stamp = read_file_stamp(path)
     known = _hashes.get(path)
     if known and known[0] == stamp:
         return known
@@ -179,22 +179,32 @@ def sha256_of(path: Path) -> tuple[Stamp, str]:
     with path.open("rb") as file:
         while piece := file.read(CHUNK):
             digest.update(piece)
-    if stamp_of(path) != stamp:
-        raise Unsteady(f"{path} is still being written")
-    remember(path, stamp, digest.hexdigest())
+    if read_file_stamp(path) != stamp:
+        raise FileChangedError(f"{path} is still being written")
+    cache_file_hash(path, stamp, digest.hexdigest())
     return stamp, digest.hexdigest()
 
 
-def remember(path: Path, stamp: Stamp, sha256: str) -> None:
+def cache_file_hash(path: Path, stamp: FileStamp, sha256: str) -> None:
     """Nobody needs to read this file again as long as its stamp stays."""
-    if len(_hashes) >= MOST_REMEMBERED:
+    if len(_hashes) >= MAX_CACHED_HASHES:
         _hashes.clear()
     _hashes[path] = stamp, sha256
 
 
-def command_for(path: Path, project: str, run: str, attempt: str) -> str:
+def build_import_command(path: Path, project: str, run: str, attempt: str) -> str:
     """What sends the bytes of this folder to this run's launch, for a person to type."""
     import shlex  # not at the top: a trainer that keeps no steps need not wait for it
 
-    words = ["rolloutdeck", "import", str(path), "--project", project, "--run", word(run, 200), "--attempt", attempt]
+    words = [
+        "rolloutdeck",
+        "import",
+        str(path),
+        "--project",
+        project,
+        "--run",
+        clean_name(run, 200),
+        "--attempt",
+        attempt,
+    ]
     return shlex.join(words)

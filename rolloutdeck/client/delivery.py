@@ -11,52 +11,59 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from rolloutdeck.client import artifact, artifact_uploads, spool
-from rolloutdeck.lib.http import Answer, NotReachable, RunClient, Server, Slice, run_headers
+from rolloutdeck.lib.http import (
+    FileSlice,
+    RunClient,
+    ServerClient,
+    ServerResponse,
+    ServerUnreachableError,
+    build_run_headers,
+)
 from rolloutdeck.protocol import wire
 
 ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
-METRICS_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
-LONGEST_PAUSE = 300.0
+MAX_METRICS_BATCH_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
+MAX_SERVER_PAUSE = 300.0
 
-Verdict = Literal["sent", "rejected", "kept", "later", "unreachable", "gone"]
+UploadState = Literal["sent", "rejected", "kept", "later", "unreachable", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UploadOutcome:
     """What became of a file. `sent`: the server has it. `rejected`: it never will. `kept`: a person must act first
     (token, project). `later`: this file failed, try it again. `unreachable`: nobody answers, or nobody who is ours.
     `gone`: another process has it. `pause` in seconds where the server asked for one. `denied`: the token is refused.
     """
 
-    verdict: Verdict
+    verdict: UploadState
     reason: str = ""
     pause: float = 0.0
     denied: bool = False
     data: Any = None
 
 
-GONE = Outcome("gone")
+FILE_GONE = UploadOutcome("gone")
 
 
-def deliver(server: Server, files: Sequence[spool.Waiting], timeout: float = 30.0) -> Outcome:
+def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile], timeout: float = 30.0) -> UploadOutcome:
     """Sends one file, or several `metrics` files of one run and attempt in one request."""
     try:
-        header, start = spool.read_header(files[0].path)
+        header, start = spool.read_spool_header(files[0].path)
         return _deliver(server, files, header, start, timeout)
-    except NotReachable as error:
-        return Outcome("unreachable", str(error))
+    except ServerUnreachableError as error:
+        return UploadOutcome("unreachable", str(error))
     except FileNotFoundError:
-        return GONE
+        return FILE_GONE
     except ValueError as error:
-        return Outcome("rejected", f"not a whole spool file: {error}")
+        return UploadOutcome("rejected", f"not a whole spool file: {error}")
     except OSError as error:
-        return Outcome("later", f"can't be read: {error}")
+        return UploadOutcome("later", f"can't be read: {error}")
 
 
 def _deliver(
-    server: Server, files: Sequence[spool.Waiting], header: wire.SpoolHeader, start: int, timeout: float
-) -> Outcome:
-    about, uid = run_headers(header), quote(header["uid"], safe="")
+    server: ServerClient, files: Sequence[spool.SpoolFile], header: wire.SpoolHeader, start: int, timeout: float
+) -> UploadOutcome:
+    about, uid = build_run_headers(header), quote(header["uid"], safe="")
     if header["kind"] == "dump":
         return _Upload(server, files[0].path, header, start, about, timeout).send()
     if header["kind"] == "artifact":
@@ -69,63 +76,63 @@ def _deliver(
         body = _json_body(files[0].path)
         path = {"run": "runs/", "replay": f"runs/{uid}/replays/"}.get(header["kind"], f"runs/{uid}/finish/")
         if header["kind"] == "run" and isinstance(body, dict):
-            body["waited"] = spool.waited(files[0])
+            body["waited"] = spool.compute_file_age(files[0])
     answer = server.send_json("POST", path, body, headers=about, timeout=timeout)
-    return Outcome("sent", data=answer.json()) if answer.ok else judge(answer)
+    return UploadOutcome("sent", data=answer.json()) if answer.ok else classify_response(answer)
 
 
-def _register(server: Server, header: wire.SpoolHeader, told: Mapping[str, Any]) -> Outcome:
+def _register(server: ServerClient, header: wire.SpoolHeader, told: Mapping[str, Any]) -> UploadOutcome:
     """Hashes the files that were named where they lie, and tells the server. `data`: the run's uid, the artifact."""
     path = Path(told["path"])
     try:
-        found = artifact.of_path(path, told)
-    except artifact.Unsteady as error:
-        return Outcome("later", str(error))
+        found = artifact.build_path_artifact(path, told)
+    except artifact.FileChangedError as error:
+        return UploadOutcome("later", str(error))
     except (OSError, ValueError) as error:
-        return Outcome("rejected", f"{path} can't be kept: {getattr(error, 'strerror', None) or error}")
-    command = artifact.command_for(path, header["project"], header["name"], header["attempt"])
+        return UploadOutcome("rejected", f"{path} can't be kept: {getattr(error, 'strerror', None) or error}")
+    command = artifact.build_import_command(path, header["project"], header["name"], header["attempt"])
     ask = RunClient(server, header).request
-    answer = artifact_uploads.register(ask, found, header["attempt"], command, told["send_now"])
+    answer = artifact_uploads.register_artifact(ask, found, header["attempt"], command, told["send_now"])
     if not answer.ok:
-        return judge(answer)
+        return classify_response(answer)
     if told["send_now"] and (trouble := _send_now(ask, found, answer.json())):
         return trouble
-    return Outcome("sent", data=(header["uid"], found))
+    return UploadOutcome("sent", data=(header["uid"], found))
 
 
-def _send_now(ask: artifact_uploads.Ask, found: artifact.Artifact, told: Any) -> Outcome | None:
+def _send_now(ask: artifact_uploads.RequestFunction, found: artifact.LocalArtifact, told: Any) -> UploadOutcome | None:
     """Brings over what the server lacks; None when it has all. The spool file stays until then."""
     problems: list[str] = []
-    sending = artifact_uploads.Shelf(say=problems.append)
+    sending = artifact_uploads.ArtifactUploadQueue(say=problems.append)
     sending.put(found, told.get("missing", ()) if isinstance(told, dict) else ())
     while answer := sending.send(ask):
         if not answer.ok and not problems:
-            return judge(answer)
-    return Outcome("rejected", problems[0]) if problems else None
+            return classify_response(answer)
+    return UploadOutcome("rejected", problems[0]) if problems else None
 
 
-def judge(answer: Answer) -> Outcome:
+def classify_response(answer: ServerResponse) -> UploadOutcome:
     """What an answer that is no receipt means for the file."""
     status, reason = answer.status, answer.error
     if not answer.is_ours:
-        return Outcome("unreachable", reason, _pause(answer))
+        return UploadOutcome("unreachable", reason, _pause(answer))
     if status in (400, 413, 415):
-        return Outcome("rejected", reason)
+        return UploadOutcome("rejected", reason)
     if status in (408, 416, 429) or status >= 500:
-        return Outcome("later", reason, _pause(answer))
+        return UploadOutcome("later", reason, _pause(answer))
     if status == 409:
-        return Outcome("later", reason)
-    return Outcome("kept", reason, denied=status == 401)
+        return UploadOutcome("later", reason)
+    return UploadOutcome("kept", reason, denied=status == 401)
 
 
-def _pause(answer: Answer) -> float:
+def _pause(answer: ServerResponse) -> float:
     """Seconds of Retry-After; 0 where there is none (a date is none)."""
     asked = answer.headers.get("retry-after", "")
-    return min(float(asked), LONGEST_PAUSE) if asked.isdecimal() else 0.0
+    return min(float(asked), MAX_SERVER_PAUSE) if asked.isdecimal() else 0.0
 
 
 def _json_body(path: Path) -> Any:
-    _, start = spool.read_header(path)
+    _, start = spool.read_spool_header(path)
     with path.open("rb") as file:
         file.seek(start)
         return json.loads(file.read())
@@ -143,32 +150,38 @@ class _Upload:
     """One dump on its way, whole or in parts that the server keeps, so that an interruption costs one part."""
 
     def __init__(
-        self, server: Server, path: Path, header: wire.SpoolHeader, start: int, about: dict[str, str], timeout: float
+        self,
+        server: ServerClient,
+        path: Path,
+        header: wire.SpoolHeader,
+        start: int,
+        about: dict[str, str],
+        timeout: float,
     ) -> None:
         self.server, self.path, self.header, self.start = server, path, header, start
         self.about, self.timeout, self.total = about, timeout, header["bytes"]
         self.address = f"runs/{quote(header['uid'], safe='')}/dumps/{header['sha256']}/"
 
-    def send(self) -> Outcome:
+    def send(self) -> UploadOutcome:
         with self.path.open("rb") as file:
             if file.seek(0, 2) != self.start + self.total:
-                return Outcome("rejected", "the file is shorter or longer than its header says")
-            if self.total <= wire.PART_BYTES:
-                return self._judge(self._put(Slice(file, self.start, self.total)))
+                return UploadOutcome("rejected", "the file is shorter or longer than its header says")
+            if self.total <= wire.MAX_PART_BYTES:
+                return self._judge(self._put(FileSlice(file, self.start, self.total)))
             return self._parts(file)
 
-    def _parts(self, file: Any) -> Outcome:
+    def _parts(self, file: Any) -> UploadOutcome:
         answer = self._put(b"", f"bytes */{self.total}")
-        for _ in range(2 * self.total // wire.PART_BYTES + 4):  # an end, whatever the server says
+        for _ in range(2 * self.total // wire.MAX_PART_BYTES + 4):  # an end, whatever the server says
             if answer.status != 202 or not answer.is_ours:
                 break
             at = _received(answer, self.total)
-            length = min(wire.PART_BYTES, self.total - at)
+            length = min(wire.MAX_PART_BYTES, self.total - at)
             span = f"bytes {at}-{at + length - 1}/{self.total}"
-            answer = self._put(Slice(file, self.start + at, length), span)
+            answer = self._put(FileSlice(file, self.start + at, length), span)
         return self._judge(answer)
 
-    def _put(self, body: bytes | Slice, span: str = "") -> Answer:
+    def _put(self, body: bytes | FileSlice, span: str = "") -> ServerResponse:
         headers = {**self.about, "Content-Type": "application/octet-stream"}
         if span:
             headers["Content-Range"] = span
@@ -176,17 +189,17 @@ class _Upload:
             "PUT", self.address, query=self.header.get("query"), body=body, headers=headers, timeout=self.timeout
         )
 
-    def _judge(self, answer: Answer) -> Outcome:
+    def _judge(self, answer: ServerResponse) -> UploadOutcome:
         if answer.ok:
             receipt = answer.json()
             if not isinstance(receipt, dict):
-                return Outcome("later", f"the answer ({answer.status}) is no receipt")
+                return UploadOutcome("later", f"the answer ({answer.status}) is no receipt")
             if (receipt.get("sha256"), receipt.get("bytes")) == (self.header["sha256"], self.total):
-                return Outcome("sent", data=receipt)
-            return Outcome("later", "the receipt is for other bytes than were sent")
+                return UploadOutcome("sent", data=receipt)
+            return UploadOutcome("later", "the receipt is for other bytes than were sent")
         if answer.is_ours and answer.status == 409 and self._damaged():
-            return Outcome("rejected", "the file was damaged on this disk: its bytes have another hash")
-        return judge(answer)
+            return UploadOutcome("rejected", "the file was damaged on this disk: its bytes have another hash")
+        return classify_response(answer)
 
     def _damaged(self) -> bool:
         digest = hashlib.sha256()
@@ -197,7 +210,7 @@ class _Upload:
         return digest.hexdigest() != self.header["sha256"]
 
 
-def _received(answer: Answer, total: int) -> int:
+def _received(answer: ServerResponse, total: int) -> int:
     """How many bytes the server has; 0 when it doesn't say, which sends from the start."""
     found = answer.json()
     received = found.get("received") if isinstance(found, dict) else None

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import delivery, lease, spool
-from rolloutdeck.client.delivery import Outcome
-from rolloutdeck.lib.http import NotReachable, RunClient, Server
-from rolloutdeck.lib.log import Voice, log
+from rolloutdeck.client.delivery import UploadOutcome
+from rolloutdeck.lib.http import RunClient, ServerClient, ServerUnreachableError
+from rolloutdeck.lib.log import OnceLogger, logger
 from rolloutdeck.protocol import wire
 
-FIRST_PAUSE = 0.5  # seconds after a failure; doubles with each further one
-LAST_PAUSE = 60.0
+MIN_BACKOFF_SECONDS = 0.5  # seconds after a failure; doubles with each further one
+MAX_BACKOFF_SECONDS = 60.0
 SUSPECT = 3  # failures of a file after which another one shows whether it is the file or the server
-KEPT_PAUSE = 60.0  # before something is tried again that a person must put right
-METRICS_FILES = 500  # most files that travel as one request
-NOTHING = float("inf")
+ACTION_REQUIRED_PAUSE = 60.0  # before something is tried again that a person must put right
+MAX_METRICS_FILES = 500  # most files that travel as one request
+NEVER_DUE = float("inf")
 
 
 class Backoff:
@@ -35,7 +35,7 @@ class Backoff:
 
     def next(self, asked: float = 0.0) -> float:
         """Seconds to wait; never less than what the server asked for."""
-        pause = min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.failures, 20))
+        pause = min(MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures, 20))
         self.failures += 1
         return max(asked, pause * random.uniform(0.5, 1.0))
 
@@ -43,7 +43,7 @@ class Backoff:
         self.failures = 0
 
 
-class Courier:
+class Dispatcher:
     """Sends the files of spool folders one delivery at a time, oldest first.
 
     A file is removed only after the server's receipt. `own` is the spool of this process, if it has one. `counts` has
@@ -53,7 +53,7 @@ class Courier:
 
     def __init__(
         self,
-        voice: Voice,
+        voice: OnceLogger,
         own: spool.Spool | None = None,
         opened: Callable[[Any], None] = lambda data: None,
         registered: Callable[[Any], None] = lambda data: None,
@@ -65,7 +65,7 @@ class Courier:
         self.failing_since = self.failed_at = 0.0
         self._backoff = Backoff()
         self._quiet_until = 0.0
-        self._listed: dict[Path, list[spool.Waiting]] = {}
+        self._listed: dict[Path, list[spool.SpoolFile]] = {}
         self._failures: Counter[Path] = Counter()
         self._skipped: set[Path] = set()  # for one turn
         self._guilty: set[Path] = set()  # failed where another file did not
@@ -75,7 +75,7 @@ class Courier:
         self._rejected: dict[str, Counter[str]] = {}
         self._reported: dict[str, dict[str, int]] = {}
 
-    def turn(self, server: Server, folders: Sequence[Path]) -> float:
+    def turn(self, server: ServerClient, folders: Sequence[Path]) -> float:
         """One delivery from the first folder that has something due.
 
         Returns the seconds until the next turn is worth it: 0 when it may follow at once, NOTHING when nothing waits.
@@ -83,7 +83,7 @@ class Courier:
         now = time.monotonic()
         if now < self._quiet_until:
             return self._quiet_until - now
-        soonest = NOTHING
+        soonest = NEVER_DUE
         for folder in folders:
             if (due := self._folder_due.get(folder, 0.0)) > now:
                 soonest = min(soonest, due - now)
@@ -103,47 +103,47 @@ class Courier:
         self._quiet_until = 0.0
         self._folder_due.clear()
 
-    def _next(self, folder: Path, now: float) -> list[spool.Waiting]:
+    def _next(self, folder: Path, now: float) -> list[spool.SpoolFile]:
         """What travels next from this folder: one file, or the metrics that wait."""
         ready = self._ready(self._listed.get(folder, []), now)
         if not ready:
-            self._listed[folder] = spool.waiting(folder)
+            self._listed[folder] = spool.list_spool_files(folder)
             ready = self._ready(self._listed[folder], now)
         if not ready or ready[0].kind != "metrics" or ready[0].path in self._alone:
             return ready[:1]
-        batch: list[spool.Waiting] = []
+        batch: list[spool.SpoolFile] = []
         size = 0
         for file in ready:
             if file.kind == "metrics" and file.path not in self._alone:
                 size += file.size
-                if batch and (size > delivery.METRICS_BYTES or len(batch) >= METRICS_FILES):
+                if batch and (size > delivery.MAX_METRICS_BATCH_BYTES or len(batch) >= MAX_METRICS_FILES):
                     break
                 batch.append(file)
         return batch
 
-    def _ready(self, files: list[spool.Waiting], now: float) -> list[spool.Waiting]:
+    def _ready(self, files: list[spool.SpoolFile], now: float) -> list[spool.SpoolFile]:
         """The files that are due; the end of a run waits until all else of its folder is there."""
         due = [file for file in files if self._due.get(file.path, 0.0) <= now and file.path not in self._skipped]
         return [file for file in due if file.kind != "finish" or len(files) == 1]
 
     def _soonest(self, folder: Path, now: float) -> float:
         waits = [self._due[file.path] - now for file in self._listed.get(folder, []) if file.path in self._due]
-        return max(0.01, min(waits)) if waits else NOTHING
+        return max(0.01, min(waits)) if waits else NEVER_DUE
 
-    def _deliver(self, server: Server, folder: Path, batch: list[spool.Waiting]) -> Outcome:
+    def _deliver(self, server: ServerClient, folder: Path, batch: list[spool.SpoolFile]) -> UploadOutcome:
         try:
-            header, _ = spool.read_header(batch[0].path)
+            header, _ = spool.read_spool_header(batch[0].path)
             if header["kind"] != "run":
                 self._report(server, folder, header)
-        except NotReachable as error:
-            return Outcome("unreachable", str(error))
+        except ServerUnreachableError as error:
+            return UploadOutcome("unreachable", str(error))
         except (OSError, ValueError):
             pass  # delivery says what is wrong with it
-        return delivery.deliver(server, batch)
+        return delivery.upload_spool_files(server, batch)
 
-    def _report(self, server: Server, folder: Path, header: wire.SpoolHeader) -> None:
+    def _report(self, server: ServerClient, folder: Path, header: wire.SpoolHeader) -> None:
         """Tells the run what this spool could not keep, if that is news. Raises NotReachable."""
-        name = lease.spool_name(folder)
+        name = lease.read_spool_name(folder)
         if self._own and name == self._own.name:
             dropped = dict(self._own.dropped)
         else:
@@ -154,7 +154,7 @@ class Courier:
         if RunClient(server, header).send_json("POST", "heartbeat/", body).ok:
             self._reported[name] = dropped
 
-    def _settle(self, server: Server, folder: Path, batch: list[spool.Waiting], outcome: Outcome) -> None:
+    def _settle(self, server: ServerClient, folder: Path, batch: list[spool.SpoolFile], outcome: UploadOutcome) -> None:
         if outcome.verdict in ("sent", "rejected", "gone"):
             self._answered(folder)
         if outcome.verdict == "sent":
@@ -175,9 +175,9 @@ class Courier:
         self.trouble, self.denied = "", False
         self.kept.pop(folder, None)
         if self.voice.forget("unreachable"):
-            log.info("The server answers again; what waits is being sent.")
+            logger.info("The server answers again; what waits is being sent.")
 
-    def _remove(self, folder: Path, batch: list[spool.Waiting], outcome: Outcome) -> None:
+    def _remove(self, folder: Path, batch: list[spool.SpoolFile], outcome: UploadOutcome) -> None:
         done = {file.path for file in batch}
         for file in batch:
             file.path.unlink(missing_ok=True)
@@ -194,29 +194,29 @@ class Courier:
         elif batch[0].kind == "artifact":
             self._registered(outcome.data)
 
-    def _reject(self, server: Server, folder: Path, file: spool.Waiting, reason: str) -> None:
+    def _reject(self, server: ServerClient, folder: Path, file: spool.SpoolFile, reason: str) -> None:
         """Puts aside what the server will never take, with its reason beside it, and counts it."""
-        aside = folder / spool.REJECTED
+        aside = folder / spool.REJECTED_FOLDER
         self._forget(file)
         try:
             aside.mkdir(exist_ok=True)
             kept = file.path.rename(aside / file.path.name)
             (aside / f"{file.path.name}.txt").write_text(reason + "\n", "utf-8")
         except OSError as error:
-            self._keep(folder, Outcome("kept", f"{reason} It can't be moved to {aside}: {error}"))
+            self._keep(folder, UploadOutcome("kept", f"{reason} It can't be moved to {aside}: {error}"))
             return
         self.counts["rejected"] += 1
         self.voice.once("rejected", "The server refused a file for good: %s It is kept in %s.", reason, aside)
-        name, why = lease.spool_name(folder), "files: rejected by the server"
+        name, why = lease.read_spool_name(folder), "files: rejected by the server"
         if self._own and name == self._own.name:
             self._own.drop(why)
         else:
             self._rejected.setdefault(name, Counter())[why] += 1
-        with suppress(NotReachable, OSError, ValueError):
-            self._report(server, folder, spool.read_header(kept)[0])
+        with suppress(ServerUnreachableError, OSError, ValueError):
+            self._report(server, folder, spool.read_spool_header(kept)[0])
 
-    def _keep(self, folder: Path, outcome: Outcome) -> None:
-        until = time.monotonic() + KEPT_PAUSE
+    def _keep(self, folder: Path, outcome: UploadOutcome) -> None:
+        until = time.monotonic() + ACTION_REQUIRED_PAUSE
         self._folder_due[folder] = until
         self.kept[folder], self.denied = outcome.reason, outcome.denied
         if outcome.denied:  # the same token is refused for every folder
@@ -225,7 +225,7 @@ class Courier:
             f"kept {outcome.reason}", "Data is kept in %s until this is put right: %s", folder, outcome.reason
         )
 
-    def _postpone(self, batch: list[spool.Waiting], outcome: Outcome) -> None:
+    def _postpone(self, batch: list[spool.SpoolFile], outcome: UploadOutcome) -> None:
         now = time.monotonic()
         self._skipped.clear()
         if outcome.verdict == "later":
@@ -240,11 +240,13 @@ class Courier:
         """Is it this file, or the server? A file steps back only when another one got through: order matters."""
         self._failures[path] += 1
         if path in self._guilty:
-            self._due[path] = now + min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures[path] - SUSPECT, 20))
+            self._due[path] = now + min(
+                MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS * 2.0 ** min(self._failures[path] - SUSPECT, 20)
+            )
         elif self._failures[path] % SUSPECT == 0:
             self._skipped.add(path)
 
-    def _forget(self, file: spool.Waiting) -> None:
+    def _forget(self, file: spool.SpoolFile) -> None:
         self._failures.pop(file.path, None)
         self._guilty.discard(file.path)
         self._due.pop(file.path, None)

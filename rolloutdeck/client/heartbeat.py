@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from rolloutdeck.client import lease
 from rolloutdeck.client.sender import Sender
-from rolloutdeck.lib.http import NotReachable, RunClient
-from rolloutdeck.lib.log import log
+from rolloutdeck.lib.http import RunClient, ServerUnreachableError
+from rolloutdeck.lib.log import logger
 from rolloutdeck.protocol import wire
 
 
@@ -32,17 +32,17 @@ class Heartbeat:
 
     def _run(self) -> None:
         due = time.monotonic() + wire.HEARTBEAT_SECONDS
-        while not self._closed.wait(min(lease.TOUCH_SECONDS, wire.HEARTBEAT_SECONDS)):
+        while not self._closed.wait(min(lease.LEASE_RENEWAL_SECONDS, wire.HEARTBEAT_SECONDS)):
             try:
                 self.sender.own.renew()
                 for folder in list(self.sender.adopted):
-                    lease.touch(folder)
+                    lease.renew_lease(folder)
                 if time.monotonic() >= due:
                     due = time.monotonic() + wire.HEARTBEAT_SECONDS
                     self.beat()
                     self.sender.ask_wanted()
             except Exception:  # the leases must be kept as long as the training lives
-                log.debug("A heartbeat failed.", exc_info=True)
+                logger.debug("A heartbeat failed.", exc_info=True)
 
     def beat(self) -> None:
         """Sends one heartbeat; does nothing where nobody answers."""
@@ -52,5 +52,5 @@ class Heartbeat:
         body = {"attempt": self.header["attempt"], "step": self.step(), "dropped": {own.name: dict(own.dropped)}}
         try:
             RunClient(server, self.header, timeout=10.0).send_json("POST", "heartbeat/", body)
-        except NotReachable as error:
-            log.debug("No heartbeat: %s", error)
+        except ServerUnreachableError as error:
+            logger.debug("No heartbeat: %s", error)

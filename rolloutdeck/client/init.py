@@ -14,12 +14,12 @@ from typing import Any, ParamSpec
 from rolloutdeck.client import launch, serialize, spool, writer
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.log import log
+from rolloutdeck.lib.log import logger
 from rolloutdeck.protocol import wire
 
 P = ParamSpec("P")
 
-MOST_CONFIG_BYTES = 4 << 20
+MAX_CONFIG_BYTES = 4 << 20
 
 _runs: list[Run] = []
 
@@ -30,9 +30,9 @@ def _never_raises(opening: Callable[P, Run]) -> Callable[P, Run]:
         try:
             return opening(*args, **kwargs)
         except Exception as error:
-            log.warning("rolloutdeck.init() failed, training goes on and nothing is recorded: %s", error)
-            nobody = launch.Identity(launch.new_uid(), "default", "none")
-            run = Run(nobody, launch.Launch("none", "none"), Settings(), spool.root(Settings()), {})
+            logger.warning("rolloutdeck.init() failed, training goes on and nothing is recorded: %s", error)
+            nobody = launch.RunIdentity(launch.create_run_uid(), "default", "none")
+            run = Run(nobody, launch.ProcessAttempt("none", "none"), Settings(), spool.find_spool_root(Settings()), {})
             run.finished = True
             return run
 
@@ -50,8 +50,8 @@ def init(
     tags: list[str] | None = None,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     producer: str = "",
-    spool_bytes: int = spool.SPOOL_BYTES,
-    queue_bytes: int = writer.QUEUE_BYTES,
+    spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
+    queue_bytes: int = writer.DEFAULT_QUEUE_BYTES,
     exit_timeout: float = 2.0,
 ) -> Run:
     """Opens a run. Never raises, never waits for the network.
@@ -63,21 +63,26 @@ def init(
     run is open, it returns that run.
     """
     settings = Settings.read()
-    wanted = (_project(str(project or settings.project)), launch.word(name or settings.run, 190))
+    wanted = (_project(str(project or settings.project)), launch.clean_name(name or settings.run, 190))
     if running := next((run for run in _runs if not run.finished and _is_meant(run, wanted)), None):
         return running
-    launched = launch.this_launch()
+    launched = launch.detect_attempt()
     folder = Path(checkpoint_dir).expanduser().absolute() if checkpoint_dir else None
     identity = _identity(settings, launched, *wanted, folder)
     resume = _resume(resume)
-    about = {"framework": launch.word(framework, 40), "resume": resume, "host": launched.host, "job": launched.job}
+    about = {
+        "framework": launch.clean_name(framework, 40),
+        "resume": resume,
+        "host": launched.host,
+        "job": launched.job,
+    }
     if settings.url.startswith("https:"):
         import ssl  # noqa: F401 - here, not in the sender's thread: a fork in that moment would spoil it for the child
     run = Run(
         identity,
         launched,
         settings,
-        spool.root(settings, folder),
+        spool.find_spool_root(settings, folder),
         about,
         producer=producer,
         spool_bytes=spool_bytes,
@@ -85,9 +90,9 @@ def init(
         exit_timeout=exit_timeout,
     )
     _runs.append(run)
-    _greet(settings, spool.root(settings, folder))
+    _greet(settings, spool.find_spool_root(settings, folder))
     said = {"uid": run.uid, "project": run.project, "name": run.name, "attempt": run.attempt, **about}
-    run.open({**said, "tags": [launch.word(tag, 60) for tag in tags or ()][:50], **_config(config)})
+    run.open({**said, "tags": [launch.clean_name(tag, 60) for tag in tags or ()][:50], **_config(config)})
     return run
 
 
@@ -96,47 +101,47 @@ def _is_meant(run: Run, wanted: tuple[str, str]) -> bool:
 
 
 def _project(asked: str) -> str:
-    slug = launch.slug(asked)
+    slug = launch.build_project_slug(asked)
     if slug != asked:
-        log.warning("Projects have lower-case names without blanks: %r is recorded as %r.", asked, slug or "default")
+        logger.warning("Projects have lower-case names without blanks: %r is recorded as %r.", asked, slug or "default")
     return slug
 
 
 def _resume(asked: object) -> str:
     if asked in ("", "allow", "never"):
         return str(asked)
-    log.warning('resume must be "allow" or "never", not %r; an existing name is not continued.', asked)
+    logger.warning('resume must be "allow" or "never", not %r; an existing name is not continued.', asked)
     return ""
 
 
 def _identity(
-    settings: Settings, launched: launch.Launch, project: str, name: str, folder: Path | None
-) -> launch.Identity:
+    settings: Settings, launched: launch.ProcessAttempt, project: str, name: str, folder: Path | None
+) -> launch.RunIdentity:
     """Uid, project and name: from ROLLOUTDECK_RUN_ID, else the note beside the checkpoints, else new."""
-    fresh_project, fresh_name = project or "default", name or launch.default_name(launched.host)
+    fresh_project, fresh_name = project or "default", name or launch.build_default_run_name(launched.host)
     uid = settings.run_id
-    if uid and not wire.UID.match(uid):
+    if uid and not wire.UID_PATTERN.match(uid):
         uid = hashlib.sha256(uid.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        log.warning("ROLLOUTDECK_RUN_ID has characters that no run id has; the run is %s instead.", uid)
+        logger.warning("ROLLOUTDECK_RUN_ID has characters that no run id has; the run is %s instead.", uid)
     if uid:
-        return launch.Identity(uid, fresh_project, fresh_name)
-    fresh = launch.Identity(launch.uid_of(fresh_project, fresh_name, launched), fresh_project, fresh_name)
+        return launch.RunIdentity(uid, fresh_project, fresh_name)
+    fresh = launch.RunIdentity(launch.derive_run_uid(fresh_project, fresh_name, launched), fresh_project, fresh_name)
     if any(run.uid == fresh.uid for run in _runs):  # finished in this process: the next of its name is another run
-        fresh = launch.Identity(launch.new_uid(), fresh_project, fresh_name)
+        fresh = launch.RunIdentity(launch.create_run_uid(), fresh_project, fresh_name)
     if folder is None:
         return fresh
     try:
-        return launch.remembered(folder, project, name, fresh)
+        return launch.claim_checkpoint_folder(folder, project, name, fresh)
     except OSError as error:
-        log.warning("The run can't be noted in %s, so a restart will be another run: %s", folder, error)
+        logger.warning("The run can't be noted in %s, so a restart will be another run: %s", folder, error)
         return fresh
 
 
 def _greet(settings: Settings, below: Path) -> None:
     if settings.problem:
-        log.warning("%s", settings.problem)
+        logger.warning("%s", settings.problem)
     if not settings.url:
-        log.warning(
+        logger.warning(
             "No server is set, data is kept in %s until there is one. Start one with `rolloutdeck up`, "
             "or set ROLLOUTDECK_URL and ROLLOUTDECK_TOKEN.",
             below,
@@ -149,12 +154,12 @@ def _config(config: Any) -> dict[str, Any]:
         return {}
     try:
         config = config if isinstance(config, Mapping) else vars(config)
-        text = json.dumps(serialize.text_keys(config), default=serialize.plain)
+        text = json.dumps(serialize.convert_keys_to_text(config), default=serialize.convert_for_json)
     except Exception as error:  # the objects of other libraries raise what they like
-        log.warning("The config is left out, it has no JSON form: %s", error)
+        logger.warning("The config is left out, it has no JSON form: %s", error)
         return {}
-    if len(text) > MOST_CONFIG_BYTES:
-        log.warning("The config is left out: %d bytes are more than %d.", len(text), MOST_CONFIG_BYTES)
+    if len(text) > MAX_CONFIG_BYTES:
+        logger.warning("The config is left out: %d bytes are more than %d.", len(text), MAX_CONFIG_BYTES)
         return {}
     return {"config": json.loads(text, parse_constant=str)}
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from rolloutdeck.protocol import wire
 
-ATTEMPT = "ROLLOUTDECK_ATTEMPT"
+ATTEMPT_VARIABLE = "ROLLOUTDECK_ATTEMPT"
 RUN_FILE = ".rolloutdeck-run.json"
 _RAY_SESSION = re.compile(r"session_[\d_-]+\d")
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ProcessAttempt:
     """`attempt` is shared by all processes of one launch; `job` is what the launcher calls it, for people."""
 
     attempt: str
@@ -36,33 +36,33 @@ class Launch:
 _UNPRINTED = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-def word(value: object, most: int) -> str:
+def clean_name(value: object, most: int) -> str:
     """A name as the server takes it: no control characters or half surrogates, at most `most` characters."""
     return _UNPRINTED.sub("?", str(value)).strip()[:most]
 
 
-def slug(project: str) -> str:
+def build_project_slug(project: str) -> str:
     """A project's name in the form that projects have: lower-case letters, digits, - and _."""
-    kept = re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKC", word(project, 80)).lower())
+    kept = re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKC", clean_name(project, 80)).lower())
     return re.sub(r"[-\s]+", "-", kept).strip("-_")
 
 
-def host_name() -> str:
-    return word(socket.gethostname(), 120) or "unknown"
+def get_host_name() -> str:
+    return clean_name(socket.gethostname(), 120) or "unknown"
 
 
-def this_launch(environ: MutableMapping[str, str] | None = None) -> Launch:
+def detect_attempt(environ: MutableMapping[str, str] | None = None) -> ProcessAttempt:
     """Reads the attempt from the environment, else from the launcher; else makes one and leaves it to children."""
     environ = os.environ if environ is None else environ
-    host, (launcher, unique) = host_name(), _launcher(environ)
-    launcher = word(launcher, 120)
-    given = environ.get(ATTEMPT, "").strip()
+    host, (launcher, unique) = get_host_name(), _launcher(environ)
+    launcher = clean_name(launcher, 120)
+    given = environ.get(ATTEMPT_VARIABLE, "").strip()
     if given:
-        return Launch(word(given, 120), host, launcher)
+        return ProcessAttempt(clean_name(given, 120), host, launcher)
     if launcher:
-        return Launch(launcher, host, launcher, shared=unique)
-    environ[ATTEMPT] = attempt = _of_torchrun(environ, host) or uuid.uuid4().hex
-    return Launch(attempt, host)
+        return ProcessAttempt(launcher, host, launcher, shared=unique)
+    environ[ATTEMPT_VARIABLE] = attempt = _of_torchrun(environ, host) or uuid.uuid4().hex
+    return ProcessAttempt(attempt, host)
 
 
 def _of_torchrun(environ: Mapping[str, str], host: str) -> str:
@@ -94,36 +94,36 @@ def _launcher(environ: MutableMapping[str, str]) -> tuple[str, bool]:
     return "", False
 
 
-def leads(environ: Mapping[str, str] | None = None) -> bool:
+def is_lead_process(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this process speaks for its launch: the first of its ranks, and none of Ray's workers."""
     environ = os.environ if environ is None else environ
     return not environ.get("RAY_JOB_ID") and all(environ.get(rank, "0") == "0" for rank in ("RANK", "SLURM_PROCID"))
 
 
-def default_name(host: str) -> str:
+def build_default_run_name(host: str) -> str:
     return f"{time.strftime('%Y-%m-%d-%H%M%S')}-{host.split('.')[0]}"
 
 
-def uid_of(project: str, name: str, launch: Launch) -> str:
+def derive_run_uid(project: str, name: str, launch: ProcessAttempt) -> str:
     """A uid for a new run that every process of the launch arrives at without asking the others."""
     if not launch.shared:
-        return new_uid()
+        return create_run_uid()
     digest = hashlib.sha256("\0".join((project, name, launch.attempt)).encode("utf-8", "surrogatepass")).digest()
     return base64.b32encode(digest).decode().lower()[:20]
 
 
-def new_uid() -> str:
+def create_run_uid() -> str:
     return base64.b32encode(uuid.uuid4().bytes).decode().lower()[:20]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RunIdentity:
     uid: str
     project: str
     name: str
 
 
-def remembered(folder: Path, project: str, name: str, wanted: Identity) -> Identity:
+def claim_checkpoint_folder(folder: Path, project: str, name: str, wanted: RunIdentity) -> RunIdentity:
     """The run that owns this checkpoint folder: the one noted there, else `wanted`, which is then noted.
 
     `project` and `name` are what was asked for, "" where nothing was. A folder copied to start a run of another name
@@ -138,12 +138,12 @@ def remembered(folder: Path, project: str, name: str, wanted: Identity) -> Ident
     temporary = folder / f"{RUN_FILE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
     temporary.write_text(json.dumps(note) + "\n", "utf-8")
     if noted is None and not path.exists():
-        return _first(temporary, path, wanted)
+        return _link_run_file(temporary, path, wanted)
     temporary.replace(path)
     return wanted
 
 
-def _first(temporary: Path, path: Path, wanted: Identity) -> Identity:
+def _link_run_file(temporary: Path, path: Path, wanted: RunIdentity) -> RunIdentity:
     """Of several processes that start at once, one note wins and all follow it."""
     try:
         os.link(temporary, path)
@@ -157,10 +157,10 @@ def _first(temporary: Path, path: Path, wanted: Identity) -> Identity:
     return wanted
 
 
-def _noted(path: Path) -> Identity | None:
+def _noted(path: Path) -> RunIdentity | None:
     try:
         note = json.loads(path.read_bytes())
-        found = Identity(str(note["uid"]), str(note["project"]), str(note["name"]))
+        found = RunIdentity(str(note["uid"]), str(note["project"]), str(note["name"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if wire.UID.match(found.uid) else None
+    return found if wire.UID_PATTERN.match(found.uid) else None

@@ -13,20 +13,20 @@ import time
 import uuid
 from pathlib import Path
 
-from rolloutdeck.client.launch import host_name
+from rolloutdeck.client.launch import get_host_name
 
-LEASE = "lease"
+LEASE_FILE = "lease"
 LEASE_SECONDS = 120
-TOUCH_SECONDS = 10
+LEASE_RENEWAL_SECONDS = 10
 
 
 def _machine() -> str:
     """Tells whether process ids can be compared: the same kernel boot and the same pid namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-        return f"{host_name()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+        return f"{get_host_name()} {boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return host_name()
+        return get_host_name()
 
 
 def _started(pid: int) -> str:
@@ -37,23 +37,30 @@ def _started(pid: int) -> str:
         return ""
 
 
-def hold(folder: Path, url: str, name: str = "") -> None:
+def acquire_lease(folder: Path, url: str, name: str = "") -> None:
     """Makes this process the owner.
 
     `url` is the server the spool is meant for, "" while none is known; `name` the spool's own name, which stays when
     the folder changes hands.
     """
     pid, name = os.getpid(), name or folder.name
-    note = {"host": host_name(), "pid": pid, "machine": _machine(), "started": _started(pid), "url": url, "name": name}
-    temporary = folder / f".{LEASE}-{uuid.uuid4().hex[:8]}"
+    note = {
+        "host": get_host_name(),
+        "pid": pid,
+        "machine": _machine(),
+        "started": _started(pid),
+        "url": url,
+        "name": name,
+    }
+    temporary = folder / f".{LEASE_FILE}-{uuid.uuid4().hex[:8]}"
     temporary.write_text(json.dumps(note) + "\n", "utf-8")
-    temporary.replace(folder / LEASE)
+    temporary.replace(folder / LEASE_FILE)
 
 
-def touch(folder: Path) -> bool:
+def renew_lease(folder: Path) -> bool:
     """Renews the lease; False when the folder was taken by another process."""
     try:
-        os.utime(folder / LEASE)
+        os.utime(folder / LEASE_FILE)
     except FileNotFoundError:
         return False
     except OSError:
@@ -61,43 +68,43 @@ def touch(folder: Path) -> bool:
     return True
 
 
-def release(folder: Path) -> None:
+def release_lease(folder: Path) -> None:
     """Anybody may take the folder from now on."""
-    (folder / LEASE).unlink(missing_ok=True)
+    (folder / LEASE_FILE).unlink(missing_ok=True)
 
 
-def meant_for(folder: Path) -> str:
+def read_spool_server(folder: Path) -> str:
     """The address of the server that the spool was written for, "" if none was known."""
-    return str(_note(folder / LEASE).get("url") or "")
+    return str(_note(folder / LEASE_FILE).get("url") or "")
 
 
-def spool_name(folder: Path) -> str:
+def read_spool_name(folder: Path) -> str:
     """The name under which what this spool dropped is counted."""
-    return str(_note(folder / LEASE).get("name") or folder.name)
+    return str(_note(folder / LEASE_FILE).get("name") or folder.name)
 
 
-def abandoned(folder: Path) -> bool:
+def is_abandoned(folder: Path) -> bool:
     try:
-        touched = (folder / LEASE).stat().st_mtime
+        touched = (folder / LEASE_FILE).stat().st_mtime
     except FileNotFoundError:
         return folder.is_dir()
     except OSError:
         return False
-    note = _note(folder / LEASE)
+    note = _note(folder / LEASE_FILE)
     if note.get("machine") == _machine() and isinstance(pid := note.get("pid"), int):
         return not _alive(pid, str(note.get("started", "")))
     return _now(folder.parent) - touched > LEASE_SECONDS
 
 
-def take(folder: Path, url: str) -> Path | None:
+def take_over_spool(folder: Path, url: str) -> Path | None:
     """Takes an abandoned folder over; its new path, or None when it is not abandoned or somebody was faster."""
-    if not abandoned(folder):
+    if not is_abandoned(folder):
         return None
-    meant, name = meant_for(folder) or url, spool_name(folder)
+    meant, name = read_spool_server(folder) or url, read_spool_name(folder)
     taken = folder.with_name(f"{folder.name.rpartition('~')[0] or folder.name}~{uuid.uuid4().hex[:8]}")
     try:
         folder.rename(taken)
-        hold(taken, meant, name)
+        acquire_lease(taken, meant, name)
     except OSError:
         return None
     return taken

@@ -23,12 +23,12 @@ from rolloutdeck.client import artifact, launch, serialize, spool, writer
 from rolloutdeck.client.heartbeat import Heartbeat
 from rolloutdeck.client.sender import Sender
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.http import Server
-from rolloutdeck.lib.log import Voice, aloud, log
+from rolloutdeck.lib.http import ServerClient
+from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
 from rolloutdeck.protocol import wire
 
 if TYPE_CHECKING:
-    from rolloutdeck.replay.plan import Plan
+    from rolloutdeck.replay.plan import PlanRevision
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,15 +63,15 @@ class Run:
 
     def __init__(
         self,
-        identity: launch.Identity,
-        launched: launch.Launch,
+        identity: launch.RunIdentity,
+        launched: launch.ProcessAttempt,
         settings: Settings,
         below: Path,
         about: Mapping[str, Any],
         *,
         producer: str = "",
-        spool_bytes: int = spool.SPOOL_BYTES,
-        queue_bytes: int = writer.QUEUE_BYTES,
+        spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
+        queue_bytes: int = writer.DEFAULT_QUEUE_BYTES,
         exit_timeout: float = 2.0,
     ) -> None:
         self.uid, self.name, self.project = identity.uid, identity.name, identity.project
@@ -80,7 +80,7 @@ class Run:
         self.ends_here = True
         self._settings, self._below, self._producer = settings, below, producer
         self._limits = (spool_bytes, queue_bytes)
-        self._voice = Voice()
+        self._voice = OnceLogger()
         self._step: int | None = None
         self._header: wire.SpoolHeader = {
             "wire": wire.WIRE_VERSION,
@@ -98,13 +98,13 @@ class Run:
         self._pid = os.getpid()
         own = spool.Spool(self._below, self.uid, self.attempt, self._settings.url, spool_bytes)
         self._sender = Sender(own, _connect, self._voice, self._opened, self._header)
-        self._writer = writer.Writer(own, self._header, self._voice, self._sender.wake, queue_bytes)
+        self._writer = writer.SpoolWriter(own, self._header, self._voice, self._sender.wake, queue_bytes)
         self._heartbeat = Heartbeat(self._sender, self._header, lambda: self._step)
         self._started, self._starting = False, threading.Lock()
 
     def open(self, said: Mapping[str, Any]) -> None:
         """Hands over what `POST runs/` says of the run; called once, by `init`."""
-        self._put(writer.Note("run", said))
+        self._put(writer.NoteItem("run", said))
 
     @_guarded
     def log(
@@ -121,7 +121,7 @@ class Run:
             "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
             "step": self._at(step),
         }
-        self._put(writer.Points(self.attempt, [point]))
+        self._put(writer.MetricsItem(self.attempt, [point]))
 
     @_guarded
     def log_samples(
@@ -132,10 +132,10 @@ class Run:
 
         Arrays and tensors inside are read a moment later in another thread: don't change them in place.
         """
-        taken = serialize.Rows(rows)
+        taken = serialize.RowBatch(rows)
         query = self._query(step, split, step_kind, f"call:{uuid.uuid4().hex}", "native", producer)
         if taken.count:
-            self._put(writer.Samples(taken, query))
+            self._put(writer.SamplesItem(taken, query))
 
     @_guarded
     def log_file(
@@ -156,7 +156,7 @@ class Run:
         """
         given = os.fspath(path)
         query = self._query(step, split, step_kind, (source or given)[-500:], format, producer)
-        self._put(writer.File(Path(given).absolute(), query))
+        self._put(writer.FileItem(Path(given).absolute(), query))
 
     @_guarded
     def log_artifact(
@@ -175,30 +175,30 @@ class Run:
         The server is told its files and hashes; the bytes go when a pin wants them, or at once with `send_now`.
         `manifest` may hold `files` (paths below the folder, all by default) and `facts` (see `compatibility`).
         """
-        artifact.prepare()
+        artifact.preload_modules()
         given, told = Path(path).absolute(), dict(manifest or {})
         said = {
             "path": str(given),
-            "role": _word(role, "role", wire.ROLES),
+            "role": _word(role, "role", wire.ARTIFACT_ROLES),
             "step": self._at(step),
             "split": _word(split, "split", wire.SPLITS),
             "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
             "files": [str(name) for name in told.get("files") or ()],
-            "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=serialize.plain)),
+            "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=serialize.convert_for_json)),
             "send_now": bool(send_now),
         }
-        self._put(writer.Note("artifact", said, what="artifacts"))
+        self._put(writer.NoteItem("artifact", said, what="artifacts"))
 
     def replay_plan(
         self, name: str = "", facts: Mapping[str, Any] | None = None, *, bind: bool = True, timeout: float | None = None
-    ) -> Plan:
+    ) -> PlanRevision:
         """The replay plan that this run follows, ROLLOUTDECK_PLAN or `default` without a `name`; empty where there is
         none or the server does not answer within `timeout` seconds: 5, or 30 where a plan was named. Never raises.
 
         The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compatibility`.
         """
         from rolloutdeck.client import replay_plan
-        from rolloutdeck.replay.plan import Plan
+        from rolloutdeck.replay.plan import PlanRevision
 
         wanted = name or self._settings.plan
         seconds = timeout if timeout is not None else PLAN_SECONDS if wanted else DEFAULT_PLAN_SECONDS
@@ -210,7 +210,7 @@ class Run:
             return replay_plan.request_plan(self._header, _connect(), wanted, facts or {}, bind, left)
         except Exception as error:
             self._voice.once(f"plan {error}", "No replay plan, everything is generated: %s", error)
-            return Plan()
+            return PlanRevision()
 
     @_guarded
     def report_replay(
@@ -229,13 +229,13 @@ class Run:
             "attempt": self.attempt,
             "step": self._at(step),
             "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
-            "outcome": _word(outcome, "outcome", wire.OUTCOMES),
+            "outcome": _word(outcome, "outcome", wire.REPLAY_OUTCOMES),
             "pin": pin,
             "rows": rows,
             "seconds": None if seconds is None or not math.isfinite(seconds) else float(seconds),
-            "reason": launch.word(reason, 2000),
+            "reason": launch.clean_name(reason, 2000),
         }
-        self._put(writer.Note("replay", said, what="replays"))
+        self._put(writer.NoteItem("replay", said, what="replays"))
 
     @_guarded
     def lose(self, reason: str, count: int = 1) -> None:
@@ -261,7 +261,7 @@ class Run:
         if self.finished:
             return
         _word(outcome, "outcome", ("finished", "failed"))
-        self._put(writer.Note("finish", {"attempt": self.attempt, "outcome": outcome}))
+        self._put(writer.NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
         self.finished = True
         self._close(timeout)
 
@@ -273,9 +273,9 @@ class Run:
             "split": _word(split, "split", wire.SPLITS),
             "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
             "step": None if step is None else self._at(step),
-            "source": launch.word(source, 500),
-            "format": launch.word(format, 40),
-            "producer": launch.word(producer or self._producer, 80),
+            "source": launch.clean_name(source, 500),
+            "format": launch.clean_name(format, 40),
+            "producer": launch.clean_name(producer or self._producer, 80),
         }
         return {name: value for name, value in query.items() if value not in (None, "")}
 
@@ -289,7 +289,7 @@ class Run:
         self._step = number if self._step is None else max(self._step, number)
         return number
 
-    def _put(self, item: writer.Item) -> None:
+    def _put(self, item: writer.QueueItem) -> None:
         if self.finished:
             raise RuntimeError("the run is finished in this process")
         self._writer.put(item)
@@ -314,7 +314,7 @@ class Run:
     def _opened(self, data: Any) -> None:
         if isinstance(data, dict) and isinstance(data.get("url"), str):
             self.url = data["url"]
-            say = aloud if launch.leads() and not _is_child() else log.info
+            say = log_or_print if launch.is_lead_process() and not _is_child() else logger.info
             say("Rolloutdeck shows the run %s at %s", data.get("name", self.name), self.url)
 
     def at_exit(self) -> None:
@@ -327,7 +327,7 @@ class Run:
             else:  # another process goes on with the run
                 self._close(self.exit_timeout)
         except Exception:
-            log.debug("The end of the run was not clean.", exc_info=True)
+            logger.debug("The end of the run was not clean.", exc_info=True)
 
     def _close(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -339,9 +339,9 @@ class Run:
         folder = self._writer.own.folder
         left = self._writer.own.close()
         if left:
-            log.warning("%d files wait in %s. Send them with: rolloutdeck sync %s", left, folder, self._below)
+            logger.warning("%d files wait in %s. Send them with: rolloutdeck sync %s", left, folder, self._below)
         if not durable:
-            log.warning("The disk was too slow: what was logged last is lost.")
+            logger.warning("The disk was too slow: what was logged last is lost.")
 
 
 def _now() -> float:
@@ -360,7 +360,7 @@ def _word(value: str, name: str, known: tuple[str, ...]) -> str:
     return value
 
 
-def _connect() -> Server | None:
+def _connect() -> ServerClient | None:
     """The server as the environment and the local server's file name it at this moment."""
     settings = Settings.read()
-    return Server(settings.url, settings.token, settings.ca_bundle) if settings.url else None
+    return ServerClient(settings.url, settings.token, settings.ca_bundle) if settings.url else None

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import lease, spool
-from rolloutdeck.client.artifact import command_for
-from rolloutdeck.client.artifact_uploads import Shelf, register, wanted
-from rolloutdeck.client.dispatcher import NOTHING, Backoff, Courier
-from rolloutdeck.lib.environment import same_server
-from rolloutdeck.lib.http import NotReachable, RunClient, Server
-from rolloutdeck.lib.log import Voice, log
-from rolloutdeck.lib.symlinks import owner_of
+from rolloutdeck.client.artifact import build_import_command
+from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue, fetch_requested_files, register_artifact
+from rolloutdeck.client.dispatcher import NEVER_DUE, Backoff, Dispatcher
+from rolloutdeck.lib.environment import is_same_server
+from rolloutdeck.lib.http import RunClient, ServerClient, ServerUnreachableError
+from rolloutdeck.lib.log import OnceLogger, logger
+from rolloutdeck.lib.symlinks import find_folder_owner
 from rolloutdeck.protocol import wire
 
-LOOK_AGAIN = 15.0  # seconds between looks for a server that is not configured yet
+RESCAN_SECONDS = 15.0  # seconds between looks for a server that is not configured yet
 ADOPT_SECONDS = 60.0
-MOST_ADOPTED = 20
+MAX_ADOPTED_SPOOLS = 20
 SAY_SECONDS = 1.0  # of waiting for a server that takes nothing, before a word about it,
-DEAF_SECONDS = 10.0  # and before waiting is given up: long enough for one that is started anew
+MAX_UNRESPONSIVE_SECONDS = 10.0  # and before waiting is given up: long enough for one that is started anew
 
 
 class Sender:
@@ -36,16 +36,16 @@ class Sender:
     def __init__(
         self,
         own: spool.Spool,
-        connect: Callable[[], Server | None],
-        voice: Voice,
+        connect: Callable[[], ServerClient | None],
+        voice: OnceLogger,
         opened: Callable[[Any], None] = lambda data: None,
         header: wire.SpoolHeader | None = None,
     ) -> None:
         self.own, self.connect, self.voice = own, connect, voice
         self.adopted: list[Path] = []
-        self.server: Server | None = None
-        self.courier = Courier(voice, own, opened, self._registered)
-        self.shelf = Shelf(say=lambda text: voice.once(text, "%s", text))
+        self.server: ServerClient | None = None
+        self.courier = Dispatcher(voice, own, opened, self._registered)
+        self.shelf = ArtifactUploadQueue(say=lambda text: voice.once(text, "%s", text))
         self.header: wire.SpoolHeader = header or {}
         self._artifact_due, self._artifact_pauses = 0.0, Backoff()
         self._wake, self._closed, self._hurried = threading.Event(), False, False
@@ -74,11 +74,11 @@ class Sender:
         self._wake.set()
         while (left := len(self.own.waiting())) and (now := time.monotonic()) < end:
             deaf = self._deaf(start)
-            if self._helpless() or deaf >= DEAF_SECONDS:
+            if self._helpless() or deaf >= MAX_UNRESPONSIVE_SECONDS:
                 break
             if deaf >= SAY_SECONDS and not said:
-                longer = min(end - now, DEAF_SECONDS - deaf)
-                log.warning("%d files still wait for the server; trying %.0f s longer.", left, longer)
+                longer = min(end - now, MAX_UNRESPONSIVE_SECONDS - deaf)
+                logger.warning("%d files still wait for the server; trying %.0f s longer.", left, longer)
                 said = True
             time.sleep(0.02)
         self._hurried = False
@@ -102,14 +102,14 @@ class Sender:
         self._closed = True
         self._wake.set()
         for folder in self.adopted:
-            lease.release(folder)
+            lease.release_lease(folder)
 
     def _run(self) -> None:
         while not self._closed:
             try:
                 pause = self._turn()
             except Exception:  # the thread must live as long as the training
-                log.exception("The sender stumbled; it goes on in a minute.")
+                logger.exception("The sender stumbled; it goes on in a minute.")
                 pause = 60.0
             if pause > 0:
                 self._wake.wait(min(pause, 0.1 if self._hurried else ADOPT_SECONDS))
@@ -120,21 +120,21 @@ class Sender:
     def _turn(self) -> float:
         now = time.monotonic()
         if (self.server is None or self.courier.denied) and now >= self._connect_at:
-            self.server, self._connect_at = self.connect(), now + LOOK_AGAIN
+            self.server, self._connect_at = self.connect(), now + RESCAN_SECONDS
         if self.server is None:
-            return LOOK_AGAIN
+            return RESCAN_SECONDS
         if now >= self._adopt_at:
             self._adopt(self.server.url)
             self._adopt_at = now + ADOPT_SECONDS
         pause = self.courier.turn(self.server, self._folders())
-        if pause == NOTHING:
+        if pause == NEVER_DUE:
             self._clear_adopted()
         return min(pause, self._send_wanted(self.server)) if pause > 0 else pause
 
     def ask_wanted(self) -> None:
         """Asks which bytes a pin wants of this process; called with the heartbeat. Raises NotReachable."""
         if self.server and self.shelf.artifacts:
-            answer = wanted(RunClient(self.server, self.header, timeout=10.0).request)
+            answer = fetch_requested_files(RunClient(self.server, self.header, timeout=10.0).request)
             told = answer.json() if answer.ok else None
             self.shelf.want(told.get("files") if isinstance(told, dict) else None)
             if self.shelf.busy:
@@ -149,26 +149,26 @@ class Sender:
             self.shelf.keep_in(self.own.below / f"{uid}.artifacts.jsonl")
         self.shelf.put(found)
 
-    def _tell_lost(self, server: Server) -> None:
+    def _tell_lost(self, server: ServerClient) -> None:
         """A person who pinned the step sees that its bytes can't come. Raises NotReachable."""
         while self.shelf.lost:
             found, why = self.shelf.lost[0]
             told = self.header["project"], self.header["name"], self.header["attempt"]
-            command = command_for(found.path, *told)
-            register(RunClient(server, self.header).request, found, self.header["attempt"], command, gone=why)
+            command = build_import_command(found.path, *told)
+            register_artifact(RunClient(server, self.header).request, found, self.header["attempt"], command, gone=why)
             self.shelf.lost.popleft()
 
-    def _send_wanted(self, server: Server) -> float:
+    def _send_wanted(self, server: ServerClient) -> float:
         """One part of a wanted file, while nothing waits in the spool; seconds until the next is worth it."""
         now = time.monotonic()
         waits = self.shelf.busy or self.shelf.lost
         if not waits or now < self._artifact_due:
-            return self._artifact_due - now if waits else NOTHING
+            return self._artifact_due - now if waits else NEVER_DUE
         try:
             answer = self.shelf.send(RunClient(server, self.header).request)
             self._tell_lost(server)
-        except NotReachable as error:
-            log.debug("A wanted file waits: %s", error)
+        except ServerUnreachableError as error:
+            logger.debug("A wanted file waits: %s", error)
             answer = None
         if answer is not None and answer.is_ours and answer.status < 500 and answer.status not in (401, 403, 429):
             self._artifact_pauses.reset()
@@ -178,27 +178,27 @@ class Sender:
         return pause
 
     def _folders(self) -> list[Path]:
-        same = [folder for folder in self.adopted if spool.uid_of(folder) == self.own.uid]
+        same = [folder for folder in self.adopted if spool.parse_spool_run_uid(folder) == self.own.uid]
         own = [self.own.folder] if self.own.folder else []
         return [*same, *own, *(folder for folder in self.adopted if folder not in same)]
 
     def _adopt(self, url: str) -> None:
         """Takes over what dead neighbours of the same user left: a spool names files, which are read with the rights of
         whoever sends it."""
-        us = owner_of(self.own.folder) if self.own.folder else os.geteuid()
-        for folder in spool.folders(self.own.below):
-            if len(self.adopted) >= MOST_ADOPTED:
+        us = find_folder_owner(self.own.folder) if self.own.folder else os.geteuid()
+        for folder in spool.find_spool_folders(self.own.below):
+            if len(self.adopted) >= MAX_ADOPTED_SPOOLS:
                 break
-            if us is None or owner_of(folder) != us:
+            if us is None or find_folder_owner(folder) != us:
                 continue
-            meant = lease.meant_for(folder)
-            if folder in (self.own.folder, *self.adopted) or (meant and not same_server(meant, url)):
+            meant = lease.read_spool_server(folder)
+            if folder in (self.own.folder, *self.adopted) or (meant and not is_same_server(meant, url)):
                 continue
-            if spool.waiting(folder) and (taken := lease.take(folder, url)):
-                log.info("Sending what an earlier process left in %s.", folder)
+            if spool.list_spool_files(folder) and (taken := lease.take_over_spool(folder, url)):
+                logger.info("Sending what an earlier process left in %s.", folder)
                 self.adopted.append(taken)
 
     def _clear_adopted(self) -> None:
-        for folder in [folder for folder in self.adopted if not spool.waiting(folder)]:
+        for folder in [folder for folder in self.adopted if not spool.list_spool_files(folder)]:
             self.adopted.remove(folder)
-            spool.clear(folder)
+            spool.remove_spool_folder(folder)

@@ -14,10 +14,10 @@ from rolloutdeck.client import launch
 
 ROWS_AT_ONCE = 64  # rows of a table turned into dicts in one go, which holds the interpreter lock
 PROBED_ROWS = 16
-MOST_NAME = 300  # characters of a metric's name
+MAX_METRIC_NAME_LENGTH = 300  # characters of a metric's name
 
 
-class Rows:
+class RowBatch:
     """Rows as they were handed over: `count` of them, about `size` bytes of JSON, read once by iterating."""
 
     def __init__(self, rows: Any) -> None:
@@ -69,7 +69,7 @@ def _value_size(value: Any, depth: int) -> int:
         return 12
 
 
-def plain(value: Any) -> Any:
+def convert_for_json(value: Any) -> Any:
     """What `json` can't write, as what it can: arrays and tensors as lists, 0-d ones as numbers, else text."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -86,11 +86,11 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=plain).encode
-_write_ascii = json.JSONEncoder(separators=(",", ":"), default=plain).encode
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=convert_for_json).encode
+_write_ascii = json.JSONEncoder(separators=(",", ":"), default=convert_for_json).encode
 
 
-def line(row: Mapping[str, Any]) -> bytes:
+def serialize_row(row: Mapping[str, Any]) -> bytes:
     r"""One row as a JSON line. NaN and Infinity stay as they are, bare: a score that is NaN is not a score that was
     never recorded, and the native format reads both. Unpaired surrogates are written as `\ud800`.
 
@@ -99,7 +99,7 @@ def line(row: Mapping[str, Any]) -> bytes:
     try:
         text = _write(row)
     except TypeError:  # keys that are no text
-        row = text_keys(row)
+        row = convert_keys_to_text(row)
         text = _write(row)
     try:
         return text.encode() + b"\n"
@@ -107,25 +107,25 @@ def line(row: Mapping[str, Any]) -> bytes:
         return _write_ascii(row).encode() + b"\n"
 
 
-def text_keys(value: Any) -> Any:
+def convert_keys_to_text(value: Any) -> Any:
     """The same value with every key as text."""
     if isinstance(value, Mapping):
-        return {str(key): text_keys(inner) for key, inner in value.items()}
+        return {str(key): convert_keys_to_text(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [text_keys(inner) for inner in value]
+        return [convert_keys_to_text(inner) for inner in value]
     return value
 
 
-def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float | int | None]:
+def flatten_metrics(values: Mapping[str, Any], prefix: str = "") -> dict[str, float | int | None]:
     """Metrics as plain numbers: nested dicts by "/", one-element arrays as their element, NaN and Infinity as None.
 
     What is no number (text, longer arrays) is left out.
     """
     found: dict[str, float | int | None] = {}
     for key, value in values.items():
-        name = launch.word(f"{prefix}{key}", MOST_NAME)
+        name = launch.clean_name(f"{prefix}{key}", MAX_METRIC_NAME_LENGTH)
         if isinstance(value, Mapping):
-            found.update(numbers(value, f"{name}/"))
+            found.update(flatten_metrics(value, f"{name}/"))
         else:
             _keep_number(found, name, value)
     return found

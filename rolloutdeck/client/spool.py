@@ -21,34 +21,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.client import lease
-from rolloutdeck.client.launch import host_name
-from rolloutdeck.lib.environment import Settings, home_folder
+from rolloutdeck.client.launch import get_host_name
+from rolloutdeck.lib.environment import Settings, find_home_folder
 from rolloutdeck.protocol import wire
 
-SPOOL_BYTES = 2 << 30
-BESIDE_CHECKPOINTS = ".rolloutdeck-spool"
-REJECTED = "rejected"
+DEFAULT_SPOOL_BYTES = 2 << 30
+CHECKPOINT_SPOOL_FOLDER = ".rolloutdeck-spool"
+REJECTED_FOLDER = "rejected"
 KINDS = ("run", "metrics", "dump", "artifact", "replay", "finish")
-OF_WHOM = ("project", "uid", "name", "attempt")  # of a first line, without which nobody knows whose file it is
+OWNER_KEYS = ("project", "uid", "name", "attempt")  # of a first line, without which nobody knows whose file it is
 MAX_HEADER_BYTES = 4 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
-Body = Callable[[], Iterable[bytes]]
+BodyFactory = Callable[[], Iterable[bytes]]
 
 
-class Full(Exception):
+class SpoolFullError(Exception):
     """The spool holds as many bytes as it may."""
 
 
-def root(settings: Settings, checkpoint_dir: Path | None = None, home: Path | None = None) -> Path:
+def find_spool_root(settings: Settings, checkpoint_dir: Path | None = None, home: Path | None = None) -> Path:
     """Where spools lie: ROLLOUTDECK_SPOOL, else beside the checkpoints, else below the home folder."""
     if settings.spool:
         return Path(settings.spool).expanduser()
-    return checkpoint_dir / BESIDE_CHECKPOINTS if checkpoint_dir else home_folder(home) / "spool"
+    return checkpoint_dir / CHECKPOINT_SPOOL_FOLDER if checkpoint_dir else find_home_folder(home) / "spool"
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class SpoolFile:
     """A file in a spool. `size` in bytes, header included."""
 
     path: Path
@@ -56,12 +56,12 @@ class Waiting:
     size: int
 
 
-def waited(file: Waiting) -> int:
+def compute_file_age(file: SpoolFile) -> int:
     """Whole seconds since the file was written."""
     return int(max(0, time.time_ns() - int(file.path.stem)) // 10**9)
 
 
-def waiting(folder: Path) -> list[Waiting]:
+def list_spool_files(folder: Path) -> list[SpoolFile]:
     """The files of one spool folder that were not sent yet, oldest first."""
     found = []
     try:
@@ -72,15 +72,15 @@ def waiting(folder: Path) -> list[Waiting]:
         kind = entry.name.rpartition(".")[2]
         if kind in KINDS and not entry.name.startswith("."):
             with suppress(FileNotFoundError):  # sent meanwhile: the others still wait
-                found.append(Waiting(Path(entry.path), kind, entry.stat().st_size))
+                found.append(SpoolFile(Path(entry.path), kind, entry.stat().st_size))
     return sorted(found, key=lambda file: file.path.name)
 
 
-def folders(below: Path) -> list[Path]:
+def find_spool_folders(below: Path) -> list[Path]:
     """The spool folders of a root, oldest first; the folder itself when it is one."""
-    if (below / BESIDE_CHECKPOINTS).is_dir():
-        below = below / BESIDE_CHECKPOINTS
-    if (below / lease.LEASE).exists() or waiting(below):
+    if (below / CHECKPOINT_SPOOL_FOLDER).is_dir():
+        below = below / CHECKPOINT_SPOOL_FOLDER
+    if (below / lease.LEASE_FILE).exists() or list_spool_files(below):
         return [below]
     try:
         inside = [path for path in below.iterdir() if not path.name.startswith(".") and path.is_dir()]
@@ -90,29 +90,29 @@ def folders(below: Path) -> list[Path]:
 
 
 def _age(folder: Path) -> str:
-    return next((file.path.name for file in waiting(folder)), "9")
+    return next((file.path.name for file in list_spool_files(folder)), "9")
 
 
-def uid_of(folder: Path) -> str:
+def parse_spool_run_uid(folder: Path) -> str:
     return folder.name.partition("~")[0]
 
 
-def read_header(path: Path) -> tuple[wire.SpoolHeader, int]:
+def read_spool_header(path: Path) -> tuple[wire.SpoolHeader, int]:
     """The header and where the body begins. Raises OSError, and ValueError when the file is no spool file."""
     with path.open("rb") as file:
         first = file.readline(MAX_HEADER_BYTES)
     header = json.loads(first)
     if not isinstance(header, dict) or header.get("kind") not in KINDS or not isinstance(header.get("bytes"), int):
         raise ValueError("not a spool file")
-    if missing := [key for key in OF_WHOM if not isinstance(header.get(key), str)]:
+    if missing := [key for key in OWNER_KEYS if not isinstance(header.get(key), str)]:
         raise ValueError(f"its first line does not say {', '.join(missing)}")
     return header, len(first)  # type: ignore[return-value]
 
 
-def clear(folder: Path) -> None:
+def remove_spool_folder(folder: Path) -> None:
     """Removes a spool folder in which nothing waits any more; what was rejected stays."""
     try:
-        lease.release(folder)
+        lease.release_lease(folder)
         for entry in folder.iterdir():
             if entry.name.startswith("."):
                 entry.unlink(missing_ok=True)
@@ -127,9 +127,9 @@ class Spool:
     `dropped` counts by reason what could not be kept. `name` stays the same for the life of the process.
     """
 
-    def __init__(self, below: Path, uid: str, attempt: str, url: str = "", limit: int = SPOOL_BYTES) -> None:
+    def __init__(self, below: Path, uid: str, attempt: str, url: str = "", limit: int = DEFAULT_SPOOL_BYTES) -> None:
         self.below, self.uid, self.url, self.limit = below, uid, url, limit
-        host = _UNSAFE.sub("-", host_name())[:24]
+        host = _UNSAFE.sub("-", get_host_name())[:24]
         self.name = f"{uid}~{_UNSAFE.sub('-', attempt)[:24]}~{host}~{os.getpid()}~{uuid.uuid4().hex[:8]}"
         self.dropped: Counter[str] = Counter()
         self._folder: Path | None = None
@@ -141,10 +141,10 @@ class Spool:
     def folder(self) -> Path | None:
         return self._folder
 
-    def waiting(self) -> list[Waiting]:
-        return waiting(self._folder) if self._folder else []
+    def waiting(self) -> list[SpoolFile]:
+        return list_spool_files(self._folder) if self._folder else []
 
-    def write(self, header: wire.SpoolHeader, body: Body) -> Path:
+    def write(self, header: wire.SpoolHeader, body: BodyFactory) -> Path:
         """Makes one file durable and returns its path. `body` may be called again if the folder was taken meanwhile.
 
         Raises Full, and OSError when the disk refuses. Half a file is never seen under its name.
@@ -165,14 +165,14 @@ class Spool:
             prepared.mkdir(mode=0o700)
             name = self.name if not (self.below / self.name).exists() else f"{self.name}-{uuid.uuid4().hex[:8]}"
             try:
-                lease.hold(prepared, self.url, self.name)
+                lease.acquire_lease(prepared, self.url, self.name)
                 self._folder = prepared.rename(self.below / name)
             except OSError:
-                clear(prepared)
+                remove_spool_folder(prepared)
                 raise
         return self._folder
 
-    def _write(self, folder: Path, header: wire.SpoolHeader, body: Body) -> Path:
+    def _write(self, folder: Path, header: wire.SpoolHeader, body: BodyFactory) -> Path:
         kind = header["kind"]
         self._last = max(time.time_ns(), self._last + 1)
         path = folder / f"{self._last:020d}.{kind}"
@@ -195,7 +195,7 @@ class Spool:
         with self._lock:
             self.dropped[reason] += count
 
-    def sent(self, file: Waiting) -> None:
+    def sent(self, file: SpoolFile) -> None:
         """Called when a file was removed, so that its bytes are free again."""
         with self._lock:
             self._used = max(0, self._used - file.size)
@@ -203,7 +203,7 @@ class Spool:
     def renew(self) -> None:
         """Touches the lease. A folder that another process took is left to it."""
         folder = self._folder
-        if folder and not lease.touch(folder):
+        if folder and not lease.renew_lease(folder):
             with self._lock:
                 if self._folder == folder:
                     self._folder, self._used = None, 0
@@ -212,13 +212,13 @@ class Spool:
         """Gives the folder up, empty or not; how many files wait in it."""
         folder, left = self._folder, len(self.waiting())
         if folder and left:
-            lease.release(folder)
+            lease.release_lease(folder)
         elif folder:
-            clear(folder)
+            remove_spool_folder(folder)
         return left
 
 
-def _write_file(path: Path, header: wire.SpoolHeader, body: Body, room: int) -> int:
+def _write_file(path: Path, header: wire.SpoolHeader, body: BodyFactory, room: int) -> int:
     """Writes body, then the header that knows its hash into the room left before it; returns the file's bytes."""
     blank = json.dumps({**header, "sha256": "0" * 64, "bytes": 10**15})
     head = len(blank.encode()) + 1
@@ -228,7 +228,7 @@ def _write_file(path: Path, header: wire.SpoolHeader, body: Body, room: int) -> 
         for piece in body():
             size += len(piece)
             if head + size > room:
-                raise Full
+                raise SpoolFullError
             digest.update(piece)
             _write_all(file.fileno(), piece)
         line = json.dumps({**header, "sha256": digest.hexdigest(), "bytes": size}).encode()
@@ -261,7 +261,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def pieces(path: Path, size: int = 1 << 20) -> Iterator[bytes]:
+def read_file_chunks(path: Path, size: int = 1 << 20) -> Iterator[bytes]:
     """The bytes of a file that the trainer wrote, up to the length it has now."""
     with path.open("rb") as file:
         left = os.fstat(file.fileno()).st_size

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.client import lease, spool
-from rolloutdeck.client.dispatcher import NOTHING, Courier
-from rolloutdeck.lib.environment import Settings, same_server
-from rolloutdeck.lib.http import Server
-from rolloutdeck.lib.log import Voice
-from rolloutdeck.lib.symlinks import owner_here, owner_of
+from rolloutdeck.client.dispatcher import NEVER_DUE, Dispatcher
+from rolloutdeck.lib.environment import Settings, is_same_server
+from rolloutdeck.lib.http import ServerClient
+from rolloutdeck.lib.log import OnceLogger
+from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner
 
-PATIENCE = 30.0
+TIME_BUDGET_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Synced:
+class SyncResult:
     """Files sent, put aside for good (`rejected`), and still waiting; `bytes` sent.
 
     `live` spools belong to running processes that send them themselves, `others` to other users; `elsewhere` ones were
@@ -35,13 +35,13 @@ class Synced:
     problem: str = ""
 
 
-def sync(
+def sync_spools(
     paths: Sequence[Path] = (),
-    server: Server | None = None,
+    server: ServerClient | None = None,
     *,
-    patience: float = PATIENCE,
+    patience: float = TIME_BUDGET_SECONDS,
     progress: Callable[[int, int], None] = lambda sent, waiting: None,
-) -> Synced:
+) -> SyncResult:
     """Takes abandoned spools over and sends them, each under its own run and attempt.
 
     `paths` are spool roots, single spools, or folders of checkpoints; without any the place that `init` would use,
@@ -52,33 +52,33 @@ def sync(
     settings = Settings.read()
     if server is None and not settings.url:
         raise ValueError("No server is set: start one with `rolloutdeck up`, or set ROLLOUTDECK_URL.")
-    server = server or Server(settings.url, settings.token, settings.ca_bundle)
+    server = server or ServerClient(settings.url, settings.token, settings.ca_bundle)
     for path in paths:
         if not path.is_dir():
             raise FileNotFoundError(f"There is no folder {path}.")
-    result = Synced()
+    result = SyncResult()
     # A spool that is named by hand goes to the server that is named now.
     taken = [
         folder
-        for below in paths or [spool.root(settings)]
+        for below in paths or [spool.find_spool_root(settings)]
         for folder in _take_all(below, server.url, anywhere=bool(paths), result=result)
     ]
     _send_all(taken, server, patience, progress, result)
     return result
 
 
-def _take_all(below: Path, url: str, *, anywhere: bool, result: Synced) -> list[Path]:
+def _take_all(below: Path, url: str, *, anywhere: bool, result: SyncResult) -> list[Path]:
     """Not those of other users: a spool names files, which are read with the rights of whoever sends it."""
-    taken, us = [], owner_here(below)
-    for folder in spool.folders(below):
-        meant = lease.meant_for(folder)
-        if not spool.waiting(folder):
+    taken, us = [], detect_created_owner(below)
+    for folder in spool.find_spool_folders(below):
+        meant = lease.read_spool_server(folder)
+        if not spool.list_spool_files(folder):
             continue
-        if owner_of(folder) != us:
+        if find_folder_owner(folder) != us:
             result.others += 1
-        elif meant and not anywhere and not same_server(meant, url):
+        elif meant and not anywhere and not is_same_server(meant, url):
             result.elsewhere += 1
-        elif mine := lease.take(folder, url):
+        elif mine := lease.take_over_spool(folder, url):
             taken.append(mine)
         else:
             result.live += 1
@@ -86,32 +86,32 @@ def _take_all(below: Path, url: str, *, anywhere: bool, result: Synced) -> list[
 
 
 def _send_all(
-    folders: list[Path], server: Server, patience: float, progress: Callable[[int, int], None], result: Synced
+    folders: list[Path], server: ServerClient, patience: float, progress: Callable[[int, int], None], result: SyncResult
 ) -> None:
-    courier = Courier(Voice())
-    total = sum(len(spool.waiting(folder)) for folder in folders)
+    courier = Dispatcher(OnceLogger())
+    total = sum(len(spool.list_spool_files(folder)) for folder in folders)
     settled = 0
     touched = good = time.monotonic()
     try:
-        while (pause := courier.turn(server, folders)) != NOTHING:
+        while (pause := courier.turn(server, folders)) != NEVER_DUE:
             now = time.monotonic()
             if settled < (settled := courier.counts["sent"] + courier.counts["rejected"]):
                 good = now
                 progress(courier.counts["sent"], total - settled)
             elif courier.kept and pause > patience or now - good + pause > patience:
                 break
-            if now - touched > lease.TOUCH_SECONDS:
+            if now - touched > lease.LEASE_RENEWAL_SECONDS:
                 touched = now
                 for folder in folders:
-                    lease.touch(folder)
+                    lease.renew_lease(folder)
             time.sleep(pause)
     finally:
         result.sent, result.bytes = courier.counts["sent"], courier.counts["bytes"]
         result.rejected = courier.counts["rejected"]
-        result.waiting = sum(len(spool.waiting(folder)) for folder in folders)
+        result.waiting = sum(len(spool.list_spool_files(folder)) for folder in folders)
         result.problem = next(iter(courier.kept.values()), courier.trouble) if result.waiting else ""
         for folder in folders:
-            if spool.waiting(folder):
-                lease.release(folder)
+            if spool.list_spool_files(folder):
+                lease.release_lease(folder)
             else:
-                spool.clear(folder)
+                spool.remove_spool_folder(folder)

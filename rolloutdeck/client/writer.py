@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import serialize, spool
-from rolloutdeck.lib.log import Voice, log
+from rolloutdeck.lib.log import OnceLogger, logger
 from rolloutdeck.protocol import wire
 
-QUEUE_BYTES = 256 << 20
+DEFAULT_QUEUE_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20
-BREATH_BYTES = 1 << 18  # of JSON, about 3 ms, after which a busy trainer thread gets the interpreter lock
+YIELD_BYTES = 1 << 18  # of JSON, about 3 ms, after which a busy trainer thread gets the interpreter lock
 POINTS_AT_ONCE = 1000
-MOST_COPIES = 3  # of a file that changes while it is copied
+MAX_COPY_TRIES = 3  # of a file that changes while it is copied
 
 
-class LeftOut(Exception):
+class UnwritableItemError(Exception):
     """This can't be written, for a reason that lies in what was handed over. The message is the reason."""
 
 
-class Changed(Exception):
+class SourceChangedError(Exception):
     """A file became another one while it was copied."""
 
 
 @dataclass
-class Points:
+class MetricsItem:
     """Metrics as handed over; `values` become numbers only in the writer's thread."""
 
     attempt: str
@@ -54,18 +54,18 @@ class Points:
         self.spoiled, told = 0, []
         for point in self.points:
             try:
-                told.append({**point, "values": serialize.numbers(point["values"])})
+                told.append({**point, "values": serialize.flatten_metrics(point["values"])})
             except Exception:  # the objects of other libraries raise what they like, and cost their own point alone
                 self.spoiled += 1
         told = [point for point in told if point["values"]]
         if not told:
-            raise LeftOut("no numbers in them")
+            raise UnwritableItemError("no numbers in them")
         yield json.dumps({"attempt": self.attempt, "points": told}, allow_nan=False).encode()
 
 
 @dataclass
-class Samples:
-    rows: serialize.Rows
+class SamplesItem:
+    rows: serialize.RowBatch
     query: dict[str, Any]
     kind: str = "dump"
     what: str = "samples"
@@ -90,7 +90,7 @@ class Samples:
         size = breath = self.spoiled = 0
         for row in self.rows:
             try:
-                lines.append(serialize.line(row))
+                lines.append(serialize.serialize_row(row))
             except (TypeError, ValueError, RecursionError):
                 self.spoiled += 1
                 continue
@@ -98,16 +98,16 @@ class Samples:
             if size >= CHUNK_BYTES:
                 yield b"".join(lines)
                 lines, size, breath = [], 0, 0
-            elif size - breath >= BREATH_BYTES:
+            elif size - breath >= YIELD_BYTES:
                 breath = size
                 time.sleep(0)
         if self.spoiled == self.count:
-            raise LeftOut("no JSON form")
+            raise UnwritableItemError("no JSON form")
         yield b"".join(lines)
 
 
 @dataclass
-class File:
+class FileItem:
     """A file that the trainer wrote: its bytes, never its meaning."""
 
     path: Path
@@ -124,12 +124,12 @@ class File:
         try:
             before = self._stamp()
             if before[0] > wire.MAX_DUMP_BYTES:
-                raise LeftOut(f"larger than {wire.MAX_DUMP_BYTES >> 30} GiB")
-            yield from spool.pieces(self.path, CHUNK_BYTES)
-            if self.copies < MOST_COPIES and self._stamp() != before:
-                raise Changed
+                raise UnwritableItemError(f"larger than {wire.MAX_DUMP_BYTES >> 30} GiB")
+            yield from spool.read_file_chunks(self.path, CHUNK_BYTES)
+            if self.copies < MAX_COPY_TRIES and self._stamp() != before:
+                raise SourceChangedError
         except OSError as error:
-            raise LeftOut(f"can't be read ({error.strerror})") from error
+            raise UnwritableItemError(f"can't be read ({error.strerror})") from error
 
     def _stamp(self) -> tuple[int, int]:
         found = self.path.stat()
@@ -137,7 +137,7 @@ class File:
 
 
 @dataclass
-class Note:
+class NoteItem:
     """What opens or ends a run, names files that stay where they are, or tells of a replayed step."""
 
     kind: str
@@ -151,23 +151,23 @@ class Note:
         yield json.dumps(self.said).encode()
 
 
-Item = Points | Samples | File | Note
+QueueItem = MetricsItem | SamplesItem | FileItem | NoteItem
 
 
-class Writer:
+class SpoolWriter:
     """Takes items from any thread and writes them in order. `limit` bounds what waits in memory, in bytes."""
 
     def __init__(
         self,
         own: spool.Spool,
         header: wire.SpoolHeader,
-        voice: Voice,
+        voice: OnceLogger,
         written: Callable[[], None],
-        limit: int = QUEUE_BYTES,
+        limit: int = DEFAULT_QUEUE_BYTES,
     ) -> None:
         self.own, self.header, self.limit = own, header, limit
         self._voice, self._written = voice, written
-        self._items: deque[Item] = deque()
+        self._items: deque[QueueItem] = deque()
         self._waiting_bytes = 0
         self._busy = self._closed = False
         self._change = threading.Condition()
@@ -179,7 +179,7 @@ class Writer:
             self._thread = threading.Thread(target=self._run, name="rolloutdeck-writer", daemon=True)
             self._thread.start()
 
-    def put(self, item: Item) -> None:
+    def put(self, item: QueueItem) -> None:
         """Hands over and returns. Drops the item when too much waits already."""
         with self._change:
             full = bool(self._items) and self._waiting_bytes + item.size > self.limit
@@ -208,53 +208,53 @@ class Writer:
             try:
                 self._write(item)
             except Exception:  # the thread must live as long as the training
-                log.debug("The writer stumbled.", exc_info=True)
+                logger.debug("The writer stumbled.", exc_info=True)
                 self._drop(item, "an error of the writer's own")
             del item
             with self._change:
                 self._busy = False
                 self._change.notify_all()
 
-    def _take(self) -> Item | None:
+    def _take(self) -> QueueItem | None:
         with self._change:
             self._change.wait_for(lambda: self._items or self._closed)
             if not self._items:
                 return None
             self._busy = True
             item = self._next()
-            while isinstance(item, Points) and len(item.points) < POINTS_AT_ONCE and self._points_wait():
+            while isinstance(item, MetricsItem) and len(item.points) < POINTS_AT_ONCE and self._points_wait():
                 more = self._next()
-                assert isinstance(more, Points)
+                assert isinstance(more, MetricsItem)
                 item.points.extend(more.points)
             return item
 
-    def _next(self) -> Item:
+    def _next(self) -> QueueItem:
         item = self._items.popleft()
         self._waiting_bytes -= item.size
         return item
 
     def _points_wait(self) -> bool:
-        return bool(self._items) and isinstance(self._items[0], Points)
+        return bool(self._items) and isinstance(self._items[0], MetricsItem)
 
-    def _write(self, item: Item) -> None:
+    def _write(self, item: QueueItem) -> None:
         header: wire.SpoolHeader = {**self.header, "kind": item.kind, "query": item.query}
         try:
             self.own.write(header, item.body)
-        except Changed:
+        except SourceChangedError:
             time.sleep(0.05)
             self._write(item)
-        except LeftOut as reason:
+        except UnwritableItemError as reason:
             self._drop(item, str(reason))
-        except spool.Full:
+        except spool.SpoolFullError:
             self._drop(item, "the spool is full")
         except OSError as error:
             self._drop(item, _disk_reason(error))
         else:
-            if isinstance(item, (Samples, Points)) and item.spoiled:
+            if isinstance(item, (SamplesItem, MetricsItem)) and item.spoiled:
                 self._drop(item, "no JSON form", item.spoiled)
             self._written()
 
-    def _drop(self, item: Item, reason: str, count: int = 0) -> None:
+    def _drop(self, item: QueueItem, reason: str, count: int = 0) -> None:
         """Counts what was left out; the count travels with the next header and heartbeat."""
         self.own.drop(f"{item.what}: {reason}", count or item.count)
         self._voice.once(

@@ -41,10 +41,10 @@ class Settings:
             return environ.get(f"ROLLOUTDECK_{name}", "").strip()
 
         token, problem = _token(value("TOKEN"), value("TOKEN_FILE"))
-        local = local_server(home)
+        local = load_local_server(home)
         url = value("URL") or local.get("url", "")
         # The local token never travels to another server.
-        if not token and not problem and same_server(url, local.get("url", "")):
+        if not token and not problem and is_same_server(url, local.get("url", "")):
             token = local.get("token", "")
         return cls(
             url=url,
@@ -70,7 +70,7 @@ def _token(token: str, file: str) -> tuple[str, str]:
         return "", f"The token file {file} (ROLLOUTDECK_TOKEN_FILE) can't be read: {error}."
 
 
-def home_folder(home: Path | None = None) -> Path:
+def find_home_folder(home: Path | None = None) -> Path:
     """`~/.rolloutdeck`, below the temporary folder where the user has no home."""
     if home is None:
         try:
@@ -82,10 +82,10 @@ def home_folder(home: Path | None = None) -> Path:
     return home / ".rolloutdeck"
 
 
-def local_server(home: Path | None = None) -> dict[str, str]:
+def load_local_server(home: Path | None = None) -> dict[str, str]:
     """`url`, `token` and `data` of the server that `rolloutdeck up` runs for this user; {} where there is none."""
     try:
-        found: Any = json.loads((home_folder(home) / "local.json").read_bytes())
+        found: Any = json.loads((find_home_folder(home) / "local.json").read_bytes())
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):
@@ -93,5 +93,5 @@ def local_server(home: Path | None = None) -> dict[str, str]:
     return {str(key): value for key, value in found.items() if isinstance(value, str)}
 
 
-def same_server(one: str, other: str) -> bool:
+def is_same_server(one: str, other: str) -> bool:
     return bool(one) and one.rstrip("/") == other.rstrip("/")

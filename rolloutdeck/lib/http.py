@@ -23,7 +23,7 @@ MAX_ANSWER_BYTES = 64 << 20
 CHUNK = 1 << 18
 
 
-class NotReachable(Exception):
+class ServerUnreachableError(Exception):
     """No answer: the address is wrong, nothing listens, the network or TLS failed, or the time was up."""
 
 
@@ -34,7 +34,7 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerResponse:
     """What came back. `headers` have lower-case names; `is_ours` says that a Rolloutdeck server wrote it."""
 
     status: int
@@ -67,7 +67,7 @@ class Answer:
         return " ".join(self.body[:400].decode("utf-8", "replace").split())[:160] or "nothing"
 
 
-class Incoming:
+class StreamedResponse:
     """An answer whose body is read in pieces; only that of an error is read at once, see `error`."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
@@ -81,16 +81,16 @@ class Incoming:
         try:
             return self._response.read1(size)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise NotReachable(f"the answer broke off: {_reason(error)}") from error
+            raise ServerUnreachableError(f"the answer broke off: {_reason(error)}") from error
 
     @property
     def error(self) -> str:
         """One sentence for people, as `Answer.error`. Raises NotReachable."""
         body = b"" if self.is_ours and self.status < 300 else self.read(CHUNK)
-        return Answer(self.status, self.headers, body, self.is_ours).error
+        return ServerResponse(self.status, self.headers, body, self.is_ours).error
 
 
-class Slice:
+class FileSlice:
     """`length` bytes of an open file from `start` on, as a body; may be read by one request at a time."""
 
     def __init__(self, file: BinaryIO, start: int, length: int) -> None:
@@ -104,7 +104,7 @@ class Slice:
         return piece
 
 
-class Server:
+class ServerClient:
     """A server's address, token and certificates. One connection per request, so threads may share it."""
 
     def __init__(self, url: str, token: str = "", ca_bundle: str = "") -> None:
@@ -119,7 +119,7 @@ class Server:
         body: bytes | Stream | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
-    ) -> Answer:
+    ) -> ServerResponse:
         """Sends one request and reads the whole answer, whatever its status.
 
         `path` is below `/api/v1/`, or below the server's address when it starts with "/". A stream needs an
@@ -129,9 +129,9 @@ class Server:
         try:
             return self._request(method, path, query, body, headers, timeout)
         except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
-            raise NotReachable(f"{self.url or 'No server'}: {_reason(error)}") from error
+            raise ServerUnreachableError(f"{self.url or 'No server'}: {_reason(error)}") from error
 
-    def send_json(self, method: str, path: str, data: Any, **options: Any) -> Answer:
+    def send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
         """`request` with `data` as its JSON body."""
         headers = {**options.pop("headers", {}), "Content-Type": "application/json"}
         return self.request(method, path, body=json.dumps(data).encode(), headers=headers, **options)
@@ -139,7 +139,7 @@ class Server:
     @contextlib.contextmanager
     def stream(
         self, path: str, *, headers: Mapping[str, str] | None = None, timeout: float = 30.0
-    ) -> Iterator[Incoming]:
+    ) -> Iterator[StreamedResponse]:
         """GETs `path` and hands over the answer before its body is read, for bodies that do not fit into memory.
 
         `timeout` is in seconds, for each wait on the network. Raises NotReachable and nothing else of its own.
@@ -148,9 +148,9 @@ class Server:
             connection, prefix = self._connection(timeout)
             target = prefix + (path if path.startswith("/") else f"/{API}{path}")
             connection.request("GET", target, headers=self._headers(None, headers))
-            answer = Incoming(connection.getresponse())
+            answer = StreamedResponse(connection.getresponse())
         except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
-            raise NotReachable(f"{self.url or 'No server'}: {_reason(error)}") from error
+            raise ServerUnreachableError(f"{self.url or 'No server'}: {_reason(error)}") from error
         try:
             yield answer
         finally:
@@ -164,7 +164,7 @@ class Server:
         body: bytes | Stream | None,
         headers: Mapping[str, str] | None,
         timeout: float,
-    ) -> Answer:
+    ) -> ServerResponse:
         connection, prefix = self._connection(timeout)
         target = prefix + (path if path.startswith("/") else f"/{API}{path}")
         if query:
@@ -204,22 +204,22 @@ class Server:
 class RunClient:
     """Requests to the addresses of one run, from which a server that never saw the run can create it."""
 
-    def __init__(self, server: Server, header: wire.SpoolHeader, timeout: float = 30.0) -> None:
+    def __init__(self, server: ServerClient, header: wire.SpoolHeader, timeout: float = 30.0) -> None:
         self.server, self.timeout = server, timeout
         self.path = f"runs/{quote(header['uid'], safe='')}/"
-        self.headers = run_headers(header)
+        self.headers = build_run_headers(header)
 
-    def request(self, method: str, path: str, **options: Any) -> Answer:
+    def request(self, method: str, path: str, **options: Any) -> ServerResponse:
         """`Server.request` with `path` below the address of the run."""
         headers = {**self.headers, **options.pop("headers", {})}
         return self.server.request(method, self.path + path, headers=headers, **{"timeout": self.timeout, **options})
 
-    def send_json(self, method: str, path: str, data: Any) -> Answer:
+    def send_json(self, method: str, path: str, data: Any) -> ServerResponse:
         """`Server.send_json` with `path` below the address of the run."""
         return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
 
 
-def run_headers(header: wire.SpoolHeader) -> dict[str, str]:
+def build_run_headers(header: wire.SpoolHeader) -> dict[str, str]:
     """Request headers from which a server that never saw the run can create it."""
     about = {wire.PROJECT_HEADER: quote(header["project"], safe=""), wire.RUN_HEADER: quote(header["name"], safe="")}
     if resume := header.get("run", {}).get("resume"):
@@ -233,7 +233,7 @@ def _pieces(body: bytes | Stream | None) -> Any:
     return iter(lambda: body.read(CHUNK), b"")
 
 
-def _answer(response: http.client.HTTPResponse, deadline: float) -> Answer:
+def _answer(response: http.client.HTTPResponse, deadline: float) -> ServerResponse:
     pieces, size = [], 0
     while piece := response.read1(CHUNK):
         pieces.append(piece)
@@ -245,7 +245,7 @@ def _answer(response: http.client.HTTPResponse, deadline: float) -> Answer:
     if response.length:  # read1 ends quietly where the connection was cut
         raise http.client.IncompleteRead(b"".join(pieces), response.length)
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return Answer(response.status, headers, b"".join(pieces), wire.SERVER_HEADER.lower() in headers)
+    return ServerResponse(response.status, headers, b"".join(pieces), wire.SERVER_HEADER.lower() in headers)
 
 
 def _reason(error: Exception) -> str:

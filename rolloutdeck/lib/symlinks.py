@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def followed(path: Path) -> bool:
+def is_safe_to_follow(path: Path) -> bool:
     """Whether this is no link, or one of root, of this user, or of the owner of what it leads to. False where nothing
     is there."""
     try:
@@ -21,7 +21,7 @@ def followed(path: Path) -> bool:
         return False
 
 
-def owner_of(folder: Path) -> int | None:
+def find_folder_owner(folder: Path) -> int | None:
     """Whose folder this is; None where there is none, and for a link."""
     with suppress(OSError):
         found = folder.lstat()
@@ -29,7 +29,7 @@ def owner_of(folder: Path) -> int | None:
     return None
 
 
-def owner_here(folder: Path) -> int:
+def detect_created_owner(folder: Path) -> int:
     """Whose what this process makes in a folder is: a shared file system may call root somebody else."""
     try:
         with tempfile.TemporaryDirectory(prefix=".", dir=folder) as made:

@@ -13,7 +13,7 @@ from typing import Any
 from rolloutdeck.protocol.wire import SAMPLE_KEYS
 
 # Tables that some trainers write, or that are written of their runs; `--map` takes these names.
-PRESETS: dict[str, dict[str, str]] = {
+COLUMN_PRESETS: dict[str, dict[str, str]] = {
     "areal": {
         "prompt": "prompt", "response": "completion", "score": "reward", "group": "task_id", "index": "sample_idx",
         "policy_version": "tail_version",
@@ -28,7 +28,7 @@ PRESETS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 # Of each part, the names that are taken for it where nobody said anything, the likeliest first. `answer` is none for a
 # response: in data sets it is the expected one.
-USUAL: dict[str, tuple[str, ...]] = {
+COMMON_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "question", "query", "input", "instruction", "problem", "prompt_text", "queries",
                "input_prompt", "full_prompt", "prompts"),
     "response": ("response", "completion", "output", "generation", "generated_text", "model_response", "response_text",
@@ -53,44 +53,44 @@ USUAL: dict[str, tuple[str, ...]] = {
     "advantages": ("advantages", "advantage"),
     "policy_version": ("policy_version",),
 }  # fmt: skip
-OURS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # which a table may have as one number, too
-REWARDS = "rewards."  # before the name of a part of the reward: `rewards.format=format_score`
+NATIVE_KEYS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # which a table may have as one number, too
+REWARD_PREFIX = "rewards."  # before the name of a part of the reward: `rewards.format=format_score`
 PARTS = frozenset((*SAMPLE_KEYS, "step"))
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_(?P<number>\d{1,6})\Z", re.DOTALL)
 LOGGED = re.compile(rb'\s*\{\s*(?:"_type"\s*:\s*"table[^"]*"\s*,\s*)?"columns"\s*:\s*(?=\[)')
 # A text that does not end is one too, up to the end: else each of its quotes would begin one more.
-TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s{0,20}:|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-MOST_SEEN = 1 << 20  # bytes in which objects are looked for
-MOST_DEPTH = 4  # of objects in which rows are looked for
+JSON_TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s{0,20}:|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+MAX_SCANNED_BYTES = 1 << 20  # bytes in which objects are looked for
+MAX_ROW_DEPTH = 4  # of objects in which rows are looked for
 
 
-def told(text: str) -> dict[str, str]:
+def parse_column_mapping(text: str) -> dict[str, str]:
     """{part: column} of `prompt=question,response=answer`, or of a preset's name. Raises ValueError."""
-    if text in PRESETS:
-        return dict(PRESETS[text])
+    if text in COLUMN_PRESETS:
+        return dict(COLUMN_PRESETS[text])
     found = {}
     for pair in filter(None, (one.strip() for one in text.split(","))):
         part, sign, column = (word.strip() for word in pair.partition("="))
-        if not sign or not column or not (part in PARTS or part.startswith(REWARDS)):
+        if not sign or not column or not (part in PARTS or part.startswith(REWARD_PREFIX)):
             raise ValueError(
                 f"`{pair[:80]}` maps no column: say PART=COLUMN with a part of {', '.join(sorted(PARTS))} or "
-                f"{REWARDS}NAME, or one of {', '.join(PRESETS)}."
+                f"{REWARD_PREFIX}NAME, or one of {', '.join(COLUMN_PRESETS)}."
             )
         found[part] = column
     return found
 
 
-def usual_spelling(name: str) -> str:
+def normalize_column_name(name: str) -> str:
     """`Global Step` and `global-step` are `global_step`."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def guessed(names: Iterable[str], found: Mapping[str, str]) -> dict[str, str]:
+def guess_columns(names: Iterable[str], found: Mapping[str, str]) -> dict[str, str]:
     """{part: column} of a table with these columns: as it was `found`, the rest by their names."""
     names, made = list(names), dict(found)
-    made |= {key: key for key in OURS if key in names and key not in made and key not in made.values()}
-    lower = {usual_spelling(name): name for name in reversed(names)}
-    for part, usual in USUAL.items():
+    made |= {key: key for key in NATIVE_KEYS if key in names and key not in made and key not in made.values()}
+    lower = {normalize_column_name(name): name for name in reversed(names)}
+    for part, usual in COMMON_COLUMN_NAMES.items():
         taken = set(made.values())
         likely = (lower[name] for name in usual if name in lower and lower[name] not in taken)
         if part not in made and (column := next(likely, "")):
@@ -100,24 +100,24 @@ def guessed(names: Iterable[str], found: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def is_generation(found: Mapping[str, str]) -> bool:
+def has_response_part(found: Mapping[str, str]) -> bool:
     return any(part in found for part in ("response", "response_ids", "messages"))
 
 
-def looks_generated(found: Mapping[str, str]) -> bool:
+def is_generation_mapping(found: Mapping[str, str]) -> bool:
     """Whether a table that nobody spoke of is one of generations: a text alone is a data set."""
     if any(part in found for part in ("prompt", "score", "advantages", "prompt_ids")):
-        return is_generation(found)
+        return has_response_part(found)
     return "messages" in found and found.get("response", "text") != "text"
 
 
-def looks(names: Iterable[str]) -> bool:
+def has_generation_columns(names: Iterable[str]) -> bool:
     """Whether columns of these names are of generations, one in a row or several."""
     names = list(names)
-    return looks_generated(guessed(names, {})) or bool(numbered(names))
+    return is_generation_mapping(guess_columns(names, {})) or bool(group_numbered_columns(names))
 
 
-def numbered(names: Iterable[str]) -> dict[str, dict[str, str]]:
+def group_numbered_columns(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """{number: {name: column}} of a table that holds a generation in every few columns: `input_1`, `output_1`,
     `score_1`, `input_2`, …; {} of every other."""
     found: dict[str, dict[str, str]] = {}
@@ -125,10 +125,10 @@ def numbered(names: Iterable[str]) -> dict[str, dict[str, str]]:
         if one := NUMBERED.match(name):
             found.setdefault(one["number"], {})[one["base"]] = name
     first = next(iter(found.values()), {})
-    return found if looks_generated(guessed(first, {})) else {}
+    return found if is_generation_mapping(guess_columns(first, {})) else {}
 
 
-def holding(row: Mapping[str, Any]) -> str:
+def find_samples_column(row: Mapping[str, Any]) -> str:
     """The column of a row that holds its samples, as objects in a list; "" where there is none."""
     for name, value in row.items():
         first = value[0] if isinstance(value, list) and value else None
@@ -136,12 +136,16 @@ def holding(row: Mapping[str, Any]) -> str:
             continue
         rest = [other for other in row if other != name]
         keys = [*first, "response"] if isinstance(first.get("message"), dict) else [*first]
-        if is_generation(guessed(keys, {})) and looks([*rest, *keys]) and not looks(rest):
+        if (
+            has_response_part(guess_columns(keys, {}))
+            and has_generation_columns([*rest, *keys])
+            and not has_generation_columns(rest)
+        ):
             return name if all(isinstance(one, dict) for one in value) else ""
     return ""
 
 
-def logged_names(start: bytes) -> list[str]:
+def parse_logged_columns(start: bytes) -> list[str]:
     """The columns of a table as trackers keep it, `{"columns": […], "data": […]}`; none of every other JSON."""
     found = LOGGED.match(start)
     if not found:
@@ -153,27 +157,27 @@ def logged_names(start: bytes) -> list[str]:
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
-def objects(start: bytes) -> Iterator[list[str]]:
+def find_row_keys(start: bytes) -> Iterator[list[str]]:
     """The keys of the objects that may be rows in JSON of which this is the beginning: the outermost, those right in
     it, and those in lists. Those that end in it come first."""
     open_: list[list[str] | None] = []
-    for token in TOKEN.finditer(start[:MOST_SEEN]):
+    for token in JSON_TOKEN.finditer(start[:MAX_SCANNED_BYTES]):
         if token[0] in (b"{", b"["):
             open_.append([] if token[0] == b"{" else None)
         elif token[0] in (b"}", b"]"):
             keys = open_.pop() if open_ else None
-            if keys and may_be_row(open_):
+            if keys and is_row_position(open_):
                 yield keys
         elif token["key"] and open_ and (keys := open_[-1]) is not None:
             keys.append(token["key"].decode("utf-8", "replace"))
-    yield from (keys for depth, keys in enumerate(open_[:MOST_DEPTH]) if keys and may_be_row(open_[:depth]))
+    yield from (keys for depth, keys in enumerate(open_[:MAX_ROW_DEPTH]) if keys and is_row_position(open_[:depth]))
 
 
-def may_be_row(around: Sequence[list[str] | None]) -> bool:
+def is_row_position(around: Sequence[list[str] | None]) -> bool:
     """Whether an object may be a row; None is a list."""
-    return len(around) <= 1 or (len(around) < MOST_DEPTH and around[-1] is None)
+    return len(around) <= 1 or (len(around) < MAX_ROW_DEPTH and around[-1] is None)
 
 
-def listed(names: Sequence[str], most: int = 20) -> str:
+def format_column_names(names: Sequence[str], most: int = 20) -> str:
     shown = ", ".join(f"`{name[:40]}`" for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"

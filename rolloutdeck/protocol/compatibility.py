@@ -19,17 +19,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-REFUSE = (
+REFUSE_FACTS = (
     "role", "serialisation", "format", "rows", "prompts", "samples_per_prompt", "max_prompt_length",
     "max_response_length", "parameter_sync_step", "tokenizer",
 )  # fmt: skip
-WARN = ("model", "dataset", "versions", "rollout_correction")
-FACTS = (*REFUSE, *WARN)
-UNLIMITED = "unlimited"
+WARN_FACTS = ("model", "dataset", "versions", "rollout_correction")
+COMPATIBILITY_FACTS = (*REFUSE_FACTS, *WARN_FACTS)
+UNLIMITED_LENGTH = "unlimited"
 
 
 @dataclass(frozen=True)
-class Difference:
+class FactDifference:
     """One fact in which they differ, or which is unknown (None) on either side.
 
     `verdict` is `refuse` or `warn`; `loosened`: it is a warning only because the project says so.
@@ -49,37 +49,37 @@ class Difference:
     def untold(self) -> bool:
         """Neither side knows it, and it would never refuse: no warning. What could refuse, as another tokenizer, stays
         one."""
-        return is_untold(self.fact, self.pinned, self.asking)
+        return is_unknown_on_both_sides(self.fact, self.pinned, self.asking)
 
 
-def differences(
+def compare_facts(
     pinned: Mapping[str, Any], asking: Mapping[str, Any], loosened: Collection[str] = ()
-) -> list[Difference]:
+) -> list[FactDifference]:
     """All differences in the order of `FACTS`; none means that the artifact fits and that everything is known.
 
     `loosened` names refusals that the project has made warnings.
     """
-    pairs = [(fact, pinned.get(fact), asking.get(fact)) for fact in FACTS]
-    return [judged(*pair, loosened) for pair in pairs if is_worth_a_word(*pair)]
+    pairs = [(fact, pinned.get(fact), asking.get(fact)) for fact in COMPATIBILITY_FACTS]
+    return [build_difference(*pair, loosened) for pair in pairs if is_reported_difference(*pair)]
 
 
-def refused(found: Collection[Difference]) -> bool:
+def is_incompatible(found: Collection[FactDifference]) -> bool:
     """Whether a run must not replay what has these differences."""
     return any(one.verdict == "refuse" for one in found)
 
 
-def is_untold(fact: str, pinned: Any, asking: Any) -> bool:
-    return fact in WARN and pinned is None and asking is None
+def is_unknown_on_both_sides(fact: str, pinned: Any, asking: Any) -> bool:
+    return fact in WARN_FACTS and pinned is None and asking is None
 
 
-def is_worth_a_word(fact: str, pinned: Any, asking: Any) -> bool:
+def is_reported_difference(fact: str, pinned: Any, asking: Any) -> bool:
     if pinned is None or asking is None:
         return True
     # Replayed log-probs are of an older policy than the one that a correction reckons with, whatever both runs say.
     return bool(asking) if fact == "rollout_correction" else bool(pinned != asking)
 
 
-def judged(fact: str, pinned: Any, asking: Any, loosened: Collection[str]) -> Difference:
-    strict = fact in REFUSE and pinned is not None and asking is not None
+def build_difference(fact: str, pinned: Any, asking: Any, loosened: Collection[str]) -> FactDifference:
+    strict = fact in REFUSE_FACTS and pinned is not None and asking is not None
     verdict = "refuse" if strict and fact not in loosened else "warn"
-    return Difference(fact, pinned, asking, verdict, loosened=strict and fact in loosened)
+    return FactDifference(fact, pinned, asking, verdict, loosened=strict and fact in loosened)

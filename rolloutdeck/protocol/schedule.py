@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from rolloutdeck.protocol import wire
 
 
-def resolve(action: str, targets: Sequence[int], step: int) -> int | None:
+def resolve_target(action: str, targets: Sequence[int], step: int) -> int | None:
     """The target whose pin `step` replays; None where the run generates, and records, as without a plan.
 
     `targets` are the plan's target steps in any order. Past the last one `cache` generates, `repeat` goes round the
     targets from the first, `repeat_last` stays at the last. Raises ValueError for an unknown action.
     """
-    if action not in wire.ACTIONS:
-        raise ValueError(f"The action of a plan is one of {', '.join(wire.ACTIONS)}, not {str(action)[:40]!r}.")
+    if action not in wire.PLAN_ACTIONS:
+        raise ValueError(f"The action of a plan is one of {', '.join(wire.PLAN_ACTIONS)}, not {str(action)[:40]!r}.")
     return _among(sorted(set(targets)), action, step)
 
 
@@ -32,14 +32,14 @@ def _among(ordered: Sequence[int], action: str, step: int) -> int | None:
     return ordered[-1] if action == "repeat_last" else ordered[(step - ordered[-1] - 1) % len(ordered)]
 
 
-def strip(action: str, targets: Sequence[int], steps: Iterable[int]) -> list[tuple[int, int | None]]:
+def resolve_targets(action: str, targets: Sequence[int], steps: Iterable[int]) -> list[tuple[int, int | None]]:
     """What a run would do: (step, target or None) for each of `steps`."""
-    resolve(action, (), 0)  # an unknown action is one whatever the steps are
+    resolve_target(action, (), 0)  # an unknown action is one whatever the steps are
     ordered = sorted(set(targets))
     return [(step, _among(ordered, action, step)) for step in steps]
 
 
-def ranges(steps: Sequence[int]) -> str:
+def format_step_ranges(steps: Sequence[int]) -> str:
     """`1-4, 7` for 1, 2, 3, 4, 7; shortened after eight ranges."""
     parts: list[list[int]] = []
     for step in sorted(set(steps)):

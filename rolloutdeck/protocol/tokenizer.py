@@ -11,22 +11,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-NAME = "tokenizer.json"
-MOST_BYTES = 256 << 20
+TOKENIZER_FILE = "tokenizer.json"
+MAX_TOKENIZER_BYTES = 256 << 20
 
 
-def file_of(path: Path) -> Path:
+def find_tokenizer_file(path: Path) -> Path:
     """The `tokenizer.json` that a path names: itself, or the one in this folder. Raises ValueError with a sentence."""
-    file = path / NAME if path.is_dir() else path
+    file = path / TOKENIZER_FILE if path.is_dir() else path
     if not file.is_file():
-        raise ValueError(f"There is no {NAME} at {path}.")
+        raise ValueError(f"There is no {TOKENIZER_FILE} at {path}.")
     return file.absolute()
 
 
-def vocabulary(file: Path) -> dict[str, int]:
+def load_vocabulary(file: Path) -> dict[str, int]:
     """Token -> id, added tokens included. Raises OSError, and ValueError with a sentence for anything else."""
-    if file.stat().st_size > MOST_BYTES:
-        raise ValueError(f"{file} is larger than {MOST_BYTES >> 20} MiB; is it a tokenizer?")
+    if file.stat().st_size > MAX_TOKENIZER_BYTES:
+        raise ValueError(f"{file} is larger than {MAX_TOKENIZER_BYTES >> 20} MiB; is it a tokenizer?")
     try:
         found = json.loads(file.read_bytes())
         vocab = _of_model(found["model"]["vocab"])
@@ -43,7 +43,7 @@ def _of_model(vocab: Any) -> dict[str, int]:
     return {str(token): int(number) for token, number in vocab.items()}
 
 
-def fingerprint(vocab: Mapping[str, int]) -> str:
+def compute_tokenizer_fingerprint(vocab: Mapping[str, int]) -> str:
     """sha256 of the (token, id) list sorted by id, as compact JSON in UTF-8. `vocab` is what `get_vocab()` returns."""
     ordered = sorted(([token, number] for token, number in vocab.items()), key=lambda pair: (pair[1], pair[0]))
     text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))

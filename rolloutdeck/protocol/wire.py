@@ -12,13 +12,13 @@ WIRE_VERSION = 1
 
 SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
-SCOPES = ("ingest", "read", "annotate", "admin")
-LABELS = ("bad", "good", "unsure")
+TOKEN_SCOPES = ("ingest", "read", "annotate", "admin")
+FLAG_LABELS = ("bad", "good", "unsure")
 # What an artifact is for: the three roles of a rollout skip, and the tokenizer that its token ids belong to.
-ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
-ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `resolution.py`
-MISMATCH = ("generate", "stop")  # what a run does at a step whose pin does not fit it
-OUTCOMES = ("hit", "miss", "refused")
+ARTIFACT_ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
+PLAN_ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `resolution.py`
+MISMATCH_ACTIONS = ("generate", "stop")  # what a run does at a step whose pin does not fit it
+REPLAY_OUTCOMES = ("hit", "miss", "refused")
 
 # Every answer of a Rolloutdeck server carries this header; without it the answer came from something in between.
 SERVER_HEADER = "X-Rolloutdeck"
@@ -30,11 +30,11 @@ RESUME_HEADER = "X-Rolloutdeck-Resume"
 WIRE_HEADER = "X-Rolloutdeck-Wire"
 
 HEARTBEAT_SECONDS = 30
-PART_BYTES = 8 << 20  # bodies above this travel in resumable parts
+MAX_PART_BYTES = 8 << 20  # bodies above this travel in resumable parts
 MAX_DUMP_BYTES = 4 << 30  # one dump, plain bytes
-MAX_FILE_BYTES = 64 << 30  # one file of an artifact
+MAX_ARTIFACT_FILE_BYTES = 64 << 30  # one file of an artifact
 MAX_LINE_BYTES = 256 << 20  # one record
-MAX_EXPANSION = 200  # plain bytes per compressed byte
+MAX_EXPANSION_RATIO = 200  # plain bytes per compressed byte
 MAX_JSON_BYTES = 16 << 20  # body of an ordinary JSON request
 
 # Keys of `Run.log_samples` with a meaning of their own; every other key is kept as it is.
@@ -44,8 +44,8 @@ SAMPLE_KEYS = (
     "ref_logprobs", "advantages", "policy_version", "timing", "metrics", "segments", "tools",
 )  # fmt: skip
 
-UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
-SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+UID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+SHA256_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class SpoolHeader(TypedDict, total=False):

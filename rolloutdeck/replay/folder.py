@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import BadInput
-from rolloutdeck.lib.download import hash_of
+from rolloutdeck.errors import UsageError
+from rolloutdeck.lib.download import hash_file
 
-MANIFEST = ".rolloutdeck-pull.json"
-ASIDE = ".rolloutdeck-pull"
-MAX_MANIFEST = 256 << 20  # bytes
+PULL_MANIFEST = ".rolloutdeck-pull.json"
+STAGING_FOLDER = ".rolloutdeck-pull"
+MAX_MANIFEST_BYTES = 256 << 20  # bytes
 
-Parts = Sequence[tuple[str, str, Path]]  # of a step folder: name below it, sha256, where the bytes are
+StepFiles = Sequence[tuple[str, str, Path]]  # of a step folder: name below it, sha256, where the bytes are
 
 
 class ReplayFolder:
@@ -34,7 +34,7 @@ class ReplayFolder:
         """Takes the folder, which must be absent, empty or marked as ours. Raises BadInput, changes nothing."""
         self.path = Path(os.path.realpath(path))
         self._release: Callable[[], object] | None = None
-        self.aside = self.path / ASIDE
+        self.aside = self.path / STAGING_FOLDER
         if self.path.is_dir():
             self._lock()
         self._record = _read(self.path)
@@ -54,11 +54,11 @@ class ReplayFolder:
         files that will be put. Raises BadInput where a stranger's file is."""
         wanted, known = set(folders), self.shared if shared else self.folders
         for folder in sorted(wanted):
-            for place in [PurePosixPath(ASIDE), folder, *folder.parents][:-1]:
+            for place in [PurePosixPath(STAGING_FOLDER), folder, *folder.parents][:-1]:
                 if (self.path / place).is_symlink():
-                    raise BadInput(f"{self.path / place} is a link; `pull` writes below --into only.")
+                    raise UsageError(f"{self.path / place} is a link; `pull` writes below --into only.")
             if folder not in known and (self.path / folder).exists():
-                raise BadInput(f"{self.path / folder} was not written by `pull`: another --into is needed.")
+                raise UsageError(f"{self.path / folder} was not written by `pull`: another --into is needed.")
         known |= wanted
         self.coming |= set(map(str, coming))
         self.aside.mkdir(parents=True, exist_ok=True)
@@ -68,18 +68,18 @@ class ReplayFolder:
     def known(self, sha256: str) -> Path | None:
         """Bytes with this hash that an earlier pull left here, verified and linked aside."""
         aside = self.aside / sha256
-        if aside.exists() and (sha256 in self._verified or hash_of(aside) == sha256):
+        if aside.exists() and (sha256 in self._verified or hash_file(aside) == sha256):
             self._verified.add(sha256)
             return aside
         aside.unlink(missing_ok=True)
         for name, known in self.files.items():
-            if known == sha256 and (self.path / name).is_file() and hash_of(self.path / name) == sha256:
+            if known == sha256 and (self.path / name).is_file() and hash_file(self.path / name) == sha256:
                 _link(self.path / name, aside)
                 self._verified.add(sha256)
                 return aside
         return None
 
-    def put(self, folder: PurePosixPath, parts: Parts) -> None:
+    def put(self, folder: PurePosixPath, parts: StepFiles) -> None:
         """One step's folder, written aside in the given order and renamed into place; an equal one stays as it is."""
         final = self.path / folder
         self._forget(folder)
@@ -96,14 +96,14 @@ class ReplayFolder:
         final.parent.mkdir(parents=True, exist_ok=True)
         fresh.rename(final)
 
-    def put_among(self, folder: PurePosixPath, parts: Parts) -> None:
+    def put_among(self, folder: PurePosixPath, parts: StepFiles) -> None:
         """One step's files among those of other steps, each written aside and moved into place, in the given order."""
         for name, sha256, source in parts:
             path = folder / name
             self.files[str(path)] = sha256
             self._placed |= {folder, path}
             final, fresh = self.path / path, self.aside / "fresh"
-            if not final.is_symlink() and final.is_file() and (final.samefile(source) or hash_of(final) == sha256):
+            if not final.is_symlink() and final.is_file() and (final.samefile(source) or hash_file(final) == sha256):
                 continue
             fresh.unlink(missing_ok=True)
             _link(source, fresh)
@@ -136,7 +136,9 @@ class ReplayFolder:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(f"Another `pull` is at work in {self.path}; wait for it, or give another --into.") from None
+            raise UsageError(
+                f"Another `pull` is at work in {self.path}; wait for it, or give another --into."
+            ) from None
         except OSError:  # a file system without locks
             return
 
@@ -147,7 +149,9 @@ class ReplayFolder:
         for folder in self.folders | self.shared:
             for name in _below(self.path / folder):
                 if str(folder / name) not in known:
-                    raise BadInput(f"{self.path / folder / name} was not written by `pull`: another --into is needed.")
+                    raise UsageError(
+                        f"{self.path / folder / name} was not written by `pull`: another --into is needed."
+                    )
 
     def _by_folder(self) -> dict[PurePosixPath, list[str]]:
         """The names in `files` by the step folder they lie in."""
@@ -188,7 +192,7 @@ class ReplayFolder:
             json.dump(record, file, ensure_ascii=False, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(self.path / MANIFEST)
+        fresh.replace(self.path / PULL_MANIFEST)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -196,18 +200,22 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     if not path.is_dir():
-        raise BadInput(f"{path} is a file; --into needs a folder.")
-    if {file.name for file in path.iterdir()} <= {ASIDE}:  # empty, or a pull was killed before it had marked it
+        raise UsageError(f"{path} is a file; --into needs a folder.")
+    if {file.name for file in path.iterdir()} <= {
+        STAGING_FOLDER
+    }:  # empty, or a pull was killed before it had marked it
         return {}
     try:
-        if not (path / MANIFEST).is_file() or (path / MANIFEST).stat().st_size > MAX_MANIFEST:
+        if not (path / PULL_MANIFEST).is_file() or (path / PULL_MANIFEST).stat().st_size > MAX_MANIFEST_BYTES:
             raise ValueError
-        found = json.loads((path / MANIFEST).read_bytes())
+        found = json.loads((path / PULL_MANIFEST).read_bytes())
         paths = [*found["folders"], *found.get("shared", ()), *found.get("coming", ()), *found["files"]]
         if found["rolloutdeck"] != "pull" or not all(map(_is_below, paths)):
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise BadInput(f"{path} is not empty and was not written by `pull`; give --into a folder of its own.") from None
+        raise UsageError(
+            f"{path} is not empty and was not written by `pull`; give --into a folder of its own."
+        ) from None
     return dict(found)
 
 
@@ -221,11 +229,11 @@ def _below(folder: Path) -> Iterator[str]:
         yield from (Path(place, name).relative_to(folder).as_posix() for name in names)
 
 
-def _same(final: Path, parts: Parts) -> bool:
+def _same(final: Path, parts: StepFiles) -> bool:
     """Whether the folder holds just these bytes already."""
     if sorted(_below(final)) != sorted(name for name, _, _ in parts):
         return False
-    return all((final / name).samefile(source) or hash_of(final / name) == sha256 for name, sha256, source in parts)
+    return all((final / name).samefile(source) or hash_file(final / name) == sha256 for name, sha256, source in parts)
 
 
 def _link(source: Path, at: Path) -> None:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.protocol.schedule import resolve
-from rolloutdeck.replay.plan import Entry, File, Plan
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.protocol.schedule import resolve_target
+from rolloutdeck.replay.plan import PlanEntry, PlanFile, PlanRevision
 
-MOST_STEPS = 1_000_000  # of a plan that goes on after its last target
+MAX_LAYOUT_STEPS = 1_000_000  # of a plan that goes on after its last target
 
 
-class Asking(Protocol):
+class RunRequirements(Protocol):
     """What a run with certain settings loads, and from where; made by the `asking` of a trainer's module."""
 
     @property
@@ -72,7 +72,7 @@ class Asking(Protocol):
         """What an artifact's file is called in the folder of this step."""
         ...
 
-    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
+    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Writes `target` as `source` without the flagged records of `file`; the sentence that says what was done.
         Raises Unfit and safe.Refused."""
         ...
@@ -101,14 +101,14 @@ class Placement:
     folder: PurePosixPath
     number: int
     step: int
-    entry: Entry = field(compare=False)
-    files: tuple[File, ...] = ()
+    entry: PlanEntry = field(compare=False)
+    files: tuple[PlanFile, ...] = ()
     moved: bool = False
     without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     answers: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def called(self, file: File) -> str:
+    def called(self, file: PlanFile) -> str:
         return self.names.get(file.name, file.name)
 
     @property
@@ -116,13 +116,13 @@ class Placement:
         return [self.folder / self.called(file) for file in self.files]
 
 
-def named(names: Iterable[str], file: str) -> str:
+def match_file_name(names: Iterable[str], file: str) -> str:
     """Which of these names, or endings, means a file; "" where none does."""
     path = PurePosixPath(file)
     return next((name for name in (path.name, path.suffix) if name in names), "")
 
 
-def steps_of(plan: Plan, asking: Asking, most: int | None) -> range:
+def find_layout_steps(plan: PlanRevision, asking: RunRequirements, most: int | None) -> range:
     """The steps of the run that are laid out: its first `most`, else as many as the run makes; for `cache` to the last
     target. Raises BadInput where `repeat` has no end."""
     last, first = most or asking.total_steps, asking.first
@@ -130,63 +130,70 @@ def steps_of(plan: Plan, asking: Asking, most: int | None) -> range:
         end = max((entry.target_step for entry in plan.entries), default=first - 1) + 1
         return range(first, min(first + last, end) if last else end)
     if not last:
-        raise BadInput(
+        raise UsageError(
             f"The plan {plan} goes on after its last step ({plan.action}): say --steps N, how many steps to lay out."
         )
-    if last > MOST_STEPS:
-        raise BadInput(f"{last:,} steps are too many to lay out; say --steps N, at most {MOST_STEPS:,}.")
+    if last > MAX_LAYOUT_STEPS:
+        raise UsageError(f"{last:,} steps are too many to lay out; say --steps N, at most {MAX_LAYOUT_STEPS:,}.")
     return range(first, first + last)
 
 
-def placements(plan: Plan, asking: Asking, steps: Sequence[int]) -> tuple[list[Placement], list[str]]:
+def build_placements(
+    plan: PlanRevision, asking: RunRequirements, steps: Sequence[int]
+) -> tuple[list[Placement], list[str]]:
     """A placement for each folder that is loaded at these steps, and a sentence for each entry that is left out.
 
     Raises BadInput where the plan says to stop, or where two pins would lie in one folder.
     """
     entries = {entry.target_step: entry for entry in plan.entries}
     left_out = {
-        target: left_out_for(plan, entry, _before(asking)) for target, entry in entries.items() if target < asking.first
+        target: describe_skipped_entry(plan, entry, _before(asking))
+        for target, entry in entries.items()
+        if target < asking.first
     }
     found: dict[int, Placement] = {}
     if plan.action == "cache":  # which replays at its targets only, however far away they are
         steps = [target for target in sorted(entries) if target in steps]
     for step in steps:
-        target = resolve(plan.action, list(entries), step)
+        target = resolve_target(plan.action, list(entries), step)
         if target is None or target in left_out:
             continue
         entry = entries[target]
         try:
             for placement in _placed(entry, asking, step, leave=plan.exclude_flagged):
                 if placement.number in found:
-                    raise BadInput(f"Both {found[placement.number].entry} and {entry} would lie in {placement.folder}.")
+                    raise UsageError(
+                        f"Both {found[placement.number].entry} and {entry} would lie in {placement.folder}."
+                    )
                 found[placement.number] = placement
-        except Unfit as error:
-            left_out[target] = left_out_for(plan, entry, error)
+        except NotReplayableError as error:
+            left_out[target] = describe_skipped_entry(plan, entry, error)
     return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
 
 
-def _before(asking: Asking) -> Unfit:
-    return Unfit(f"the first step of this run is {asking.first}")
+def _before(asking: RunRequirements) -> NotReplayableError:
+    return NotReplayableError(f"the first step of this run is {asking.first}")
 
 
-def left_out_for(plan: Plan, entry: Entry, why: Unfit) -> str:
+def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, why: NotReplayableError) -> str:
     """The sentence for an entry that can't be replayed. Raises BadInput with it where the plan says to stop then."""
     said = f"Target step {entry.target_step} ({entry}) is left out: {why}"
     if plan.on_mismatch == "stop":
-        raise BadInput(f"{said}, and the plan {plan} says to stop then.")
+        raise UsageError(f"{said}, and the plan {plan} says to stop then.")
     return f"{said}."
 
 
-def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Placement]:
+def _placed(entry: PlanEntry, asking: RunRequirements, step: int, *, leave: bool) -> list[Placement]:
     """The folders of an entry at one step, `leave`: without what is flagged. Raises Unfit, and BadInput where its bytes
     have not come yet."""
     if not entry.artifacts:
-        raise Unfit("the pin has nothing that can be replayed")
+        raise NotReplayableError("the pin has nothing that can be replayed")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
     chosen = [(one, asking.members(one.role, one.files)) for one in entry.artifacts]
     if entry.refused:
-        raise Unfit(
-            entry.refusals + (f", without its flagged rows ({shorter(asking)})" if leave and _flagged(entry) else "")
+        raise NotReplayableError(
+            entry.refusals
+            + (f", without its flagged rows ({describe_smaller_batch(asking)})" if leave and _flagged(entry) else "")
         )
     entry.check()
     if leave:
@@ -197,7 +204,7 @@ def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Pla
             continue
         place = asking.place(source, kind, one.step, step)
         if place < 0:
-            raise Unfit(f"its prompt {one.step} would lie before the first one")
+            raise NotReplayableError(f"its prompt {one.step} would lie before the first one")
         members = tuple(entry.file(one, name) for name in names)
         without = dict(one.flagged) if leave else {}
         moved = step != source or bool(without)
@@ -206,33 +213,37 @@ def _placed(entry: Entry, asking: Asking, step: int, *, leave: bool) -> list[Pla
     return found
 
 
-def _flagged(entry: Entry) -> int:
+def _flagged(entry: PlanEntry) -> int:
     return int(entry.source.get("flagged") or 0)
 
 
-def _check_flagged(entry: Entry, asking: Asking) -> None:
+def _check_flagged(entry: PlanEntry, asking: RunRequirements) -> None:
     """Raises Unfit where what is flagged can't be left out, or where nothing would be left."""
     if _flagged(entry) and not asking.excludes:
-        raise Unfit(f"it has flagged rows, and a step of {asking.trainer} is replayed whole or not at all")
+        raise NotReplayableError(f"it has flagged rows, and a step of {asking.trainer} is replayed whole or not at all")
     unplaced = int(entry.source.get("unplaced", entry.source.get("flagged")) or 0)
     if unplaced:
         count = _flagged(entry)
-        raise Unfit(f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be left out")
+        raise NotReplayableError(
+            f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be left out"
+        )
     if all(one.whole for one in entry.artifacts):
-        raise Unfit("all its prompts are flagged")
+        raise NotReplayableError("all its prompts are flagged")
     names = [name for one in entry.artifacts for name in one.flagged if not one.whole]
-    if not all(named(asking.excludes, name) for name in names):
-        raise Unfit(f"it has flagged rows, and {asking.trainer} keeps in several files what belongs to a row")
+    if not all(match_file_name(asking.excludes, name) for name in names):
+        raise NotReplayableError(
+            f"it has flagged rows, and {asking.trainer} keeps in several files what belongs to a row"
+        )
 
 
-def shorter(asking: Asking) -> str:
+def describe_smaller_batch(asking: RunRequirements) -> str:
     """What a batch with fewer rows means to the trainer."""
     if asking.repeats:
         return f"{asking.trainer} repeats prompts until its batch is full"
     return f"{asking.trainer} takes exactly as many rows as its batch has"
 
 
-def flagged_prompts(plan: Plan, asking: Asking) -> Iterator[tuple[int, Entry]]:
+def find_flagged_prompts(plan: PlanRevision, asking: RunRequirements) -> Iterator[tuple[int, PlanEntry]]:
     """The prompts of a run that a flag leaves out, where each has its own files: numbers at the plan's targets."""
     for entry in plan.entries if plan.exclude_flagged else ():
         source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))

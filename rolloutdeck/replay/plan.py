@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.protocol import schedule
-from rolloutdeck.protocol.compatibility import Difference, refused
-from rolloutdeck.protocol.manifest import check as check_manifest
+from rolloutdeck.protocol.compatibility import FactDifference, is_incompatible
+from rolloutdeck.protocol.manifest import check_manifest
 
-DEFAULT = "default"
+DEFAULT_PLAN = "default"
 
 
 @dataclass(frozen=True)
-class File:
+class PlanFile:
     """A file of an artifact, and where the server has it (below `/api/v1/`)."""
 
     name: str
@@ -55,31 +55,31 @@ class PinnedArtifact:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlanEntry:
     """A pin and the step at which it is replayed. `source`: {run, name, step, step_kind} of where it was generated."""
 
     target_step: int
     pin: int
     source: Mapping[str, Any] = field(default_factory=dict)
     artifacts: tuple[PinnedArtifact, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[FactDifference, ...] = ()
 
     @property
     def refused(self) -> bool:
         """Whether the run that asked must not replay it."""
-        return refused(self.differences)
+        return is_incompatible(self.differences)
 
     @property
     def refusals(self) -> str:
         """The differences for which it is refused; empty where there is none."""
-        return "; ".join(describe_difference(found) for found in self.differences if found.verdict == "refuse")
+        return "; ".join(format_difference(found) for found in self.differences if found.verdict == "refuse")
 
     @property
     def warnings(self) -> str:
         """What differs without being refused, and what is unknown on either side; empty where nothing is."""
         warned = [found for found in self.differences if found.verdict != "refuse"]
         unknown = [found.fact for found in warned if found.unknown]
-        known = [describe_difference(found) for found in warned if not found.unknown]
+        known = [format_difference(found) for found in warned if not found.unknown]
         return "; ".join([*known, *([f"not compared, unknown on a side: {', '.join(unknown)}"] if unknown else [])])
 
     @property
@@ -87,34 +87,34 @@ class Entry:
         """The prompts of a step, where each has its own files, that are left out because of a flag."""
         return sorted(artifact.step for artifact in self.artifacts if artifact.whole)
 
-    def file(self, artifact: PinnedArtifact, name: str) -> File:
+    def file(self, artifact: PinnedArtifact, name: str) -> PlanFile:
         file = artifact.files[name]
         address = f"runs/{self.source.get('run')}/artifacts/{artifact.key}/files/{file['sha256']}/"
-        return File(name, str(file["sha256"]), int(file["bytes"]), address)
+        return PlanFile(name, str(file["sha256"]), int(file["bytes"]), address)
 
     def check(self) -> None:
         """Raises Unfit where its bytes will never be given out, BadInput where they are not on the server yet."""
         for artifact in self.artifacts:
             if artifact.state in ("unsafe", "gone"):
-                raise Unfit(f"its files are {artifact.state}: {artifact.message.rstrip('.')}")
+                raise NotReplayableError(f"its files are {artifact.state}: {artifact.message.rstrip('.')}")
             if artifact.state not in ("", "ready"):
                 told = f"The files of {self} are not on the server yet ({artifact.state})"
-                raise BadInput(f"{told}; the page of pins says what sends them.")
+                raise UsageError(f"{told}; the page of pins says what sends them.")
 
     def __str__(self) -> str:
         return f"step {self.source.get('step')} of {self.source.get('name')}"
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanRevision:
     """A revision of a plan; 0 and no entries where there is none. The entries are in the order of their targets."""
 
-    name: str = DEFAULT
+    name: str = DEFAULT_PLAN
     revision: int = 0
     action: str = "cache"
     on_mismatch: str = "generate"
     exclude_flagged: bool = False
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[PlanEntry, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -126,22 +126,22 @@ class Plan:
     def targets(self) -> list[int]:
         return [entry.target_step for entry in self.entries]
 
-    def resolve(self, step: int) -> Entry | None:
+    def resolve(self, step: int) -> PlanEntry | None:
         """What this step replays; None where it generates."""
-        target = schedule.resolve(self.action, self.targets, step)
+        target = schedule.resolve_target(self.action, self.targets, step)
         return next((entry for entry in self.entries if entry.target_step == target), None)
 
     def strip(self, steps: int) -> list[tuple[int, int | None]]:
         """(step, target or None) for the steps 1 to `steps`."""
-        return schedule.strip(self.action, self.targets, range(1, steps + 1))
+        return schedule.resolve_targets(self.action, self.targets, range(1, steps + 1))
 
 
-def read_plan(answer: Any) -> Plan:
+def parse_plan(answer: Any) -> PlanRevision:
     """The plan in a server's JSON; unknown keys are passed over, each manifest is checked. Raises ValueError where it
     is none."""
     try:
         entries = (_entry(told) for told in answer["entries"])
-        return Plan(
+        return PlanRevision(
             str(answer["plan"]),
             int(answer["revision"] or 0),
             str(answer["action"]),
@@ -153,8 +153,8 @@ def read_plan(answer: Any) -> Plan:
         raise ValueError(f"the server's answer is no replay plan: {type(error).__name__} {error}") from error
 
 
-def _entry(told: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(told: Mapping[str, Any]) -> PlanEntry:
+    return PlanEntry(
         int(told["target_step"]),
         int(told["pin"]),
         dict(told.get("source") or {}),
@@ -180,12 +180,12 @@ def _artifact(told: Mapping[str, Any]) -> PinnedArtifact:
     )
 
 
-def _difference(told: Mapping[str, Any]) -> Difference:
+def _difference(told: Mapping[str, Any]) -> FactDifference:
     verdict, loosened = str(told.get("verdict")), bool(told.get("loosened"))
-    return Difference(str(told.get("fact")), told.get("pinned"), told.get("asking"), verdict, loosened)
+    return FactDifference(str(told.get("fact")), told.get("pinned"), told.get("asking"), verdict, loosened)
 
 
-def describe_difference(found: Difference) -> str:
+def format_difference(found: FactDifference) -> str:
     """`rows: 32 pinned, 64 asked for`."""
     pinned, asking = ("unknown" if value is None else str(value)[:60] for value in (found.pinned, found.asking))
     return f"{found.fact}: {pinned} pinned, {asking} asked for"

@@ -13,30 +13,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.lib.download import NotGiven, Progress, fetch, hash_of
-from rolloutdeck.lib.http import NotReachable, Server
-from rolloutdeck.replay.folder import Parts, ReplayFolder
-from rolloutdeck.replay.placement import Asking, Placement, named
-from rolloutdeck.replay.plan import Entry, File
-from rolloutdeck.safe_pickle import Refused, check, rewrite
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
+from rolloutdeck.lib.http import ServerClient, ServerUnreachableError
+from rolloutdeck.replay.folder import ReplayFolder, StepFiles
+from rolloutdeck.replay.placement import Placement, RunRequirements, match_file_name
+from rolloutdeck.replay.plan import PlanEntry, PlanFile
+from rolloutdeck.safe_pickle import SafePickleError, check_file_safety, rewrite
 
-MAX_JSON = 1 << 20  # bytes of a marker file
-ROOM = 64 << 20  # bytes that are left free
+MAX_JSON_FILE_BYTES = 1 << 20  # bytes of a marker file
+MIN_FREE_BYTES = 64 << 20  # bytes that are left free
 
 
 @dataclass
-class Pull:
+class PlanPull:
     """One `pull`: from `server`, for what `asking` wants, into `folder`. `say` is told what was mended, a sentence
     each, which `repaired` collects; `leave` of an entry that can't be made without its flagged rows; `progress` of
     bytes as they come, `bytes` counts them."""
 
-    server: Server
-    asking: Asking
+    server: ServerClient
+    asking: RunRequirements
     folder: ReplayFolder
     say: Callable[[str], None]
-    leave: Callable[[Entry, Unfit], None]
-    progress: Progress = lambda more: None
+    leave: Callable[[PlanEntry, NotReplayableError], None]
+    progress: DownloadProgress = lambda more: None
     repaired: list[str] = field(default_factory=list)
     bytes: int = 0
     _made: dict[tuple[str, bool, tuple[int, ...]], tuple[str, Path]] = field(default_factory=dict)
@@ -60,16 +60,18 @@ class Pull:
         self.folder.finish({**about, "pins": pins, "repaired": self.repaired})
         return [placement for placement, _ in made]
 
-    def _ready_parts(self, placements: Sequence[Placement], blobs: Mapping[str, Path]) -> list[tuple[Placement, Parts]]:
+    def _ready_parts(
+        self, placements: Sequence[Placement], blobs: Mapping[str, Path]
+    ) -> list[tuple[Placement, StepFiles]]:
         """The files of each placement; an entry comes whole or not at all."""
-        made: list[tuple[Placement, Parts]] = []
+        made: list[tuple[Placement, StepFiles]] = []
         gone: set[int] = set()
         for placement in placements:
             if placement.entry.target_step in gone:
                 continue
             try:
                 made.append((placement, self._parts(placement, blobs)))
-            except Unfit as error:
+            except NotReplayableError as error:
                 self.leave(placement.entry, error)
                 gone.add(placement.entry.target_step)
         return [(placement, parts) for placement, parts in made if placement.entry.target_step not in gone]
@@ -77,29 +79,29 @@ class Pull:
     def _room(self, files: Any) -> None:
         needed = sum(file.size for file in files if not self.folder.known(file.sha256))
         free = shutil.disk_usage(self.folder.path).free
-        if needed + ROOM > free:
-            raise BadInput(
+        if needed + MIN_FREE_BYTES > free:
+            raise UsageError(
                 f"{self.folder.path} has {free >> 20:,} MiB free, the plan's files take {needed >> 20:,} MiB."
             )
 
-    def _blob(self, file: File) -> Path:
+    def _blob(self, file: PlanFile) -> Path:
         """The file's bytes below the folder, verified and judged."""
         known = self.folder.known(file.sha256)
         path = known or self.folder.aside / file.sha256
         if known is None:
             try:
-                fetch(self.server, file.address, path, file.sha256, file.size, self.progress)
-            except (NotGiven, NotReachable) as error:
-                raise BadInput(f"{file.name} ({file.sha256[:12]}) can't be had: {error}.") from error
+                download_file(self.server, file.address, path, file.sha256, file.size, self.progress)
+            except (DownloadError, ServerUnreachableError) as error:
+                raise UsageError(f"{file.name} ({file.sha256[:12]}) can't be had: {error}.") from error
             self.bytes += file.size
-        judge(path, file.name, self.asking)
+        check_loadable_file(path, file.name, self.asking)
         return path
 
-    def _parts(self, placement: Placement, blobs: Mapping[str, Path]) -> Parts:
+    def _parts(self, placement: Placement, blobs: Mapping[str, Path]) -> StepFiles:
         files = placement.files
         return [(placement.called(file), *self._ready(placement, file, blobs[file.sha256])) for file in files]
 
-    def _ready(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
+    def _ready(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
         """The hash and place of the file as the trainer may have it: the very bytes, unless rows of it are flagged or
         a repair is named."""
         case = file.sha256, placement.moved, placement.without.get(file.name, ())
@@ -107,71 +109,71 @@ class Pull:
             self._made[case] = self._mend(placement, file, *self._without(placement, file, blob))
         return self._made[case]
 
-    def _without(self, placement: Placement, file: File, blob: Path) -> tuple[str, Path]:
+    def _without(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
         """The file without what is flagged in it."""
         flagged = placement.without.get(file.name, ())
         if not flagged:
             return file.sha256, blob
-        path = blob.with_name(f"{blob.name}.without-{tag(flagged)}")
+        path = blob.with_name(f"{blob.name}.without-{build_exclusion_tag(flagged)}")
         try:
             told = self.asking.without(placement, file, blob, path)
-        except (Refused, ImportError) as error:
-            raise Unfit(f"{file.name} can't be replayed without its flagged rows: {error}") from error
-        judge(path, file.name, self.asking)
+        except (SafePickleError, ImportError) as error:
+            raise NotReplayableError(f"{file.name} can't be replayed without its flagged rows: {error}") from error
+        check_loadable_file(path, file.name, self.asking)
         self._tell(told)
-        return hash_of(path), path
+        return hash_file(path), path
 
-    def _mend(self, placement: Placement, file: File, sha256: str, blob: Path) -> tuple[str, Path]:
-        if not named(self.asking.mends, file.name):
+    def _mend(self, placement: Placement, file: PlanFile, sha256: str, blob: Path) -> tuple[str, Path]:
+        if not match_file_name(self.asking.mends, file.name):
             return sha256, blob
         drop = dropped_from(blob, file.name, moved=placement.moved)
         return self._repaired(placement, file, blob, drop) if drop else (sha256, blob)
 
-    def _repaired(self, placement: Placement, file: File, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
+    def _repaired(self, placement: Placement, file: PlanFile, blob: Path, drop: tuple[str, ...]) -> tuple[str, Path]:
         path = blob.with_name(f"{blob.name}.without-{'-'.join(drop)}")
         try:
             difference = rewrite.drop_columns(blob, path, drop)
-        except Refused as error:
-            raise BadInput(f"{file.name} of {placement.entry} can't be mended: {error}") from error
-        judge(path, file.name, self.asking)
+        except SafePickleError as error:
+            raise UsageError(f"{file.name} of {placement.entry} can't be mended: {error}") from error
+        check_loadable_file(path, file.name, self.asking)
         dropped = ", ".join(difference.dropped)
         self._tell(
             f"{file.name} of {placement.entry} is replayed without {dropped}: {self.asking.trainer} would end on them. "
             f"Its {difference.rows} rows and all other fields are the pinned ones."
         )
-        return hash_of(path), path
+        return hash_file(path), path
 
     def _tell(self, sentence: str) -> None:
         self.repaired.append(sentence)
         self.say(sentence)
 
 
-def tag(flagged: Sequence[int]) -> str:
+def build_exclusion_tag(flagged: Sequence[int]) -> str:
     """What tells a file without these records from one without others."""
     return hashlib.sha256(repr(sorted(flagged)).encode()).hexdigest()[:12]
 
 
-def judge(path: Path, name: str, asking: Asking) -> None:
+def check_loadable_file(path: Path, name: str, asking: RunRequirements) -> None:
     """Raises BadInput unless the trainer may be given this file: plain JSON, or loadable and what its name says."""
-    known = named(asking.formats, name)
+    known = match_file_name(asking.formats, name)
     allowed = asking.formats[known] if known else ()
     if not known or "json" in allowed:
-        return _judge_json(path, name, None if known else MAX_JSON)
-    verdict = check(path)
+        return _check_json_file(path, name, None if known else MAX_JSON_FILE_BYTES)
+    verdict = check_file_safety(path)
     if not verdict.loadable:
-        raise BadInput(f"{name} is not safe to load: {' '.join(verdict.reasons)}")
+        raise UsageError(f"{name} is not safe to load: {' '.join(verdict.reasons)}")
     if verdict.format not in allowed:
-        raise BadInput(f"{name} is no {known}: it is {verdict.format}.")
+        raise UsageError(f"{name} is no {known}: it is {verdict.format}.")
 
 
-def _judge_json(path: Path, name: str, most: int | None) -> None:
+def _check_json_file(path: Path, name: str, most: int | None) -> None:
     try:
         if not name.endswith(".json") or (most and path.stat().st_size > most):
             raise ValueError
         json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         what = f"JSON of at most {most >> 20} MiB" if most else "JSON"
-        raise BadInput(f"{name} is no {what}; a trainer is not given it.") from None
+        raise UsageError(f"{name} is no {what}; a trainer is not given it.") from None
 
 
 def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
@@ -180,9 +182,9 @@ def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
         from rolloutdeck.safe_pickle.batches.batch import open_batch
         from rolloutdeck.safe_pickle.rewrite import columns_to_drop
     except ImportError as error:
-        raise BadInput(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
+        raise UsageError(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error
     try:
         with open_batch(blob) as batch:
             return columns_to_drop(batch, moved)
-    except Refused as error:
-        raise BadInput(f"{name} can't be read: {error}") from error
+    except SafePickleError as error:
+        raise UsageError(f"{name} can't be read: {error}") from error

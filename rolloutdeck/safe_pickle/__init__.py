@@ -1,6 +1,6 @@
 """Reading what a trainer would unpickle, without unpickling it."""
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.verdict import Verdict, check
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.verdict import SafetyReport, check_file_safety
 
-__all__ = ["Refused", "Verdict", "check"]
+__all__ = ["SafePickleError", "SafetyReport", "check_file_safety"]

@@ -11,15 +11,20 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip
-from rolloutdeck.safe_pickle.verify.abstract_values import Box, Thing, Unfit, Value
-from rolloutdeck.safe_pickle.verify.interpreter import Judge
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
+from rolloutdeck.safe_pickle.verify.abstract_values import (
+    AbstractContainer,
+    AbstractObject,
+    AbstractValue,
+    RuleViolationError,
+)
+from rolloutdeck.safe_pickle.verify.interpreter import PickleVerifier
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SafetyReport:
     """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `roll-mock`, `torch` (any other
     file of torch.save), `unknown`. `reasons` say why it is not loadable, in words for a person; none when it is.
     """
@@ -30,54 +35,54 @@ class Verdict:
     format: str
 
 
-def check(path: str | os.PathLike[str]) -> Verdict:
+def check_file_safety(path: str | os.PathLike[str]) -> SafetyReport:
     """Raises OSError."""
-    with Source.open(path) as source:
-        return judge(source)
+    with ByteSource.open(path) as source:
+        return check_source_safety(source)
 
 
-def judge(source: Source) -> Verdict:
+def check_source_safety(source: ByteSource) -> SafetyReport:
     """The verdict on bytes that are open already."""
     try:
         return _archive(source) if is_zip(source) else _pickle(source)
-    except Refused as refused:
-        return Verdict(False, False, _sentences([str(refused)]), "unknown")
+    except SafePickleError as refused:
+        return SafetyReport(False, False, _sentences([str(refused)]), "unknown")
 
 
 def _sentences(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{reason}." for reason in reasons)
 
 
-def _archive(source: Source) -> Verdict:
-    archive = Archive.open(source)
-    judge = Judge(archive.pickle, archive)
+def _archive(source: ByteSource) -> SafetyReport:
+    archive = TorchArchive.open(source)
+    judge = PickleVerifier(archive.pickle, archive)
     root = judge.root()
     reasons = _sentences(judge.reasons)
-    readable = not (isinstance(root, Thing) and root.kind == "unknown")
-    return Verdict(readable, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
+    readable = not (isinstance(root, AbstractObject) and root.kind == "unknown")
+    return SafetyReport(readable, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
 
 
-def _is_queue(root: Value) -> bool:
+def _is_queue(root: AbstractValue) -> bool:
     """What RolloutTqSkip saves: {tensordict, tags, keys, global_steps}."""
     try:
-        names = root.fields() if isinstance(root, Box) else {}
-    except Unfit:
+        names = root.fields() if isinstance(root, AbstractContainer) else {}
+    except RuleViolationError:
         return False
-    return isinstance(names.get("tensordict"), Thing) and isinstance(names.get("keys"), Box)
+    return isinstance(names.get("tensordict"), AbstractObject) and isinstance(names.get("keys"), AbstractContainer)
 
 
-def _pickle(source: Source) -> Verdict:
-    judge = Judge(source)
+def _pickle(source: ByteSource) -> SafetyReport:
+    judge = PickleVerifier(source)
     root = judge.root()
-    known = isinstance(root, Thing) and root.kind in ("batch", "rollout") and "batch" in root.facts
+    known = isinstance(root, AbstractObject) and root.kind in ("batch", "rollout") and "batch" in root.facts
     if not known:
         judge.object("it holds no batch of verl or ROLL")
-        return Verdict(False, False, _sentences(judge.reasons), "unknown")
+        return SafetyReport(False, False, _sentences(judge.reasons), "unknown")
     reasons = _sentences(judge.reasons)
-    return Verdict(True, not reasons, reasons, _format(root))
+    return SafetyReport(True, not reasons, reasons, _format(root))
 
 
-def _format(root: Thing) -> str:
+def _format(root: AbstractObject) -> str:
     if root.kind == "rollout":
         return "roll-mock"
     return "new_batch" if root.facts["batch"] is None else "gen_batch"

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from rolloutdeck.trainer_api.types import FileKind, Files, SkipFolder, Spot, Trainer
+from rolloutdeck.trainer_api.types import FileKind, LoadableStep, StepLocation, Trainer, TrainerFiles
 
 # Each name is a package or module in `rolloutdeck.trainers`, with a constant TRAINER.
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
@@ -23,11 +23,11 @@ def all_trainers() -> tuple[Trainer, ...]:
     return tuple(map(load_trainer, TRAINERS))
 
 
-def all_files() -> Iterator[Files]:
+def all_files() -> Iterator[TrainerFiles]:
     """What is known of the files of each trainer and of each other program."""
     yield from all_trainers()
     for name in FILES_ONLY:
-        files: Files = importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
+        files: TrainerFiles = importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
         yield files
 
 
@@ -51,7 +51,7 @@ def only_trained(format: str) -> bool:
     return loader.only_trained if (loader := find_loader(format)) else False
 
 
-def find_writer(format: str) -> Files:
+def find_writer(format: str) -> TrainerFiles:
     """The program that writes files of this format; ValueError names the formats there are."""
     known = []
     for files in all_files():
@@ -73,12 +73,12 @@ def list_others() -> dict[str, str]:
     return {pattern: what for files in all_files() for pattern, what in files.others.items()}
 
 
-def find_steps(root: Path) -> list[Spot]:
+def find_steps(root: Path) -> list[StepLocation]:
     """The places of steps below `root` that some trainer can load again, whole or not."""
     return [spot for trainer in all_trainers() if trainer.find_steps for spot in trainer.find_steps(root)]
 
 
-def read_step(spot: Spot) -> SkipFolder | str:
+def read_step(spot: StepLocation) -> LoadableStep | str:
     """What is at a spot; else the reason why it is left out. Reads the batch."""
     read = load_trainer(spot.trainer).read_step
     assert read, spot.trainer  # who finds a step also reads it

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from rolloutdeck.replay.placement import Asking
+    from rolloutdeck.replay.placement import RunRequirements
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Head:
+class FileHead:
     """The beginning of a file: its first readable JSON objects, the first key when even one line is too long, and the
     bytes themselves. `unseen`: it is compressed, and only its name is known."""
 
@@ -28,7 +28,7 @@ class Head:
     unseen: bool = False
 
     @classmethod
-    def of(cls, start: bytes) -> Head:
+    def of(cls, start: bytes) -> FileHead:
         """Reads whole lines of `start`; bad ones are passed over, so that one torn line hides nothing."""
         rows = []
         for line in start.split(b"\n")[:20]:
@@ -61,7 +61,7 @@ class FileKind:
     what: str
     pattern: str
     arrives: Literal["whole", "append"]
-    recognise: Callable[[str, Head], bool]
+    recognise: Callable[[str, FileHead], bool]
     step: Callable[[Path], int | None] = lambda path: None
     line_step: Callable[[bytes], int | None] = lambda line: None
     split: Callable[[Path], str] = lambda path: ""
@@ -74,7 +74,7 @@ class FileKind:
 
 
 @dataclass(frozen=True)
-class Spot:
+class StepLocation:
     """A place where a step that can be loaded again is, or is being written; its batch was not read yet.
 
     `files` are paths below `path`; `reason` says why it can't be taken, "" where it can; `open`: more files may come.
@@ -92,7 +92,7 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class SkipFolder:
+class LoadableStep:
     """A whole step that a trainer can load instead of generating it: `files`, paths below `path`, are its artifact.
 
     `role` is one of `wire.ROLES`, `layout` the trainer's own word for how the files are stored; the names
@@ -109,7 +109,7 @@ class SkipFolder:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SettingsIssue:
     """Something in a trainer's settings. `lost` says what would be lost (empty: only a hint); `paste` mends it."""
 
     title: str
@@ -118,7 +118,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Reference(Generic[P, R]):
+class FunctionReference(Generic[P, R]):
     """A function, written as "module:function". Its module is imported by the first call, since a trainer's own
     processes and most commands need only what tells its files."""
 
@@ -134,19 +134,19 @@ class Reference(Generic[P, R]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class TrainerFiles:
     """The files of one program. `kinds`: those that we take. `others`: name patterns of those that we do not take,
     each with what it is. `guess_split(heads, steps)`: `train` or `eval` for a folder whose name does not say it, and
     why."""
 
     name: str
     kinds: tuple[FileKind, ...]
-    guess_split: Callable[[Sequence[Head], Sequence[int]], tuple[str, str]]
+    guess_split: Callable[[Sequence[FileHead], Sequence[int]], tuple[str, str]]
     others: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trainer(Files):
+class Trainer(TrainerFiles):
     """A trainer whose settings we check and whose steps we replay. A field that is None is what it does not offer.
 
     `loads`: the `format` facts of the steps that it can load again. `check_settings(settings, complete=)`: what of
@@ -160,11 +160,11 @@ class Trainer(Files):
 
     loads: tuple[str, ...]
     instructions: str
-    check_settings: Reference[..., list[Finding]]
-    read_requirements: Reference[[Mapping[str, Any]], Asking]
-    guess_settings: Reference[[str, str, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
-    recommended_lines: Reference[[], list[str]]
-    keep_lines: Reference[[], list[str]]
+    check_settings: FunctionReference[..., list[SettingsIssue]]
+    read_requirements: FunctionReference[[Mapping[str, Any]], RunRequirements]
+    guess_settings: FunctionReference[[str, str, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    recommended_lines: FunctionReference[[], list[str]]
+    keep_lines: FunctionReference[[], list[str]]
     first_step: int = 1
     # A run that loads what `pull` wrote generates nothing, and ends where a step has no file.
     replays_only: bool = False
@@ -179,10 +179,10 @@ class Trainer(Files):
     # Where the recommended settings put a run, as `watch --tree` takes it.
     watch_tree: str = ""
     # The places of steps below a folder, which may be one itself.
-    find_steps: Reference[[Path], list[Spot]] | None = None
+    find_steps: FunctionReference[[Path], list[StepLocation]] | None = None
     # What is at one of these places, read from its batch; else the reason why it is left out.
-    read_step: Reference[[Spot], SkipFolder | str] | None = None
+    read_step: FunctionReference[[StepLocation], LoadableStep | str] | None = None
     # The lines that give these environment variables to the trainer's workers.
-    environment_lines: Reference[[Mapping[str, str]], list[str]] | None = None
+    environment_lines: FunctionReference[[Mapping[str, str]], list[str]] | None = None
     # The lines by which what runs inside the trainer fetches the steps of a plan; None where nothing runs inside.
-    replay_lines: Reference[[], list[str]] | None = None
+    replay_lines: FunctionReference[[], list[str]] | None = None

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import UsageError
 
 _OVERRIDE = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?\Z", re.S)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.S)
 
 
-def overrides(words: Iterable[str]) -> dict[str, Any]:
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """`key=value`, `+key=value`, `++key=value`, `~key` as Hydra reads them; `--a-b value …` as the setting `a_b`, which
     ends at the next of either. A flag without a value is true, one with several is a list.
 
@@ -28,7 +28,7 @@ def overrides(words: Iterable[str]) -> dict[str, Any]:
         elif flag:
             values.append(word)
         else:
-            raise BadInput(f"{word!r} is no setting; write key=value or --flag value.")
+            raise UsageError(f"{word!r} is no setting; write key=value or --flag value.")
     return found | _flag(flag, values)
 
 
@@ -42,35 +42,35 @@ def _key(word: str) -> re.Match[str] | None:
 def _begun(word: str, match: re.Match[str], found: dict[str, Any]) -> tuple[str, list[str]]:
     """Puts a word that is a whole setting into `found`; else the name of the flag that begins."""
     if not word.startswith("--"):
-        found[match.group(2)] = None if match.group(1) == "~" else scalar(match.group(3))
+        found[match.group(2)] = None if match.group(1) == "~" else parse_scalar(match.group(3))
         return "", []
     name = match.group(1).replace("-", "_")
     if match.group(2) is None:
         return name, []
-    found[name] = scalar(match.group(2))
+    found[name] = parse_scalar(match.group(2))
     return "", []
 
 
 def _flag(name: str, values: list[str]) -> dict[str, Any]:
     if not name:
         return {}
-    read = [scalar(value) for value in values]
+    read = [parse_scalar(value) for value in values]
     return {name: True if not read else read[0] if len(read) == 1 else read}
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text as a shell splits them. Raises ValueError where a quote is left open."""
     return shlex.split(text.replace("\\\n", " "), comments=True)
 
 
-def scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """A value as YAML and Hydra write it: null, a truth value, a number, a list of such in brackets, else text."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
     if text[:1] == "[" and text[-1:] == "]":
         items = re.findall(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""", text[1:-1])
-        return [item if item.strip()[:1] == "[" else scalar(item) for item in items if item.strip()]
+        return [item if item.strip()[:1] == "[" else parse_scalar(item) for item in items if item.strip()]
     if text.lower() in ("null", "~", ""):
         return None
     if text.lower() in ("true", "false"):

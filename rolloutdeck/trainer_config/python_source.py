@@ -8,7 +8,7 @@ from typing import Any
 _SETTING_UP = ("Config", "Arguments", "Trainer")
 
 
-def settings(text: str) -> dict[str, Any]:
+def parse_python_settings(text: str) -> dict[str, Any]:
     """The file's constants, `name = value` at its top, and what it hands to calls of names that end with `Config`,
     `Arguments` or `Trainer`. `trainer` is the name of the trainer it makes; callbacks that are added or
     made count as handed.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 
 def _step_of(path: PurePath) -> int | None:
@@ -14,7 +14,7 @@ def _step_of(path: PurePath) -> int | None:
     return int(version) if version.isdecimal() and task.isdecimal() and len(version) < 19 else None
 
 
-def _is_samples(name: str, head: Head) -> bool:
+def _is_samples(name: str, head: FileHead) -> bool:
     return head.has("tail_version") and head.has("completion")
 
 
@@ -25,8 +25,8 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "no folder is called eval-rollout"
 
 
-FILES = Files(name="areal", kinds=KINDS, guess_split=guess_split)
+FILES = TrainerFiles(name="areal", kinds=KINDS, guess_split=guess_split)

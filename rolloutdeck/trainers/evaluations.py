@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
-from rolloutdeck.trainers.tables import step_named
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainers.tables import parse_step_name
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = (step_named(folder.name) for folder in path.parents)
+    found = (parse_step_name(folder.name) for folder in path.parents)
     return next((step for step in found if step is not None), None)
 
 
-def _is_samples(name: str, head: Head) -> bool:
+def _is_samples(name: str, head: FileHead) -> bool:
     return head.has("doc_id") and head.has("filtered_resps")
 
 
-def _is_details(name: str, head: Head) -> bool:
+def _is_details(name: str, head: FileHead) -> bool:
     return b"model_response" in head.start
 
 
-def _is_log(name: str, head: Head) -> bool:
+def _is_log(name: str, head: FileHead) -> bool:
     return name.endswith(".eval") or (b'"status"' in head.start and b'"eval"' in head.start and b'"task"' in head.start)
 
 
@@ -42,8 +42,8 @@ KINDS = tuple(
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     return "eval", "it is an evaluation"
 
 
-FILES = Files(name="evaluations", kinds=KINDS, guess_split=guess_split)
+FILES = TrainerFiles(name="evaluations", kinds=KINDS, guess_split=guess_split)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 _FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 
@@ -21,7 +21,7 @@ def _split_of(path: PurePath) -> str:
     return "eval" if found and found.group(1) == "val" else "train"
 
 
-def _is_samples(name: str, head: Head) -> bool:
+def _is_samples(name: str, head: FileHead) -> bool:
     return head.has("content") or head.first_key == "agent_ref"
 
 
@@ -32,12 +32,12 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """Never asked: each file's name says it."""
     return "train", "NeMo-RL names its validations"
 
 
-FILES = Files(
+FILES = TrainerFiles(
     name="nemo_rl",
     kinds=KINDS,
     guess_split=guess_split,

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 
-def _is_shard(name: str, head: Head) -> bool:
+def _is_shard(name: str, head: FileHead) -> bool:
     return head.has("response_tokens") and head.has("prompt_tokens")
 
 
@@ -26,10 +26,10 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "open-instruct writes no evaluation"
 
 
-FILES = Files(
+FILES = TrainerFiles(
     name="open_instruct", kinds=KINDS, guess_split=guess_split, others={"*_metadata.jsonl": "a line about a run"}
 )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 _FOLDER = re.compile(r"(train|val)_step_(\d{1,18})_epoch_\d+\Z")
 _EVALUATED = re.compile(r"episode_\d{6}_.*\.json\Z")
@@ -26,7 +26,7 @@ def _split_of(path: PurePath) -> str:
     return "eval" if found.group(1) == "val" else "train"
 
 
-def _is_episode(name: str, head: Head) -> bool:
+def _is_episode(name: str, head: FileHead) -> bool:
     return b'"episode_id"' in head.start or bool(_EVALUATED.match(name) and _BEGUN.match(head.start))
 
 
@@ -38,10 +38,10 @@ KINDS = (
 )  # fmt: skip
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "no folder's name says that they are of a validation"
 
 
-FILES = Files(
+FILES = TrainerFiles(
     name="rllm", kinds=KINDS, guess_split=guess_split, others={"batch_summary.json": "summaries of a step's episodes"}
 )

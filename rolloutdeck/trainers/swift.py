@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 _BEGUN = re.compile(rb'\s*\{\s*"(?:step|gen_step)"\s*:\s*\[')
 _STEPS = ("step", "gen_step")
 
 
-def _is_completions(name: str, head: Head) -> bool:
+def _is_completions(name: str, head: FileHead) -> bool:
     if not head.rows:  # its first line is longer than what is seen
         return bool(_BEGUN.match(head.start))
     return any(next(iter(row), "") in _STEPS and {"prompt", "completion"} <= set(row) for row in head.rows)
@@ -23,8 +23,8 @@ def _is_completions(name: str, head: Head) -> bool:
 KINDS = (FileKind("swift", "completions", "completions.jsonl", "append", _is_completions, stepless=True),)
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "ms-swift does not say it either"
 
 
-FILES = Files(name="swift", kinds=KINDS, guess_split=guess_split)
+FILES = TrainerFiles(name="swift", kinds=KINDS, guess_split=guess_split)

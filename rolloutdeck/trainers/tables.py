@@ -12,8 +12,14 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.protocol.columns import USUAL, holding, logged_names, looks, objects
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.protocol.columns import (
+    COMMON_COLUMN_NAMES,
+    find_row_keys,
+    find_samples_column,
+    has_generation_columns,
+    parse_logged_columns,
+)
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")
@@ -27,11 +33,11 @@ def _step_of(path: PurePath) -> int | None:
     stem = path.name.partition(".")[0]
     if _BARE.match(stem):
         return int(stem)
-    found = (step_named(name) for name in (stem, path.parent.name))
+    found = (parse_step_name(name) for name in (stem, path.parent.name))
     return next((step for step in found if step is not None), None)
 
 
-def step_named(name: str) -> int | None:
+def parse_step_name(name: str) -> int | None:
     """The step that a name of a file or folder says: `step_12`, `checkpoint-400`."""
     found = _NAMED.search(name)
     return int(found.group(1)) if found else None
@@ -47,61 +53,67 @@ def _split_of(path: PurePath) -> str:
     return "eval" if _EVAL.search(path.name.partition(".")[0]) else ""
 
 
-def _is_rows(name: str, head: Head) -> bool:
+def _is_rows(name: str, head: FileHead) -> bool:
     """A row of theirs, behind one of settings too; of a first line that is longer than what is seen, its keys."""
     if head.rows:
-        return any(looks(row) or holding(row) for row in head.rows)
-    return head.start.lstrip().startswith(b"{") and any(map(looks, objects(head.start)))
+        return any(has_generation_columns(row) or find_samples_column(row) for row in head.rows)
+    return head.start.lstrip().startswith(b"{") and any(map(has_generation_columns, find_row_keys(head.start)))
 
 
-def _is_json(name: str, head: Head) -> bool:
+def _is_json(name: str, head: FileHead) -> bool:
     """One value, or lines all the same."""
     if name in _OF_ITSELF:
         return False
-    return looks(logged_names(head.start)) or _is_rows(name, head) or any(map(looks, objects(head.start)))
+    return (
+        has_generation_columns(parse_logged_columns(head.start))
+        or _is_rows(name, head)
+        or any(map(has_generation_columns, find_row_keys(head.start)))
+    )
 
 
-def _is_csv(name: str, head: Head) -> bool:
-    return looks(_csv_names(head))
+def _is_csv(name: str, head: FileHead) -> bool:
+    return has_generation_columns(_csv_names(head))
 
 
-def _csv_names(head: Head) -> list[str]:
+def _csv_names(head: FileHead) -> list[str]:
     first = head.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
     separator = max(",;\t", key=first.count)
     return next(csv.reader([first], delimiter=separator), [])
 
 
-def names_of(path: PurePath, head: Head) -> list[str]:
+def read_table_columns(path: PurePath, head: FileHead) -> list[str]:
     """The columns of a table that its first line names; empty for every other file."""
     if path.suffix in (".csv", ".tsv"):
         return _csv_names(head)
     return list(head.rows[0]) if path.suffix == ".jsonl" and head.rows else []
 
 
-def _is_parquet(name: str, head: Head) -> bool:
+def _is_parquet(name: str, head: FileHead) -> bool:
     """Its footer names the columns, each after its length."""
-    known = {word for words in USUAL.values() for word in words}
+    known = {word for words in COMMON_COLUMN_NAMES.values() for word in words}
     start = head.start[4:].lower().translate(_UNDERLINED)  # lengths are smaller than any letter, and stay
-    return looks([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
+    return has_generation_columns([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
 
 
-def _is_arrow(name: str, head: Head) -> bool:
+def _is_arrow(name: str, head: FileHead) -> bool:
     """Its schema, which comes first, names the columns, each behind its length."""
-    known = {word for words in USUAL.values() for word in words}
+    known = {word for words in COMMON_COLUMN_NAMES.values() for word in words}
     start = head.start[8:].lower().translate(_UNDERLINED)
-    return looks([word for word in sorted(known) if len(word).to_bytes(4, "little") + word.encode() + b"\0" in start])
+    return has_generation_columns(
+        [word for word in sorted(known) if len(word).to_bytes(4, "little") + word.encode() + b"\0" in start]
+    )
 
 
-def _is_batch(name: str, head: Head) -> bool:
+def _is_batch(name: str, head: FileHead) -> bool:
     """What a batch of OpenAI's API answered; the file of its requests has no `response`."""
     if head.rows:
         return {"custom_id", "response", "error"} <= head.rows[0].keys()
     return b'"custom_id"' in head.start[:2000] and b'"status_code"' in head.start
 
 
-def _is_logged(name: str, head: Head) -> bool:
-    if names := logged_names(head.start):
-        return looks(names)
+def _is_logged(name: str, head: FileHead) -> bool:
+    if names := parse_logged_columns(head.start):
+        return has_generation_columns(names)
     return b'"columns"' in head.start and b'"data"' in head.start
 
 
@@ -118,11 +130,11 @@ KINDS = (_BATCH, *(
 ))  # fmt: skip
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     return "train", "a table does not say it either"
 
 
-FILES = Files(
+FILES = TrainerFiles(
     name="tables",
     kinds=KINDS,
     guess_split=guess_split,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api.types import FileKind, Files, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
 
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
@@ -21,11 +21,11 @@ def _step_of(path: PurePath) -> int | None:
     return next((int(one.group(1)) for one in found if one), None)
 
 
-def _is_episodes(name: str, head: Head) -> bool:
+def _is_episodes(name: str, head: FileHead) -> bool:
     return head.has("traces") or head.has("nodes") or not head.rows  # its first line may be longer than what is seen
 
 
-def _is_stream(name: str, head: Head) -> bool:
+def _is_stream(name: str, head: FileHead) -> bool:
     if head.unseen:  # those that are full are compressed
         return True
     return bool(head.rows) and isinstance(head.rows[0].get("traces"), list) and "run" in head.rows[0]
@@ -40,7 +40,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """Episodes say whether they were made for an evaluation."""
     told = {_kind(row) for head in heads for row in head.rows}
     if "eval" in told and "train" not in told:
@@ -56,4 +56,4 @@ def _kind(row: dict[str, Any]) -> str:
     return str((work if isinstance(work, dict) else run).get("type"))
 
 
-FILES = Files(name="verifiers", kinds=KINDS, guess_split=guess_split)
+FILES = TrainerFiles(name="verifiers", kinds=KINDS, guess_split=guess_split)

@@ -10,11 +10,11 @@ import threading
 from pathlib import Path
 
 from rolloutdeck.up import checks
-from rolloutdeck.up.bootstrap import leave_local, prepare
-from rolloutdeck.up.console import Session, say
-from rolloutdeck.up.errors import Broken, Refused
-from rolloutdeck.up.paths import Places, lay_out, server_path, take_lock
-from rolloutdeck.up.processes import Program, demo, product, watch
+from rolloutdeck.up.bootstrap import bootstrap_server, write_local_server_file
+from rolloutdeck.up.console import ConsoleSession, print_line
+from rolloutdeck.up.errors import StartFailedError, StartRefusedError
+from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, create_data_folders, find_server_folder
+from rolloutdeck.up.processes import ServerProgram, build_demo_program, build_product_programs, build_watch_program
 from rolloutdeck.up.supervisor import Supervisor
 
 HOST = "127.0.0.1"
@@ -28,9 +28,9 @@ def main(args: argparse.Namespace) -> int:
     before = {number: signal.signal(number, lambda *_: ask_to_stop(stop)) for number in STOP_SIGNALS}
     try:
         run(args, stop)
-    except (Refused, Broken) as error:
+    except (StartRefusedError, StartFailedError) as error:
         print(error, file=sys.stderr, flush=True)
-        return 2 if isinstance(error, Refused) else 1
+        return 2 if isinstance(error, StartRefusedError) else 1
     except KeyboardInterrupt:
         return 130
     finally:
@@ -54,16 +54,16 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     checks.check_host(host, public)
     data = Path(args.data or os.environ.get("ROLLOUTDECK_DATA") or "~/.rolloutdeck/data").expanduser().absolute()
     checks.check_database(data)
-    places = lay_out(data)
-    lock = take_lock(places)
+    places = create_data_folders(data)
+    lock = acquire_data_lock(places)
     try:
         checks.check_port(host, port)
-        serve(args, places, lock, Address(host, port, public), stop)
+        serve(args, places, lock, ServerAddress(host, port, public), stop)
     finally:
         os.close(lock)
 
 
-class Address:
+class ServerAddress:
     """Where the web process listens, the address that people type, and the one that this machine uses."""
 
     def __init__(self, host: str, port: int, public: str) -> None:
@@ -76,14 +76,14 @@ class Address:
 
 def read_dotenv() -> None:
     """The checkout's `.env`, as the settings read it: what the shell has set wins."""
-    dotenv = server_path() / ".env"
+    dotenv = find_server_folder() / ".env"
     if dotenv.exists():
         import environ
 
         environ.Env.read_env(dotenv)
 
 
-def environment(places: Places, address: Address) -> dict[str, str]:
+def build_server_environment(places: ServerPaths, address: ServerAddress) -> dict[str, str]:
     """What every program inherits: one data folder, one Redis, one address, and the server on the import path."""
     path = os.pathsep.join(filter(None, [str(places.server), os.environ.get("PYTHONPATH", "")]))
     return {
@@ -96,36 +96,40 @@ def environment(places: Places, address: Address) -> dict[str, str]:
     }
 
 
-def serve(args: argparse.Namespace, places: Places, lock: int, address: Address, stop: threading.Event) -> None:
-    env = environment(places, address)
-    first = prepare(places, env)
-    programs = product(places, address.host, address.port, shared_redis=bool(os.environ.get("REDIS_URL")))
+def serve(
+    args: argparse.Namespace, places: ServerPaths, lock: int, address: ServerAddress, stop: threading.Event
+) -> None:
+    env = build_server_environment(places, address)
+    first = bootstrap_server(places, env)
+    programs = build_product_programs(
+        places, address.host, address.port, shared_redis=bool(os.environ.get("REDIS_URL"))
+    )
     programs += extras(args, places, address.local)
     supervisor = Supervisor(places, programs, lock, env)
-    session = Session(supervisor, address.local)
+    session = ConsoleSession(supervisor, address.local)
     try:
         supervisor.start()
         session.wait_for_web(stop)
         if not stop.is_set():
-            leave_local(address.local, first["token"], places.data)
-            say(f"Rolloutdeck runs at {address.public} (data in {places.data}).")
-            say(f"Sign in as {first['user']} with this link, once:\n\n    {first['link']}\n")
+            write_local_server_file(address.local, first["token"], places.data)
+            print_line(f"Rolloutdeck runs at {address.public} (data in {places.data}).")
+            print_line(f"Sign in as {first['user']} with this link, once:\n\n    {first['link']}\n")
             start_extras(args, supervisor)
-            say("Ctrl-C stops everything.")
+            print_line("Ctrl-C stops everything.")
             session.follow(stop)
-        say("Stopping.")
+        print_line("Stopping.")
         supervisor.stop()
     finally:
         supervisor.kill()
 
 
-def extras(args: argparse.Namespace, places: Places, url: str) -> list[Program]:
+def extras(args: argparse.Namespace, places: ServerPaths, url: str) -> list[ServerProgram]:
     """What was asked for besides the server; started when the web process answers."""
     asked = []
     if args.paths:
-        asked.append(watch(places, [Path(path).expanduser().absolute() for path in args.paths], url))
+        asked.append(build_watch_program(places, [Path(path).expanduser().absolute() for path in args.paths], url))
     if args.demo and checks.has_torch():
-        asked.append(demo(places, url))
+        asked.append(build_demo_program(places, url))
     return asked
 
 
@@ -134,8 +138,11 @@ def start_extras(args: argparse.Namespace, supervisor: Supervisor) -> None:
         if program.after_web:
             supervisor.start_program(program.name)
     if args.paths:
-        say(f"Watching {', '.join(map(str, args.paths))}.")
+        print_line(f"Watching {', '.join(map(str, args.paths))}.")
     if args.demo and checks.has_torch():
-        say("The demo trains a small model on sums; its first samples come after a short warm-up.")
+        print_line("The demo trains a small model on sums; its first samples come after a short warm-up.")
     elif args.demo:
-        say(f"The demo needs torch, which is not installed (pip install {checks.TORCH}); everything else runs.")
+        print_line(
+            f"The demo needs torch, which is not installed "
+            f"(pip install {checks.TORCH_REQUIREMENT}); everything else runs."
+        )

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-from rolloutdeck.up.errors import Broken
-from rolloutdeck.up.paths import Places
-from rolloutdeck.up.supervisor import tail
+from rolloutdeck.up.errors import StartFailedError
+from rolloutdeck.up.paths import ServerPaths
+from rolloutdeck.up.supervisor import read_log_tail
 
 
-class First(TypedDict):
+class BootstrapResult(TypedDict):
     """`link` signs a person in once."""
 
     user: str
@@ -22,7 +22,7 @@ class First(TypedDict):
     link: str
 
 
-def prepare(places: Places, env: dict[str, str]) -> First:
+def bootstrap_server(places: ServerPaths, env: dict[str, str]) -> BootstrapResult:
     """Run the server's own `bootstrap` command. Broken, with its log, when it fails."""
     log = places.logs / "first_start.log"
     argv = [sys.executable, str(places.server / "manage.py"), "bootstrap"]
@@ -31,13 +31,13 @@ def prepare(places: Places, env: dict[str, str]) -> First:
             argv, cwd=places.server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )
     if done.returncode:
-        raise Broken(f"The database cannot be made ready; the end of {log}:\n{tail(log)}")
-    first: First = json.loads(done.stdout)
+        raise StartFailedError(f"The database cannot be made ready; the end of {log}:\n{read_log_tail(log)}")
+    first: BootstrapResult = json.loads(done.stdout)
     write_private(places.token, first["token"])
     return first
 
 
-def leave_local(url: str, token: str, data: Path) -> None:
+def write_local_server_file(url: str, token: str, data: Path) -> None:
     """Write ~/.rolloutdeck/local.json, which the command line and `init()` use when nothing else is set."""
     folder = Path.home() / ".rolloutdeck"
     folder.mkdir(mode=0o700, exist_ok=True)

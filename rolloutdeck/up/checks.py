@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rolloutdeck.up.errors import Refused
-from rolloutdeck.up.mounts import network_type
+from rolloutdeck.up.errors import StartRefusedError
+from rolloutdeck.up.mounts import find_network_type
 
 NEEDED = (
     "django",
@@ -24,16 +24,18 @@ NEEDED = (
     "supervisor",
     "uvicorn",
 )
-TORCH = "torch==2.13.0"
+TORCH_REQUIREMENT = "torch==2.13.0"
 
 
 def check_python() -> None:
     if sys.version_info < (3, 11):
-        raise Refused(f"The server needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
+        raise StartRefusedError(f"The server needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
-        raise Refused(f"The server's packages are missing ({names}): pip install '.[server]' in a clone of Rolloutdeck")
+        raise StartRefusedError(
+            f"The server's packages are missing ({names}): pip install '.[server]' in a clone of Rolloutdeck"
+        )
 
 
 def check_database(data: Path) -> None:
@@ -42,9 +44,9 @@ def check_database(data: Path) -> None:
     if url and not url.startswith("sqlite"):
         return
     folder = Path(urlsplit(url).path[1:]).parent if url else data
-    kind = network_type(folder)
+    kind = find_network_type(folder)
     if kind:
-        raise Refused(
+        raise StartRefusedError(
             f"{folder} is on a network file system ({kind}), where SQLite loses data; choose a local folder with "
             "--data, or a PostgreSQL server with DATABASE_URL."
         )
@@ -52,7 +54,7 @@ def check_database(data: Path) -> None:
 
 def check_host(host: str, public_url: str) -> None:
     if not is_loopback(host) and not public_url:
-        raise Refused(
+        raise StartRefusedError(
             f"--host {host} would open the server to the network under an address it does not know; set "
             "ROLLOUTDECK_PUBLIC_URL to the address that people type."
         )
@@ -68,7 +70,7 @@ def is_loopback(host: str) -> bool:
 def check_port(host: str, port: int) -> None:
     """Bind it once, as the web server will."""
     if not 0 < port < 65536:
-        raise Refused(f"{port} is not a port; choose one between 1 and 65535 with --port.")
+        raise StartRefusedError(f"{port} is not a port; choose one between 1 and 65535 with --port.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -76,7 +78,7 @@ def check_port(host: str, port: int) -> None:
             probe.bind(address)
     except OSError as error:
         reason = "is in use" if error.errno == 98 else f"cannot be opened ({error.strerror})"
-        raise Refused(f"Port {port} on {host} {reason}; choose another with --port.") from None
+        raise StartRefusedError(f"Port {port} on {host} {reason}; choose another with --port.") from None
 
 
 def has_torch() -> bool:

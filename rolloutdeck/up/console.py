@@ -8,18 +8,18 @@ import time
 from urllib.parse import urlsplit
 
 from rolloutdeck.protocol.wire import SERVER_HEADER
-from rolloutdeck.up.errors import Broken
-from rolloutdeck.up.supervisor import State, Supervisor, tail
+from rolloutdeck.up.errors import StartFailedError
+from rolloutdeck.up.supervisor import ProgramState, Supervisor, read_log_tail
 
 READY_SECONDS = 120
 RETRY_SECONDS = 15
 
 
-class Session:
+class ConsoleSession:
     def __init__(self, supervisor: Supervisor, url: str) -> None:
         self.supervisor = supervisor
         self.url = url
-        self.seen: dict[str, State] = {}
+        self.seen: dict[str, ProgramState] = {}
         self.retry_at: dict[str, float] = {}
 
     def wait_for_web(self, stop: threading.Event) -> None:
@@ -34,9 +34,9 @@ class Session:
             if time.monotonic() > deadline:
                 raise self.broken("The web process", "web.log")
 
-    def broken(self, what: str, log: str) -> Broken:
+    def broken(self, what: str, log: str) -> StartFailedError:
         path = self.supervisor.places.logs / log
-        return Broken(f"{what} does not start; the end of {path}:\n{tail(path)}")
+        return StartFailedError(f"{what} does not start; the end of {path}:\n{read_log_tail(path)}")
 
     def follow(self, stop: threading.Event) -> None:
         """Look once a second until a stop is asked for."""
@@ -47,23 +47,30 @@ class Session:
                 self.note(name, state, self.seen.get(name))
 
     def start_again(self) -> None:
-        say("The supervisor ended unexpectedly, and everything with it; starting again.")
+        print_line("The supervisor ended unexpectedly, and everything with it; starting again.")
         self.seen.clear()
         self.supervisor.start()
         for program in self.supervisor.programs:
             if program.after_web and not program.once:
                 self.retry_at[program.name] = time.monotonic()
 
-    def note(self, name: str, state: State, before: State | None) -> None:
+    def note(self, name: str, state: ProgramState, before: ProgramState | None) -> None:
         """Say what changed for one program, and start again one that the supervisor gave up or holds back."""
         log = self.supervisor.places.logs / f"{name}.log"
         if state.word == "FATAL" and (before is None or before.word != "FATAL"):
-            say(f"{name} does not stay up; trying again every {RETRY_SECONDS} s. The end of {log}:\n{tail(log)}")
+            print_line(
+                f"{name} does not stay up; trying again every {RETRY_SECONDS} s. "
+                f"The end of {log}:\n{read_log_tail(log)}"
+            )
             self.retry_at[name] = time.monotonic() + RETRY_SECONDS
         elif state.word == "EXITED" and (before is None or before.word != "EXITED"):
-            say(f"{name} has finished." if state.exit_status == 0 else f"{name} failed. The end of {log}:\n{tail(log)}")
+            print_line(
+                f"{name} has finished."
+                if state.exit_status == 0
+                else f"{name} failed. The end of {log}:\n{read_log_tail(log)}"
+            )
         elif state.word == "RUNNING" and before is not None and before.pid not in (0, state.pid):
-            say(f"{name} ended unexpectedly and was started again; see {log}")
+            print_line(f"{name} ended unexpectedly and was started again; see {log}")
         if state.word in ("FATAL", "STOPPED") and time.monotonic() >= self.retry_at.get(name, float("inf")):
             self.retry_at[name] = time.monotonic() + RETRY_SECONDS
             self.supervisor.start_program(name)
@@ -85,5 +92,5 @@ def answers(url: str) -> bool:
         connection.close()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, flush=True)

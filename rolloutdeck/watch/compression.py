@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import BinaryIO, TypeVar
 
-from rolloutdeck.trainer_api.types import FileKind, Head
+from rolloutdeck.trainer_api.types import FileHead, FileKind
 
 GZIP, ZSTD = ".gz", ".zst"
 CHUNK = 1 << 20
@@ -20,23 +20,23 @@ GZIP_WINDOW = 16 + zlib.MAX_WBITS
 P = TypeVar("P", bound=PurePath)
 
 
-def bare(path: P) -> P:
+def remove_compression_suffix(path: P) -> P:
     """The path without the ending that says how it is compressed."""
-    return path.with_suffix("") if is_packed(path) else path
+    return path.with_suffix("") if is_compressed(path) else path
 
 
-def bare_name(name: str) -> str:
+def remove_compression_ending(name: str) -> str:
     return name.removesuffix(GZIP).removesuffix(ZSTD)
 
 
-def is_packed(path: PurePath) -> bool:
+def is_compressed(path: PurePath) -> bool:
     return path.suffix in (GZIP, ZSTD)
 
 
-def head_of(path: Path, most: int) -> Head:
+def read_compressed_head(path: Path, most: int) -> FileHead:
     """The first rows of a compressed file, none of a zstd file. Raises OSError."""
     if path.suffix != GZIP:
-        return Head(unseen=True)
+        return FileHead(unseen=True)
     with path.open("rb") as file:
         packed, start = file.read(most), b""
     while packed and len(start) < most:
@@ -46,17 +46,20 @@ def head_of(path: Path, most: int) -> Head:
         except zlib.error:
             break
         packed = inner.unused_data
-    return Head.of(start)
+    return FileHead.of(start)
 
 
-def whole(kind: FileKind) -> FileKind:
+def build_compressed_kind(kind: FileKind) -> FileKind:
     """A kind of file as it is taken compressed: at once, its step and split said by the name that it had before."""
     return replace(
-        kind, arrives="whole", step=lambda path: kind.step(bare(path)), split=lambda path: kind.split(bare(path))
+        kind,
+        arrives="whole",
+        step=lambda path: kind.step(remove_compression_suffix(path)),
+        split=lambda path: kind.split(remove_compression_suffix(path)),
     )
 
 
-def ends_whole(file: BinaryIO) -> bool:
+def is_complete_gzip(file: BinaryIO) -> bool:
     """Whether a gzip file can be unpacked to its end."""
     file.seek(0)
     try:

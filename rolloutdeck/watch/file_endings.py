@@ -8,39 +8,39 @@ import os
 from pathlib import PurePath
 from typing import BinaryIO
 
-from rolloutdeck.protocol.wire import MAX_LINE_BYTES, PART_BYTES
+from rolloutdeck.protocol.wire import MAX_LINE_BYTES, MAX_PART_BYTES
 from rolloutdeck.watch import compression
-from rolloutdeck.watch.state import Sent
+from rolloutdeck.watch.state import SentFile
 
 END_BYTES = 1024  # of a growing file's beginning and of its sent end, by which a new file is told from the old one
 CHUNK = 1 << 20
 
 
-def torn(path: PurePath) -> str:
+def describe_truncation(path: PurePath) -> str:
     """What is said of a file that does not end as its kind does."""
-    return "is not whole" if path.suffix in ENDS else "ends in the middle of a line"
+    return "is not whole" if path.suffix in COMPLETENESS_CHECKS else "ends in the middle of a line"
 
 
-def digest(file: BinaryIO) -> tuple[str, bytes | None]:
+def hash_open_file(file: BinaryIO) -> tuple[str, bytes | None]:
     """sha256 of a file from its beginning, and its bytes where they fit into one request."""
     file.seek(0)
-    body = file.read(PART_BYTES + 1)
+    body = file.read(MAX_PART_BYTES + 1)
     sha256 = hashlib.sha256(body)
-    if len(body) <= PART_BYTES:
+    if len(body) <= MAX_PART_BYTES:
         return sha256.hexdigest(), body
     while more := file.read(CHUNK):
         sha256.update(more)
     return sha256.hexdigest(), None
 
 
-def ends_whole(file: BinaryIO, size: int, suffix: str = "") -> bool:
+def is_complete_file(file: BinaryIO, size: int, suffix: str = "") -> bool:
     """Whether the file ends as its kind does: by default with a line break, or with JSON that is whole without one."""
-    if suffix in ENDS:
-        return ENDS[suffix](file, size)
+    if suffix in COMPLETENESS_CHECKS:
+        return COMPLETENESS_CHECKS[suffix](file, size)
     file.seek(size - 1)
     if file.read(1) == b"\n":
         return True
-    start = max(0, size - PART_BYTES)
+    start = max(0, size - MAX_PART_BYTES)
     file.seek(start)
     before, cut, line = file.read(size - start).rpartition(b"\n")
     if start and not cut:
@@ -91,7 +91,7 @@ def json_ends(file: BinaryIO, size: int) -> bool:
 
 
 def gzip_ends(file: BinaryIO, size: int) -> bool:
-    return compression.ends_whole(file)
+    return compression.is_complete_gzip(file)
 
 
 def zstd_ends(file: BinaryIO, size: int) -> bool:
@@ -99,25 +99,25 @@ def zstd_ends(file: BinaryIO, size: int) -> bool:
     return True
 
 
-ENDS = {
+COMPLETENESS_CHECKS = {
     ".parquet": parquet_ends, ".arrow": arrow_ends, ".pt": zip_ends, ".eval": zip_ends, ".pkl": pickle_ends,
     ".json": json_ends, compression.GZIP: gzip_ends, compression.ZSTD: zstd_ends,
 }  # fmt: skip
 
 
-def whole_lines(file: BinaryIO, offset: int) -> bytes:
+def read_complete_lines(file: BinaryIO, offset: int) -> bytes:
     """Whole lines from `offset` on: as many as fit into one request, or one longer line."""
     file.seek(offset)
-    read = file.read(PART_BYTES)
+    read = file.read(MAX_PART_BYTES)
     while b"\n" not in read and len(read) <= MAX_LINE_BYTES:
-        more = file.read(PART_BYTES)
+        more = file.read(MAX_PART_BYTES)
         if not more:
             return b""
         read += more
     return read[: read.rfind(b"\n") + 1]
 
 
-def ends(file: BinaryIO, offset: int) -> tuple[str, str]:
+def hash_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
     """Digests of the first bytes and of the last ones before `offset`."""
     file.seek(0)
     head = file.read(min(END_BYTES, offset))
@@ -126,8 +126,8 @@ def ends(file: BinaryIO, offset: int) -> tuple[str, str]:
     return hashlib.sha256(head).hexdigest(), hashlib.sha256(tail).hexdigest()
 
 
-def continues(file: BinaryIO, sent: Sent) -> bool:
+def is_continuation(file: BinaryIO, sent: SentFile) -> bool:
     """Whether what was sent is still the beginning of this file. A new inode alone says nothing: rsync makes one at
     each update of the same file."""
     size = os.fstat(file.fileno()).st_size
-    return size >= sent.offset and ends(file, sent.offset) == (sent.head, sent.tail)
+    return size >= sent.offset and hash_file_ends(file, sent.offset) == (sent.head, sent.tail)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rolloutdeck.watch.file_endings import digest
-from rolloutdeck.watch.follower import Follower, Piece, axis, stamp_of
-from rolloutdeck.watch.state import Sent
-from rolloutdeck.watch.upload import Target
+from rolloutdeck.watch.file_endings import hash_open_file
+from rolloutdeck.watch.follower import FilePart, Follower, build_file_stamp, build_step_axis
+from rolloutdeck.watch.state import SentFile
+from rolloutdeck.watch.upload import UploadTarget
 
-MOST_MISSES = 3
+MAX_MISSES = 3
 SAMPLED = 20  # files by which an attempt is looked for where the token may not list them
 
 
-def recover(follower: Follower, target: Target) -> None:
+def recover_state(follower: Follower, target: UploadTarget) -> None:
     """Fills the follower's state. Raises NotNow, Denied."""
     base = follower.state.attempt
     numbers = _listed(target, base)
@@ -33,9 +33,11 @@ def recover(follower: Follower, target: Target) -> None:
     for piece in pieces:
         for number in sorted(numbers, reverse=True):
             if target.knows(_under(piece, _key(base, number))):
-                state.files[piece.found.source] = Sent(piece.stamp, _key(base, number), piece.sha256, piece.found.step)
+                state.files[piece.found.source] = SentFile(
+                    piece.stamp, _key(base, number), piece.sha256, piece.found.step
+                )
                 if number == latest and piece.found.step is not None:
-                    name = axis(piece.found)
+                    name = build_step_axis(piece.found)
                     state.top[name] = max(piece.found.step, state.top.get(name, 0))
                 break
 
@@ -44,11 +46,11 @@ def _key(base: str, number: int) -> str:
     return base if number == 1 else f"{base}-{number}"
 
 
-def _under(piece: Piece, attempt: str) -> Piece:
-    return Piece(piece.found, attempt, piece.sha256, piece.size, piece.stamp)
+def _under(piece: FilePart, attempt: str) -> FilePart:
+    return FilePart(piece.found, attempt, piece.sha256, piece.size, piece.stamp)
 
 
-def _listed(target: Target, base: str) -> list[int] | None:
+def _listed(target: UploadTarget, base: str) -> list[int] | None:
     keys = target.attempts()
     if keys is None:
         return None
@@ -56,21 +58,21 @@ def _listed(target: Target, base: str) -> list[int] | None:
     return [int(found.group(1) or 1) for found in map(shape.match, keys) if found]
 
 
-def _probed(target: Target, base: str, pieces: Sequence[Piece]) -> list[int]:
+def _probed(target: UploadTarget, base: str, pieces: Sequence[FilePart]) -> list[int]:
     numbers, number = [1], 2
-    while number - numbers[-1] <= MOST_MISSES:
+    while number - numbers[-1] <= MAX_MISSES:
         if any(target.knows(_under(piece, _key(base, number))) for piece in pieces[-SAMPLED:]):
             numbers.append(number)
         number += 1
     return numbers
 
 
-def _pieces(follower: Follower, attempt: str) -> Iterator[Piece]:
+def _pieces(follower: Follower, attempt: str) -> Iterator[FilePart]:
     """The whole files as they are now, without their bytes, in the order of their writing."""
     for found in follower.whole_files():
         try:
             with found.path.open("rb") as file:
-                stamp = stamp_of(found.path.stat())
-                yield Piece(found, attempt, digest(file)[0], stamp[0], stamp)
+                stamp = build_file_stamp(found.path.stat())
+                yield FilePart(found, attempt, hash_open_file(file)[0], stamp[0], stamp)
         except OSError:
             continue

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rolloutdeck.watch.types import Found
+from rolloutdeck.watch.types import DumpFile
 
-MOST_NAMED = 4
+MAX_NAMED_FOLDERS = 4
 Steps = dict[Path, set[int]]
 
 
-def guessed(taken: Mapping[tuple[str, str], Sequence[Path]]) -> Iterator[str]:
+def describe_guessed_splits(taken: Mapping[tuple[str, str], Sequence[Path]]) -> Iterator[str]:
     """A sentence for each {(split, why): folders}."""
     for (split, why), folders in taken.items():
         be = "was" if len(folders) == 1 else "were"
         yield f"{named(folders)} {be} taken as {split}: {why}. Say --split eval or --split train to change it."
 
 
-def alike(files: Iterable[Found]) -> Iterator[str]:
+def describe_overlapping_steps(files: Iterable[DumpFile]) -> Iterator[str]:
     """A sentence for all folders that claim the same steps of the same split."""
     for (split, _), folders in by_split(files).items():
         for steps, cluster in overlapping(folders):
@@ -28,7 +28,7 @@ def alike(files: Iterable[Found]) -> Iterator[str]:
             )
 
 
-def by_split(files: Iterable[Found]) -> dict[tuple[str, str], Steps]:
+def by_split(files: Iterable[DumpFile]) -> dict[tuple[str, str], Steps]:
     """The folders of samples that come one file a step, with their steps."""
     found: dict[tuple[str, str], Steps] = {}
     for file in files:
@@ -56,7 +56,7 @@ def overlapping(folders: Steps) -> Iterator[tuple[set[int], list[Path]]]:
 
 def named(folders: Sequence[Path]) -> str:
     """`a, b and c`; of many the first ones and how many more."""
-    shown = [str(folder) for folder in folders[:MOST_NAMED]]
-    if len(folders) > MOST_NAMED:
-        shown.append(f"{len(folders) - MOST_NAMED} more")
+    shown = [str(folder) for folder in folders[:MAX_NAMED_FOLDERS]]
+    if len(folders) > MAX_NAMED_FOLDERS:
+        shown.append(f"{len(folders) - MAX_NAMED_FOLDERS} more")
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]

@@ -16,7 +16,7 @@ PLAIN = ("attempt", "number", "top", "splits", "before", "since")
 
 
 @dataclass
-class Sent:
+class SentFile:
     """What the server has of one file.
 
     `stamp` is (size, mtime_ns, inode) as it was then; `sha256` that of a whole file, "" where the server refused it;
@@ -35,7 +35,7 @@ class Sent:
 
 
 @dataclass
-class State:
+class WatchState:
     """`attempt` is the one that is being written; `top` the last step sent in it, by axis; `splits` those of folders
     that did not say it by name. Whole files written before `since` (mtime in ns) belong to the attempt `before`.
     `fresh`: there was no file, so other attempts may be on the server already."""
@@ -45,13 +45,13 @@ class State:
     number: int = 1
     top: dict[str, int] = field(default_factory=dict)
     splits: dict[str, str] = field(default_factory=dict)
-    files: dict[str, Sent] = field(default_factory=dict)
+    files: dict[str, SentFile] = field(default_factory=dict)
     before: str = ""
     since: int = 0
     fresh: bool = True
 
     @classmethod
-    def load(cls, folder: Path, key: tuple[str, ...], attempt: str) -> State:
+    def load(cls, folder: Path, key: tuple[str, ...], attempt: str) -> WatchState:
         """The state kept below `folder` under `key`, else a new one. A damaged file counts as none."""
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
         path = folder / f"{name}.json"
@@ -59,7 +59,9 @@ class State:
             kept: Any = json.loads(path.read_bytes())
             if kept["version"] != VERSION or kept["key"] != list(key):
                 raise ValueError("written by another version")
-            files = {source: Sent(**{**sent, "stamp": tuple(sent["stamp"])}) for source, sent in kept["files"].items()}
+            files = {
+                source: SentFile(**{**sent, "stamp": tuple(sent["stamp"])}) for source, sent in kept["files"].items()
+            }
             plain = {name: kept[name] for name in PLAIN}
             return cls(path, **plain, files=files, fresh=False)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from rolloutdeck.trainer_api.types import FileKind, SkipFolder
+from rolloutdeck.trainer_api.types import FileKind, LoadableStep
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScanOptions:
     """What the person said about the files; empty where they are to speak for themselves.
 
     `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind; `columns` says which column of a table
@@ -28,7 +28,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Found:
+class DumpFile:
     """A file to take. `source` is its path below the given folder, with "/"; `columns` as in `Choice`."""
 
     path: Path
@@ -41,12 +41,12 @@ class Found:
 
 
 @dataclass
-class Survey:
+class ScanResult:
     """`folders`: steps that can be loaded again, `trainer` their trainer's name. `left_out`: what it is -> sources.
     `notes`: sentences about what was decided."""
 
-    files: list[Found] = field(default_factory=list)
-    folders: list[SkipFolder] = field(default_factory=list)
+    files: list[DumpFile] = field(default_factory=list)
+    folders: list[LoadableStep] = field(default_factory=list)
     trainer: str = ""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.client.delivery import judge
-from rolloutdeck.errors import BadInput
-from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
+from rolloutdeck.client.delivery import classify_response
+from rolloutdeck.errors import UsageError
+from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.protocol import wire
-from rolloutdeck.watch.follower import Piece
+from rolloutdeck.watch.follower import FilePart
 
-Progress = Callable[[int], None]
+UploadProgress = Callable[[int], None]
 
 
-class NotNow(Exception):
+class RetryLaterError(Exception):
     """The server does not answer, or asks to come again; the same call may succeed later."""
 
 
-class Denied(NotNow):
+class ActionRequiredError(RetryLaterError):
     """The server answers, but a person must act first: a token, a project, a run in the bin."""
 
 
-class Refused(Exception):
+class UploadRejectedError(Exception):
     """The server will never take these bytes. `changed`: they are not those that were announced, so read them again."""
 
     def __init__(self, message: str, changed: bool = False) -> None:
@@ -32,23 +32,23 @@ class Refused(Exception):
         self.changed = changed
 
 
-def trusted(answer: Answer) -> Any:
+def parse_response(answer: ServerResponse) -> Any:
     """The JSON of a good answer. Raises Refused, NotNow or Denied for any other."""
     if answer.ok:
         return answer.json()
-    outcome = judge(answer)
+    outcome = classify_response(answer)
     if answer.is_ours and answer.status == 409:
-        raise Refused(outcome.reason, changed=True)
+        raise UploadRejectedError(outcome.reason, changed=True)
     if outcome.verdict == "rejected":
-        raise Refused(outcome.reason)
-    raise (Denied if outcome.verdict == "kept" else NotNow)(outcome.reason)
+        raise UploadRejectedError(outcome.reason)
+    raise (ActionRequiredError if outcome.verdict == "kept" else RetryLaterError)(outcome.reason)
 
 
 @dataclass
-class Target:
+class UploadTarget:
     """One run of one project. `uid` is the server's, once `open` has succeeded."""
 
-    server: Server
+    server: ServerClient
     project: str
     name: str
     attempt: str
@@ -58,13 +58,13 @@ class Target:
     url: str = ""
     created: bool = False
 
-    def ask(self, method: str, path: str, **options: Any) -> Answer:
+    def ask(self, method: str, path: str, **options: Any) -> ServerResponse:
         try:
             return self.server.request(method, path, **options)
-        except NotReachable as error:
-            raise NotNow(f"the server does not answer: {error}") from error
+        except ServerUnreachableError as error:
+            raise RetryLaterError(f"the server does not answer: {error}") from error
 
-    def ask_run(self, method: str, path: str, **options: Any) -> Answer:
+    def ask_run(self, method: str, path: str, **options: Any) -> ServerResponse:
         """A request to an address below the run's. Raises NotNow."""
         headers = {**self._about(), **options.pop("headers", {})}
         return self.ask(method, f"{self.path}{path}", headers=headers, **{"timeout": 120.0, **options})
@@ -76,11 +76,11 @@ class Target:
         wanted |= {"framework": self.framework} if self.framework else {}
         try:
             answer = self.server.send_json("POST", "runs/", wanted | ({"tags": self.tags} if self.tags else {}))
-        except NotReachable as error:
-            raise NotNow(f"the server does not answer: {error}") from error
-        opened, self.created = trusted(answer), answer.status == 201
+        except ServerUnreachableError as error:
+            raise RetryLaterError(f"the server does not answer: {error}") from error
+        opened, self.created = parse_response(answer), answer.status == 201
         if not isinstance(opened, dict) or not isinstance(opened.get("id"), str):
-            raise NotNow("the answer to opening a run has no id")
+            raise RetryLaterError("the answer to opening a run has no id")
         self.uid, self.name = opened["id"], str(opened.get("name") or self.name)
         self.url = str(opened.get("url") or "")
 
@@ -93,7 +93,7 @@ class Target:
         named = {wire.PROJECT_HEADER: self.project, wire.RUN_HEADER: self.name, wire.RESUME_HEADER: "allow"}
         return {header: quote(value, safe="") for header, value in named.items()}
 
-    def push(self, piece: Piece, progress: Progress = lambda sent: None) -> bool:
+    def push(self, piece: FilePart, progress: UploadProgress = lambda sent: None) -> bool:
         """True if it is new to the server, False if it was known. `progress` is told of bytes as they arrive.
 
         Raises Refused, NotNow, Denied; OSError if the file can't be read.
@@ -102,9 +102,9 @@ class Target:
             answer = self._in_parts(piece, progress)
         else:
             answer = self._put(piece, piece.body)
-        receipt = trusted(answer)
+        receipt = parse_response(answer)
         if not isinstance(receipt, dict) or (receipt.get("sha256"), receipt.get("bytes")) != (piece.sha256, piece.size):
-            raise NotNow(f"the answer ({answer.status}) is no receipt for what was sent")
+            raise RetryLaterError(f"the answer ({answer.status}) is no receipt for what was sent")
         if piece.body is not None:
             progress(piece.size)
         return answer.status == 201
@@ -115,53 +115,53 @@ class Target:
         answer = self.ask("GET", "runs/", query=asked)
         if answer.is_ours and answer.status in (403, 404):
             return False
-        return any(one["name"] == self.name for one in trusted(answer)["results"])
+        return any(one["name"] == self.name for one in parse_response(answer)["results"])
 
     def attempts(self) -> list[str] | None:
         """The keys of the run's launches, oldest first; None where the token may not read. Raises NotNow."""
         answer = self.ask("GET", self.path)
         if answer.is_ours and answer.status == 403:
             return None
-        found = trusted(answer)
+        found = parse_response(answer)
         return [str(one["key"]) for one in found["attempts"]]
 
     def counts(self) -> dict[str, int]:
         """How many of the run's dumps are in each state. Raises NotNow, Denied (the token may not read)."""
-        return dict(trusted(self.ask("GET", self.path))["dumps"])
+        return dict(parse_response(self.ask("GET", self.path))["dumps"])
 
     def dumps(self, page: int) -> dict[str, Any]:
         """A page of the run's dumps, newest first: `results` and `next`. Raises NotNow, Denied."""
-        return dict(trusted(self.ask("GET", f"{self.path}dumps/", query={"page": page, "page_size": 500})))
+        return dict(parse_response(self.ask("GET", f"{self.path}dumps/", query={"page": page, "page_size": 500})))
 
-    def knows(self, piece: Piece) -> bool:
+    def knows(self, piece: FilePart) -> bool:
         """Whether the server has exactly this piece. Raises NotNow, Denied."""
         answer = self.ask("HEAD", f"{self.path}dumps/{piece.sha256}/", query=piece.query(), headers=self._about())
         if answer.is_ours and answer.status in (200, 404):
             return answer.status == 200
-        raise NotNow(f"the server answered {answer.status}")
+        raise RetryLaterError(f"the server answered {answer.status}")
 
-    def _put(self, piece: Piece, body: bytes | Slice, span: str = "") -> Answer:
+    def _put(self, piece: FilePart, body: bytes | FileSlice, span: str = "") -> ServerResponse:
         headers: dict[str, str] = {**self._about(), "Content-Type": "application/octet-stream"}
         if span:
             headers["Content-Range"] = span
         path = f"{self.path}dumps/{piece.sha256}/"
         return self.ask("PUT", path, query=piece.query(), body=body, headers=headers, timeout=120.0)
 
-    def _in_parts(self, piece: Piece, progress: Progress) -> Answer:
+    def _in_parts(self, piece: FilePart, progress: UploadProgress) -> ServerResponse:
         """Asks how far an earlier try came and goes on from there, part by part."""
         answer = self._put(piece, b"", f"bytes */{piece.size}")
         reported = 0
         with piece.found.path.open("rb") as file:
-            for _ in range(2 * (piece.size // wire.PART_BYTES) + 4):  # ends, whatever the server says
+            for _ in range(2 * (piece.size // wire.MAX_PART_BYTES) + 4):  # ends, whatever the server says
                 if not answer.is_ours or answer.status != 202:
                     break
                 at = _received(answer.json(), piece.size)
                 progress(max(0, at - reported))
                 reported = max(reported, at)
-                length = min(wire.PART_BYTES, piece.size - at)
-                answer = self._put(piece, Slice(file, at, length), f"bytes {at}-{at + length - 1}/{piece.size}")
+                length = min(wire.MAX_PART_BYTES, piece.size - at)
+                answer = self._put(piece, FileSlice(file, at, length), f"bytes {at}-{at + length - 1}/{piece.size}")
         if answer.is_ours and answer.status == 202:
-            raise NotNow("the server does not put the parts together")
+            raise RetryLaterError("the server does not put the parts together")
         progress(piece.size - reported if answer.ok else 0)
         return answer
 
@@ -176,11 +176,11 @@ class Target:
     def _tell(self, verb: str, about: Mapping[str, Any]) -> None:
         body = {"attempt": self.attempt, **about}
         try:
-            trusted(self.server.send_json("POST", f"{self.path}{verb}/", body, headers=self._about()))
-        except NotReachable as error:
-            raise NotNow(f"the server does not answer: {error}") from error
-        except Refused as error:
-            raise NotNow(str(error)) from error
+            parse_response(self.server.send_json("POST", f"{self.path}{verb}/", body, headers=self._about()))
+        except ServerUnreachableError as error:
+            raise RetryLaterError(f"the server does not answer: {error}") from error
+        except UploadRejectedError as error:
+            raise RetryLaterError(str(error)) from error
 
 
 def _received(told: Any, total: int) -> int:
@@ -188,7 +188,7 @@ def _received(told: Any, total: int) -> int:
     return received if isinstance(received, int) and 0 <= received < total else 0
 
 
-def cannot(error: Exception) -> BadInput:
+def build_usage_error(error: Exception) -> UsageError:
     """The same as one sentence that ends a command."""
     sentence = str(error)
-    return BadInput(sentence[:1].upper() + sentence[1:] + ("" if sentence.endswith((".", "!", "?")) else "."))
+    return UsageError(sentence[:1].upper() + sentence[1:] + ("" if sentence.endswith((".", "!", "?")) else "."))

@@ -75,7 +75,7 @@ def asked_in(word: str) -> str:
 
 def run_of(runs: RunQuerySet, name: str) -> Run:
     """By uid, else by a name that is the only one of its kind. Raises NotThere, BadInput."""
-    found = runs.select_related("project").by_uid(name) if wire.UID.match(name) else None
+    found = runs.select_related("project").by_uid(name) if wire.UID_PATTERN.match(name) else None
     if found is not None:
         return found
     same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])

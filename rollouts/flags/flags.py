@@ -55,9 +55,9 @@ def apply_withdrawal(flag: Flag, by: User) -> Flag:
 
 def check_flag(project: Project, label: str, reason: str, text: str) -> None:
     """Raises BadInput for what a flag cannot hold."""
-    if label not in wire.LABELS:
+    if label not in wire.FLAG_LABELS:
         said = _("`label` must be one of {known}, not {label}.")
-        raise InvalidInputError(said.format(known=", ".join(wire.LABELS), label=repr(str(label)[:40])), "label")
+        raise InvalidInputError(said.format(known=", ".join(wire.FLAG_LABELS), label=repr(str(label)[:40])), "label")
     keys = [str(entry["key"]) for entry in project.reasons]
     if reason and reason not in keys:
         said = _("`reason` must be one of {known}, or empty; not {reason}.")

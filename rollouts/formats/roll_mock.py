@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import Batch, open_rollout
+from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_roll_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
@@ -45,14 +45,14 @@ def sniff(filename: str, head: bytes) -> bool:
 
 def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record]:
     """Records in the order of the rows. Raises UnreadableDump when it is no such file."""
-    with provide_pickle_file(stream, told) as path, open_rollout(path) as batch:
+    with provide_pickle_file(stream, told) as path, open_roll_batch(path) as batch:
         yield from RollBatchReader(batch, told).read()
 
 
 class RollBatchReader:
     """The rows of an open batch, as records."""
 
-    def __init__(self, batch: Batch, told: DumpContext) -> None:
+    def __init__(self, batch: RolloutBatch, told: DumpContext) -> None:
         if not batch.rows or "input_ids" not in batch.fields:
             raise UnreadableDumpError("The batch holds no rows with tokens.")
         self.batch, self.told = batch, told

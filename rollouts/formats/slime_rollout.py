@@ -26,8 +26,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
-from rolloutdeck.trainers.slime import START, begins
+from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
+from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
@@ -52,12 +52,12 @@ SlimeSampleDict = dict[Any, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return begins(head, trained=False) and b"samples" in head[:START]
+    return is_slime_dump(head, trained=False) and b"samples" in head[:SLIME_HEAD_BYTES]
 
 
 def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the samples. Raises UnreadableDump when it is no such file."""
-    with provide_pickle_file(stream, told) as path, open_saved(path) as saved:
+    with provide_pickle_file(stream, told) as path, open_torch_dict(path) as saved:
         yield from records(saved, told)
 
 
@@ -72,7 +72,7 @@ def get_saved_samples(saved: SlimeSampleDict, what: str) -> list[Any]:
 def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | LineProblem]:
     samples, step = get_saved_samples(saved, "rollout"), to_integer(to_jsonable(saved.get("rollout_id")))
     groups, threads = SlimeGroupAssigner(), None if is_eval(told) else TrajectoryAssigner(map(names_of, samples))
-    rows = Rows()
+    rows = RowConverter()
     for place, sample in enumerate(samples):
         row = rows.plain(sample)
         if not isinstance(row, dict):

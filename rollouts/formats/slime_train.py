@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
-from rolloutdeck.trainers.slime import begins
+from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
+from rolloutdeck.trainers.slime import is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
@@ -46,12 +46,12 @@ TOLD = frozenset(
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return begins(head, trained=True)
+    return is_slime_dump(head, trained=True)
 
 
 def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
     """Records in the order of the rollout. Raises UnreadableDump when it is no such file."""
-    with provide_pickle_file(stream, told) as path, open_saved(path) as saved:
+    with provide_pickle_file(stream, told) as path, open_torch_dict(path) as saved:
         yield from records(saved, told)
 
 
@@ -64,7 +64,7 @@ def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | Line
     threads = TrajectoryAssigner(map(names_of, samples))
     raw = saved.get("raw_reward")
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
-    rows, window = Rows(), list[Record]()
+    rows, window = RowConverter(), list[Record]()
     for place, sample in enumerate(samples):
         row = rows.plain(sample)
         if not isinstance(row, dict):

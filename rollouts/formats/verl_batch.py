@@ -26,9 +26,9 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
-from rolloutdeck.safe_pickle.batches.token_ids import Tokens
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_batch
+from rolloutdeck.safe_pickle.batches.token_ids import RowTokens
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt
@@ -66,7 +66,7 @@ class VerlBatchFormat:
         try:
             with open_batch(told.path) as batch:
                 yield from VerlBatchReader(batch, told).read()
-        except Refused as error:
+        except SafePickleError as error:
             raise UnreadableDumpError(f"{told.filename} cannot be read: {error}.") from error
 
 
@@ -76,7 +76,7 @@ FORMATS = (VerlBatchFormat("verl-gen-batch", "gen_batch.dp"), VerlBatchFormat("v
 class VerlBatchReader:
     """The rows of an open batch, as records."""
 
-    def __init__(self, batch: Batch, told: DumpContext) -> None:
+    def __init__(self, batch: RolloutBatch, told: DumpContext) -> None:
         self.batch = batch
         self.told = told
         self.columns = {name: batch.column(name) for name in batch.columns if wanted(name)}
@@ -98,7 +98,7 @@ class VerlBatchReader:
     def texts(self, ids: list[list[int]]) -> Iterator[str | None]:
         return iter(self.told.decode(ids)) if self.told.decode else repeat(None)
 
-    def record(self, row: int, tokens: Tokens, prompt: str | None, response: str | None) -> Record:
+    def record(self, row: int, tokens: RowTokens, prompt: str | None, response: str | None) -> Record:
         values = {name: values[row] for name, values in self.columns.items()}
         messages, asked = conversation(values.get("raw_prompt", values.get("prompt")))
         made = Record(asked if prompt is None else prompt, response or "", messages, textless=response is None)
@@ -153,7 +153,7 @@ def labels(path: Path | None, rows: int) -> dict[str, list[Any]]:
     return {name: [value for value in values for _ in range(times)] for name, values in columns.items()}
 
 
-def padded_to(batch: Batch) -> int:
+def padded_to(batch: RolloutBatch) -> int:
     """The longest response that the run allows, where a batch is padded to it; 0 where it is not."""
     field = batch.fields.get("responses")
     return field.shape[1] if field and not field.jagged and len(field.shape) == 2 else 0
@@ -168,7 +168,7 @@ def conversation(value: Any) -> tuple[list[dict[str, Any]] | None, str]:
     return messages, text
 
 
-def keep_tokens(made: Record, tokens: Tokens) -> None:
+def keep_tokens(made: Record, tokens: RowTokens) -> None:
     made.prompt_ids, made.response_ids = check_token_ids(tokens.prompt_ids), check_token_ids(tokens.response_ids)
     made.response_mask = binarize_mask(tokens.response_mask) if tokens.response_mask is not None else None
     made.logprobs = replace_nonfinite(tokens.logprobs) if tokens.logprobs is not None else None

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import PADDING
+from rolloutdeck.safe_pickle.batches.batch import PADDING_KEY
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text, read_jsonl_rows
 from rollouts.samples.record import LineProblem, Record, SkippedRow
@@ -86,7 +86,7 @@ def checked(line: int, row: Row) -> Row | LineProblem | SkippedRow:
         row.pop("messages", None)
         return row
     uid = row.get("uid")
-    if isinstance(uid, str) and not response and PADDING.match(uid):
+    if isinstance(uid, str) and not response and PADDING_KEY.match(uid):
         return SkippedRow("padding")
     if "input" not in row or "output" not in row:
         return LineProblem(line, "has no `input` or no `output`")

@@ -99,7 +99,9 @@ def index_claimed_dump(dump: Dump) -> None:
         return
     with raw(dump) as stream:
         form = select_format(
-            compression.bare_name(dump.source), head_of(dump), dump.format or table.find_table_format(dump.columns)
+            compression.remove_compression_ending(dump.source),
+            head_of(dump),
+            dump.format or table.find_table_format(dump.columns),
         )
         dump.format = form.name
         items = form.read(stream, told(dump))
@@ -118,7 +120,7 @@ def index_claimed_dump(dump: Dump) -> None:
 
 
 def told(dump: Dump) -> DumpContext:
-    source = compression.bare_name(dump.source)
+    source = compression.remove_compression_ending(dump.source)
     return artifact_dumps.add_artifact_context(
         dump, DumpContext(source, dump.split, dump.step, dump.step_kind, dump.columns)
     )

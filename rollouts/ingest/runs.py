@@ -43,7 +43,7 @@ def open_run(
     of that run; else the run becomes `name-2`, `name-3`, …
     Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
     """
-    if uid and not wire.UID.match(uid):
+    if uid and not wire.UID_PATTERN.match(uid):
         raise InvalidInputError("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
     if resume not in ("", "allow", "never"):
         raise InvalidInputError("`resume` must be `allow` or `never`.", "resume")

@@ -72,7 +72,7 @@ class Artifact(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="artifacts")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="artifacts")
     key = models.CharField(max_length=64)
-    role = models.CharField(max_length=20, choices=[(role, role) for role in wire.ROLES])
+    role = models.CharField(max_length=20, choices=[(role, role) for role in wire.ARTIFACT_ROLES])
     split = models.CharField(max_length=5, choices=SPLIT_CHOICES, default="train")
     step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()

@@ -69,8 +69,12 @@ class Revision(models.Model):
 
     plan = models.ForeignKey(ReplayPlan, models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
-    action = models.CharField(max_length=11, choices=[(action, action) for action in wire.ACTIONS], default="cache")
-    on_mismatch = models.CharField(max_length=8, choices=[(word, word) for word in wire.MISMATCH], default="generate")
+    action = models.CharField(
+        max_length=11, choices=[(action, action) for action in wire.PLAN_ACTIONS], default="cache"
+    )
+    on_mismatch = models.CharField(
+        max_length=8, choices=[(word, word) for word in wire.MISMATCH_ACTIONS], default="generate"
+    )
     exclude_flagged = models.BooleanField(default=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -123,7 +127,7 @@ class Replay(models.Model):
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="replays")
     step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
-    outcome = models.CharField(max_length=7, choices=[(word, word) for word in wire.OUTCOMES])
+    outcome = models.CharField(max_length=7, choices=[(word, word) for word in wire.REPLAY_OUTCOMES])
     pin = models.ForeignKey(Pin, models.SET_NULL, related_name="replays", null=True, blank=True)
     rows = models.PositiveIntegerField(null=True, blank=True)
     seconds = models.FloatField(null=True, blank=True)

@@ -72,7 +72,7 @@ def judge(blob: Blob) -> None:
     """Writes the verdict of `rolloutdeck.safe_pickle` on the blob."""
     path = blobs.get_blob_path(blob.project_id, blob.sha256)
     try:
-        verdict = safe.check(path)
+        verdict = safe.check_file_safety(path)
     except OSError as error:
         raise StorageUnavailableError(
             f"The bytes of file {blob.sha256[:12]} cannot be read: {error.strerror}."

@@ -50,7 +50,7 @@ class ArtifactManifest:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> ArtifactManifest:
         """From the body of a request. Raises BadInput naming the field."""
-        role = parse_choice(data.get("role"), "role", wire.ROLES, default="rollout")
+        role = parse_choice(data.get("role"), "role", wire.ARTIFACT_ROLES, default="rollout")
         step = parse_integer(data.get("step"), "step")
         if step is None:
             raise InvalidInputError("`step` says which step the files are of; it is missing.", "step")
@@ -70,7 +70,7 @@ class ArtifactManifest:
 def files_of(files: Any) -> dict[str, dict[str, Any]]:
     """Raises BadInput."""
     try:
-        manifest.check(files)
+        manifest.check_manifest(files)
     except ValueError as error:
         raise InvalidInputError(str(error), "files") from error
     return {str(path): {"sha256": file["sha256"], "bytes": file["bytes"]} for path, file in files.items()}
@@ -107,7 +107,7 @@ def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[A
     Told again: where the bytes lie is brought up to date, `send_now` stays once it was said, and what was gone may come
     again. Its step and role stay those it was first told with. Raises BadInput.
     """
-    key = manifest.key_of(told.files)
+    key = manifest.compute_artifact_key(told.files)
     launched = attempts.get_or_create_attempt(run, attempt)
     fresh = {
         "attempt": launched,
@@ -116,7 +116,7 @@ def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[A
         "step_kind": told.step_kind,
         "step": told.step,
         "files": told.files,
-        "bytes": manifest.size_of(told.files),
+        "bytes": manifest.count_manifest_bytes(told.files),
         "facts": {**(told.facts or {}), "role": told.role},
         "missing": len(told.files),
     }

@@ -75,13 +75,13 @@ def scope_list(scopes: Any) -> list[str]:
     if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
         raise InvalidInputError(unscoped(), "scopes")
     words = {scope.strip() for scope in asked}
-    if not words <= set(wire.SCOPES):
+    if not words <= set(wire.TOKEN_SCOPES):
         raise InvalidInputError(unscoped(), "scopes")
-    return [scope for scope in wire.SCOPES if scope in words]
+    return [scope for scope in wire.TOKEN_SCOPES if scope in words]
 
 
 def unscoped() -> str:
-    return _("`scopes` must be some of: {known}.").format(known=", ".join(wire.SCOPES))
+    return _("`scopes` must be some of: {known}.").format(known=", ".join(wire.TOKEN_SCOPES))
 
 
 def revoke_token(token: Token, by: User) -> Token:

@@ -204,13 +204,13 @@ def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str])
 
 def compare_remaining_facts(
     artifact: Artifact, rows: ExcludedRows, facts: Mapping[str, Any], loosened: Iterable[str]
-) -> list[compatibility.Difference]:
+) -> list[compatibility.FactDifference]:
     """Those of what is left of an artifact. Fewer rows are a warning where the trainer repeats prompts to fill up."""
     loose = list(loosened)
     if artifact.role not in REPEATS:
-        return compatibility.differences(rows.left(artifact.facts), facts, loose)
-    pinned = {one.fact: one for one in compatibility.differences(artifact.facts, facts, loose)}
-    left = compatibility.differences(rows.left(artifact.facts), facts, [*loose, *FEWER])
+        return compatibility.compare_facts(rows.left(artifact.facts), facts, loose)
+    pinned = {one.fact: one for one in compatibility.compare_facts(artifact.facts, facts, loose)}
+    left = compatibility.compare_facts(rows.left(artifact.facts), facts, [*loose, *FEWER])
     return [pinned.get(one.fact, one) for one in left]
 
 

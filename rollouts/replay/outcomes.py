@@ -39,9 +39,9 @@ def record_replay_outcome(
 
     Without `pin` it is the one that the run's plan has there. Raises BadInput, NotThere.
     """
-    outcome = parse_choice(outcome, "outcome", wire.OUTCOMES, default="")
+    outcome = parse_choice(outcome, "outcome", wire.REPLAY_OUTCOMES, default="")
     if not outcome:
-        raise InvalidInputError(f"`outcome` must be one of: {', '.join(wire.OUTCOMES)}.", "outcome")
+        raise InvalidInputError(f"`outcome` must be one of: {', '.join(wire.REPLAY_OUTCOMES)}.", "outcome")
     source = source_of(run, step, pin)
     told: dict[str, Any] = {
         "outcome": outcome,
@@ -75,7 +75,7 @@ class BoundPlan:
         return cls(bound.revision.action, {one.target_step: one.pin for one in entries})
 
     def pin_at(self, step: int) -> Pin | None:
-        target = schedule.resolve(self.action, list(self.pins), step)
+        target = schedule.resolve_target(self.action, list(self.pins), step)
         return None if target is None else self.pins[target]
 
 

@@ -24,11 +24,11 @@ MOST_NOTE = 500
 @transaction.atomic
 def override_check(project: Project, fact: str, by: User, note: str) -> Project:
     """A difference in `fact` is only a warning from now on; `note` says why. Raises BadInput without one."""
-    fact = parse_choice(fact, "fact", compatibility.REFUSE, default="")
+    fact = parse_choice(fact, "fact", compatibility.REFUSE_FACTS, default="")
     note = parse_text(note, "note", most=MOST_NOTE).strip()
     if not fact:
         raise InvalidInputError(
-            _("`fact` must be one of {known}.").format(known=", ".join(compatibility.REFUSE)), "fact"
+            _("`fact` must be one of {known}.").format(known=", ".join(compatibility.REFUSE_FACTS)), "fact"
         )
     if not note:
         said = _("Say why: whoever replays in spite of a difference should be able to read it later.")

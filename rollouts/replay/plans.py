@@ -84,8 +84,8 @@ def save_plan(
     saved meanwhile, BadInput for entries that no plan can have.
     """
     told = {
-        "action": parse_choice(action, "action", wire.ACTIONS, default="cache"),
-        "on_mismatch": parse_choice(on_mismatch, "on_mismatch", wire.MISMATCH, default="generate"),
+        "action": parse_choice(action, "action", wire.PLAN_ACTIONS, default="cache"),
+        "on_mismatch": parse_choice(on_mismatch, "on_mismatch", wire.MISMATCH_ACTIONS, default="generate"),
         "exclude_flagged": exclude_flagged,
     }
     plan = locked(project, parse_plan_name(name))

@@ -30,7 +30,7 @@ class Sample:
 def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
     """ms that the end of a rollout keeps slime, and that the hook of its samples does in all; medians of `rollouts`."""
     args = SimpleNamespace(reward_key=None, rollout_batch_size=ROWS // ANSWERS, n_samples_per_prompt=ANSWERS)
-    ours = session._sessions[os.getpid()] = session.Session(run)
+    ours = session._sessions[os.getpid()] = session.SlimeSession(run)
     ended, hooked = [], []
     for rollout in range(rollouts):
         samples = [Sample(row, random.sample(range(30000), PROMPT + TOKENS)) for row in range(ROWS)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rolloutdeck.trainers.trl.plugin.capture import Taking
-from rolloutdeck.trainers.trl.plugin.session import Session
+from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
+from rolloutdeck.trainers.trl.plugin.session import TrlSession
 
 ROWS, TOKENS, ANSWERS = 1024, 1000, 8
 
@@ -42,9 +42,9 @@ class Trainer:
 
 def blocked(run: Any, steps: int = 5) -> float:
     """ms that a generation keeps the trainer, median over `steps`."""
-    trainer, session, times = Trainer(), Session(run), []
+    trainer, session, times = Trainer(), TrlSession(run), []
     inputs = [{"prompt": prompt, "ground_truth": "4"} for prompt in trainer.prompts]
-    Taking(
+    GenerationCapture(
         trainer, lambda held: session.later(lambda: run.log_samples(held.rows(session.selection), held.step, "train"))
     )
     for step in range(steps):

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rolloutdeck.lib.http import Server
+from rolloutdeck.lib.http import ServerClient
 from tests.support.server import Product
 
 PROJECT = "math"
@@ -38,7 +38,7 @@ class Training:
 
     def __init__(self, product: Product, name: str, project: str = PROJECT) -> None:
         self.product, self.name = product, name
-        self.server = Server(product.url, product.token)
+        self.server = ServerClient(product.url, product.token)
         said = self.server.send_json("POST", "runs/", {"project": project, "name": name, "attempt": "a"})
         assert said.ok, said.error
         self.uid = str(said.json()["id"])

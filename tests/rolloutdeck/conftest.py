@@ -41,9 +41,9 @@ def at_receiver(receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatc
     for name, value in {"URL": receiver.url, "TOKEN": "secret", "SPOOL": str(spool_root), "ATTEMPT": "first"}.items():
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for module, name in [(dispatcher, "FIRST_PAUSE"), (dispatcher, "LAST_PAUSE"), (dispatcher, "KEPT_PAUSE")]:
-        monkeypatch.setattr(module, name, 0.05)
-    monkeypatch.setattr(sender, "LOOK_AGAIN", 0.05)
+    for name in ["MIN_BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "ACTION_REQUIRED_PAUSE"]:
+        monkeypatch.setattr(dispatcher, name, 0.05)
+    monkeypatch.setattr(sender, "RESCAN_SECONDS", 0.05)
     monkeypatch.setattr(sender, "ADOPT_SECONDS", 0.2)
     return receiver
 
@@ -103,9 +103,9 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     transformers = ModuleType("transformers")
     vars(transformers)["TrainerCallback"] = object
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    monkeypatch.setattr(patching, "voice", patching.Voice())
-    monkeypatch.setattr(download, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(session, "MOST_WAITING", 100)  # these trainers take no time between two steps
+    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
+    monkeypatch.setattr(download, "FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(session, "MAX_WAITING_STEPS", 100)  # these trainers take no time between two steps
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     for name in NEEDS:
         monkeypatch.delitem(sys.modules, name, raising=False)

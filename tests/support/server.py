@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rolloutdeck.up.paths import lay_out
+from rolloutdeck.up.paths import create_data_folders
 from rolloutdeck.up.supervisor import Supervisor
 
 
@@ -116,7 +116,7 @@ class Product:
         self.ask_supervisor("startProcess", part)
 
     def ask_supervisor(self, method: str, part: str) -> None:
-        supervisor = Supervisor(lay_out(self.data), [], -1, {})
+        supervisor = Supervisor(create_data_folders(self.data), [], -1, {})
         assert supervisor.ask(method, part) is True, f"the supervisor did not do {method} {part}"
 
     def get(self, path: str) -> Any:

@@ -43,7 +43,7 @@ class Artifacts(APIView):
             "step": "A number.",
             "step_kind": "What the number counts.",
             "split": "train or eval.",
-            "role": f"{', '.join(wire.ROLES)}.",
+            "role": f"{', '.join(wire.ARTIFACT_ROLES)}.",
             "state": "waiting, uploading, ready, unsafe or gone.",
         },
         "PUT": {
@@ -51,7 +51,7 @@ class Artifacts(APIView):
             "split": "train (default) or eval.",
             "step_kind": "What the step counts; global_step unless told.",
             "step": "A number.",
-            "role": f"{', '.join(wire.ROLES)}.",
+            "role": f"{', '.join(wire.ARTIFACT_ROLES)}.",
             "files": "{relative path: {sha256, bytes}}.",
             "facts": "What it is compared by with a run that asks for it; a missing one is unknown.",
             "origin": "{host, path, command}: where the files lie, and what would send them.",
@@ -65,7 +65,12 @@ class Artifacts(APIView):
         """The run's artifacts in step order, filtered by `step`, `role` and `state`."""
         query = parse_query_params(request, self)
         rows = permissions.run_or_404(request, uid).artifacts.order_by("step", "pk")
-        words = {"split": wire.SPLITS, "step_kind": wire.STEP_KINDS, "role": wire.ROLES, "state": Artifact.State.values}
+        words = {
+            "split": wire.SPLITS,
+            "step_kind": wire.STEP_KINDS,
+            "role": wire.ARTIFACT_ROLES,
+            "state": Artifact.State.values,
+        }
         chosen = {name: parse_choice(query.get(name), name, allowed, default="") for name, allowed in words.items()}
         rows = rows.filter(**{name: value for name, value in chosen.items() if value})
         if (step := parse_integer(query.get("step"), "step")) is not None:
@@ -130,13 +135,13 @@ class OneFile(APIView):
 def find_replayable_run(request: Request, uid: str) -> Run:
     """A run that you may see; one in the bin too, while a run that has not ended replays its steps. Raises Http404."""
     binned = permissions.trashed_runs(request).filter(pins__in=pins.find_bound_pins()).select_related("project")
-    run = binned.by_uid(uid) if wire.UID.match(uid) else None
+    run = binned.by_uid(uid) if wire.UID_PATTERN.match(uid) else None
     return run or permissions.run_or_404(request, uid)
 
 
 def file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:
     """The artifact and the bytes of its file."""
-    if not wire.SHA256.match(key) or not wire.SHA256.match(sha256):
+    if not wire.SHA256_PATTERN.match(key) or not wire.SHA256_PATTERN.match(sha256):
         raise InvalidInputError("An artifact and its files are named by a sha256: 64 lower-case hex digits.")
     artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
     size = artifacts.find_file_size(artifact, sha256) if artifact else None

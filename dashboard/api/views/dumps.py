@@ -54,7 +54,7 @@ class OneDump(APIView):
 
     def get(self, request: Request, uid: str, sha256: str) -> Response:
         """The dumps of a run with these bytes: one for each identity they arrived under."""
-        if not wire.SHA256.match(sha256):
+        if not wire.SHA256_PATTERN.match(sha256):
             raise InvalidInputError("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
         rows = permissions.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
         if not rows:

@@ -55,7 +55,7 @@ class Flags(APIView):
             rows = rows.filter(run=permissions.run_or_404(request, query["run"]))
         if not parse_boolean(query.get("withdrawn", "false"), "withdrawn"):
             rows = rows.filter(withdrawn_at=None)
-        parse_choice(query.get("label"), "label", wire.LABELS, default="")
+        parse_choice(query.get("label"), "label", wire.FLAG_LABELS, default="")
         parse_choice(query.get("split"), "split", wire.SPLITS, default="")
         step = parse_integer(query.get("step"), "step")
         columns = {

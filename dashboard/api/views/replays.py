@@ -28,7 +28,7 @@ class Replays(APIView):
     takes: ClassVar[AcceptedParams] = {
         "GET": {
             "step": "A number.",
-            "outcome": f"{', '.join(wire.OUTCOMES)}.",
+            "outcome": f"{', '.join(wire.REPLAY_OUTCOMES)}.",
             "strip": "true: one cell per step, and totals, instead of events.",
         },
         "POST": {
@@ -53,7 +53,7 @@ class Replays(APIView):
         rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
         if (step := parse_integer(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
-        if outcome := parse_choice(query.get("outcome"), "outcome", wire.OUTCOMES, default=""):
+        if outcome := parse_choice(query.get("outcome"), "outcome", wire.REPLAY_OUTCOMES, default=""):
             rows = rows.filter(outcome=outcome)
         pages = ApiPagination()
         page = pages.paginate_queryset(rows, request, self) or []

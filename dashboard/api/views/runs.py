@@ -173,7 +173,7 @@ def restore_requested_run(request: Request, uid: str, data: dict[str, Any]) -> N
         raise InvalidInputError("Send DELETE to put a run into the bin.", "deleted")
     run = (
         permissions.trashed_runs(request).select_related("project").filter(uid=uid).first()
-        if wire.UID.match(uid)
+        if wire.UID_PATTERN.match(uid)
         else None
     )
     if run is not None:

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
 from dashboard.pages.settings.sign_in import create_sign_in_link
-from rolloutdeck.protocol.wire import SCOPES
+from rolloutdeck.protocol.wire import TOKEN_SCOPES
 from rollouts.models import Token
 
 ADMIN = "admin"
@@ -42,4 +42,4 @@ def local_token(user: User) -> str:
     if token and token.user_id == user.pk:
         return secret
     Token.objects.filter(user=user, name=TOKEN_NAME, project=None).delete()
-    return Token.issue(user=user, name=TOKEN_NAME, scopes=list(SCOPES))[1]
+    return Token.issue(user=user, name=TOKEN_NAME, scopes=list(TOKEN_SCOPES))[1]

@@ -18,8 +18,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 from django.db.models.fields import Field
 
-from rolloutdeck.up.errors import Refused
-from rolloutdeck.up.paths import Places, server_path, take_lock
+from rolloutdeck.up.errors import StartRefusedError
+from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, find_server_folder
 
 OLD = "old"
 ROWS = 5000
@@ -41,7 +41,7 @@ class Command(BaseCommand):
             lock(path.absolute().parent)
             call_command("migrate", interactive=False, stdout=self.stderr)
             rows = copy(path)
-        except Refused as error:
+        except StartRefusedError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(f"The databases refuse, nothing was copied: {str(error).strip()}") from error
@@ -50,9 +50,9 @@ class Command(BaseCommand):
 
 def lock(data: Path) -> None:
     """Keeps `up` off the data folder until this process ends. Raises Refused when one runs there."""
-    places = Places(data=data, server=server_path(), sockets=data)
+    places = ServerPaths(data=data, server=find_server_folder(), sockets=data)
     if places.run.is_dir():
-        take_lock(places)
+        acquire_data_lock(places)
 
 
 def copy(path: Path) -> int:

@@ -41,7 +41,7 @@ def search_palette_view(request: HttpRequest) -> JsonResponse:
     """`?q=&run=`: places that match `q`, which the page's script ranks; without `q` the runs with the latest news."""
     asked = clean_param(request.GET.get("q", "")).strip()[:100]
     uid = request.GET.get("run", "")
-    run = permissions.visible_runs(request).by_uid(uid) if wire.UID.match(uid) else None
+    run = permissions.visible_runs(request).by_uid(uid) if wire.UID_PATTERN.match(uid) else None
     found = [*find_palette_steps(run, asked), *find_palette_runs(request, asked), *find_palette_samples(request, asked)]
     return JsonResponse({"places": [asdict(place) for place in found]})
 

@@ -71,8 +71,8 @@ class PlanDraft:
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
         return cls(
             base=int(query.get("base", "0")),
-            action=action if action in wire.ACTIONS else "cache",
-            on_mismatch=mismatch if mismatch in wire.MISMATCH else "generate",
+            action=action if action in wire.PLAN_ACTIONS else "cache",
+            on_mismatch=mismatch if mismatch in wire.MISMATCH_ACTIONS else "generate",
             exclude_flagged=bool(query.get("exclude_flagged")),
             lines=tuple(lines[:MAX_DRAFT_ENTRIES]),
         )

@@ -14,7 +14,7 @@ from dashboard.pages.common import status_strip
 from dashboard.pages.common.status_strip import StatusSegment, StatusStrip
 from dashboard.pages.pins.plan_draft import PlanDraft
 from rolloutdeck.protocol import compatibility, schedule
-from rolloutdeck.protocol.compatibility import Difference
+from rolloutdeck.protocol.compatibility import FactDifference
 from rollouts.replay.compatibility import EntryCompatibility
 
 MAX_PREVIEW_STEPS = 10_000
@@ -67,7 +67,7 @@ def build_plan_preview(
     pins = {step: pin for pin, step in reversed(draft.entries)}
     drawn = [
         build_preview_segment(step, target, pins, names, refused, draft.on_mismatch)
-        for step, target in schedule.strip(draft.action, list(pins), range(first, steps + 1))
+        for step, target in schedule.resolve_targets(draft.action, list(pins), range(first, steps + 1))
     ]
     end = next((one.first for one in drawn if one.word != "hit"), None) if alone else None
     if end is not None:
@@ -138,10 +138,12 @@ def group_differences(draft: PlanDraft, found: Mapping[int, EntryCompatibility])
             shown = (one.fact, one.verdict, format_fact(one.pinned), format_fact(one.asking))
             line = lines.setdefault(shown, DifferenceRow(*shown, loosened=one.loosened))
             line.targets.append(step)
-    return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", compatibility.FACTS.index(line.fact)))
+    return sorted(
+        lines.values(), key=lambda line: (line.verdict != "refuse", compatibility.COMPATIBILITY_FACTS.index(line.fact))
+    )
 
 
-def find_known_differences(judged: EntryCompatibility | None) -> list[Difference]:
+def find_known_differences(judged: EntryCompatibility | None) -> list[FactDifference]:
     """Differences without those of `untold`."""
     return [one for one in judged.differences if not one.untold] if judged else []
 
@@ -149,7 +151,7 @@ def find_known_differences(judged: EntryCompatibility | None) -> list[Difference
 def find_unknown_facts(found: Mapping[int, EntryCompatibility]) -> list[str]:
     """Facts that neither a pin nor the run tells and that would only warn: one line names them."""
     names = {one.fact for judged in found.values() for one in judged.differences if one.untold}
-    return sorted(names, key=compatibility.FACTS.index)
+    return sorted(names, key=compatibility.COMPATIBILITY_FACTS.index)
 
 
 def format_fact(told: Any) -> str:

@@ -26,7 +26,7 @@ class OverlayOffer:
 
 def find_overlay_runs(request: HttpRequest, one: Run) -> list[Run]:
     """The runs that the address names and the person may see, in its order."""
-    words = [word for word in clean_param(request.GET.get("runs", "")).split(",") if wire.UID.match(word)]
+    words = [word for word in clean_param(request.GET.get("runs", "")).split(",") if wire.UID_PATTERN.match(word)]
     wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MAX_OVERLAYS]
     if not wanted:
         return []

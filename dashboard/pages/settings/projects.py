@@ -86,7 +86,7 @@ def build_project_context(request: HttpRequest, one: Project, **more: Any) -> di
         },
         "roles": Membership.Role.values,
         "tokens": list(one.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
-        "scopes": wire.SCOPES,
+        "scopes": wire.TOKEN_SCOPES,
         "owner": lookups.role_allows(role, "owner"),
         "maintainer": lookups.role_allows(role, "maintainer"),
         "judged": correctness.load_evaluation_progress(one),

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import (
-    SIZES,
+    DTYPE_SIZES,
     Array,
     Consolidated,
     Data,
@@ -20,8 +20,8 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Nested,
     Tensor,
     Tree,
-    count_of,
-    cut,
+    count_elements,
+    read_byte_range,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ FORMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TensorInfo:
     """What a tensor is. `dtype` as torch calls it. `shape` begins with the rows; of a jagged field the second size
     is that of the longest row."""
 
@@ -44,7 +44,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DenseField:
     """Values of one type, one after the other, in row-major order. `start` in bytes."""
 
     dtype: str
@@ -53,22 +53,22 @@ class Block:
     start: int = 0
 
     def __post_init__(self) -> None:
-        count_of(self.shape)
-        if self.dtype not in SIZES:
-            raise Refused(f"a tensor of type {self.dtype:.40}")
+        count_elements(self.shape)
+        if self.dtype not in DTYPE_SIZES:
+            raise SafePickleError(f"a tensor of type {self.dtype:.40}")
         if not self.shape or self.start < 0 or self.start + self.row_bytes * self.shape[0] > len(self.data):
-            raise Refused(f"a tensor of shape {self.shape} is larger than the bytes it should lie in")
+            raise SafePickleError(f"a tensor of shape {self.shape} is larger than the bytes it should lie in")
 
     @property
     def row_bytes(self) -> int:
-        return count_of(self.shape[1:]) * SIZES[self.dtype]
+        return count_elements(self.shape[1:]) * DTYPE_SIZES[self.dtype]
 
     @property
-    def field(self) -> Field:
-        return Field(self.dtype, self.shape)
+    def field(self) -> TensorInfo:
+        return TensorInfo(self.dtype, self.shape)
 
     def bytes_of(self, first: int, count: int) -> bytes:
-        return cut(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
+        return read_byte_range(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
 
     def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         """A row's bytes and its shape."""
@@ -79,10 +79,10 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Jagged:
+class JaggedField:
     """Rows of different lengths in one block: `rows[i]` is where row i begins and how long it is."""
 
-    values: Block
+    values: DenseField
     rows: Sequence[tuple[int, int]]
 
     @property
@@ -90,9 +90,9 @@ class Jagged:
         return self.values.dtype
 
     @property
-    def field(self) -> Field:
+    def field(self) -> TensorInfo:
         longest = max((length for _, length in self.rows), default=0)
-        return Field(self.dtype, (len(self.rows), longest, *self.values.shape[1:]), jagged=True)
+        return TensorInfo(self.dtype, (len(self.rows), longest, *self.values.shape[1:]), jagged=True)
 
     def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         start, length = self.rows[row]
@@ -103,10 +103,10 @@ class Jagged:
 
 
 @dataclass(frozen=True, slots=True)
-class Separate:
+class SeparateField:
     """Rows of different lengths, each a block of its own."""
 
-    blocks: Sequence[Block]
+    blocks: Sequence[DenseField]
     layout: str = "jagged"
 
     @property
@@ -114,9 +114,9 @@ class Separate:
         return self.blocks[0].dtype
 
     @property
-    def field(self) -> Field:
+    def field(self) -> TensorInfo:
         longest = max(block.shape[0] for block in self.blocks)
-        return Field(self.dtype, (len(self.blocks), longest, *self.blocks[0].shape[1:]), jagged=True)
+        return TensorInfo(self.dtype, (len(self.blocks), longest, *self.blocks[0].shape[1:]), jagged=True)
 
     def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         return self.blocks[row].whole()
@@ -125,18 +125,18 @@ class Separate:
         raise ValueError("the rows differ in length: name one")
 
 
-Cells = Block | Jagged | Separate
+TensorField = DenseField | JaggedField | SeparateField
 
 
-def numbers(dtype: str, data: bytes) -> list[Any]:
+def decode_numbers(dtype: str, data: bytes) -> list[Any]:
     """Plain numbers from little-endian bytes."""
     if dtype == "bfloat16":  # the upper half of a float32
         data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
         dtype = "float32"
-    return list(struct.unpack(f"<{len(data) // SIZES[dtype]}{FORMS[dtype]}", data))
+    return list(struct.unpack(f"<{len(data) // DTYPE_SIZES[dtype]}{FORMS[dtype]}", data))
 
 
-def array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
+def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
     """Bytes as a numpy array; bfloat16, which numpy has not, becomes float32."""
     import numpy as np
 
@@ -146,69 +146,69 @@ def array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
     try:
         return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
     except ValueError as error:  # sizes beside a 0 may be anything
-        raise Refused(f"an array of shape {shape}, which numpy can't have") from error
+        raise SafePickleError(f"an array of shape {shape}, which numpy can't have") from error
 
 
-def block(tensor: Tensor) -> Block:
+def build_dense_field(tensor: Tensor) -> DenseField:
     """A torch tensor as a block. Raises Refused when it is not contiguous: nothing that we know writes such."""
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if size != 1 and stride != step and 0 not in tensor.shape:
-            raise Refused(f"a tensor of shape {tensor.shape} that does not lie in one piece")
+            raise SafePickleError(f"a tensor of shape {tensor.shape} that does not lie in one piece")
         step *= size
     dtype = tensor.storage.dtype
-    return Block(dtype, tensor.shape, tensor.storage.data, tensor.start * SIZES[dtype])
+    return DenseField(dtype, tensor.shape, tensor.storage.data, tensor.start * DTYPE_SIZES[dtype])
 
 
-def jagged(tensor: Nested) -> Jagged:
-    values = block(tensor.values)
+def build_jagged_field(tensor: Nested) -> JaggedField:
+    values = build_dense_field(tensor.values)
     bounds = _integers(tensor.offsets)
     starts, ends = bounds[:-1], bounds[1:]
     lengths = _integers(tensor.lengths) if tensor.lengths else [end - at for at, end in zip(starts, ends, strict=True)]
     if len(lengths) != len(starts):
-        raise Refused("a nested tensor with other lengths than rows")
+        raise SafePickleError("a nested tensor with other lengths than rows")
     if any(at < 0 or length < 0 or at + length > values.shape[0] for at, length in zip(starts, lengths, strict=True)):
-        raise Refused("a nested tensor whose rows reach beyond its values")
-    return Jagged(values, list(zip(starts, lengths, strict=True)))
+        raise SafePickleError("a nested tensor whose rows reach beyond its values")
+    return JaggedField(values, list(zip(starts, lengths, strict=True)))
 
 
 def _integers(tensor: Tensor) -> list[int]:
     if len(tensor.shape) != 1 or tensor.storage.dtype not in ("int64", "int32"):
-        raise Refused("a nested tensor whose offsets are no list of integers")
-    return numbers(tensor.storage.dtype, block(tensor).whole()[0])
+        raise SafePickleError("a nested tensor whose offsets are no list of integers")
+    return decode_numbers(tensor.storage.dtype, build_dense_field(tensor).whole()[0])
 
 
-def of_tree(tree: Tree) -> Iterator[tuple[str, Cells]]:
+def read_tensordict_fields(tree: Tree) -> Iterator[tuple[str, TensorField]]:
     """The tensors of a plain TensorDict, each with its name."""
     for name, value in tree.fields.items():
         if isinstance(value, Tensor | Nested) and isinstance(name, str):
-            yield name, block(value) if isinstance(value, Tensor) else jagged(value)
+            yield name, build_dense_field(value) if isinstance(value, Tensor) else build_jagged_field(value)
 
 
-def of_consolidated(batch: Consolidated) -> Iterator[tuple[str, Cells]]:
+def read_consolidated_fields(batch: Consolidated) -> Iterator[tuple[str, TensorField]]:
     """The tensors of a consolidated TensorDict: parts of one long row of bytes."""
-    data = block(batch.data)
+    data = build_dense_field(batch.data)
     leaves = batch.metadata.get("leaves")
     if not isinstance(leaves, dict) or len(data.shape) != 1:
-        raise Refused("a consolidated TensorDict that does not say what it holds")
+        raise SafePickleError("a consolidated TensorDict that does not say what it holds")
     for name, leaf in leaves.items():
         yield str(name), _leaf(data, leaf)
 
 
-def _leaf(data: Block, leaf: Any) -> Block:
+def _leaf(data: DenseField, leaf: Any) -> DenseField:
     """`leaf`: (dtype, shape, first byte, last byte + 1, padding) in the bytes of the whole."""
     if not isinstance(leaf, tuple | list) or len(leaf) != 5 or not isinstance(leaf[0], str):
-        raise Refused("a field of a TensorDict that does not say where it lies")
+        raise SafePickleError("a field of a TensorDict that does not say where it lies")
     dtype, shape, start, stop, _ = leaf
     dtype = dtype.removeprefix("torch.")
     if not isinstance(shape, tuple | list) or type(start) is not int or type(stop) is not int:
-        raise Refused("a field of a TensorDict that does not say where it lies")
-    if not 0 <= start <= stop <= data.shape[0] or count_of(shape) * SIZES.get(dtype, 1) > stop - start:
-        raise Refused("a field of a TensorDict reaches beyond its bytes")
-    return Block(dtype, tuple(shape), data.data, data.start + start)
+        raise SafePickleError("a field of a TensorDict that does not say where it lies")
+    if not 0 <= start <= stop <= data.shape[0] or count_elements(shape) * DTYPE_SIZES.get(dtype, 1) > stop - start:
+        raise SafePickleError("a field of a TensorDict reaches beyond its bytes")
+    return DenseField(dtype, tuple(shape), data.data, data.start + start)
 
 
-def of_parts(parts: Mapping[Any, Any]) -> Iterator[tuple[str, Cells]]:
+def read_numpy_fields(parts: Mapping[Any, Any]) -> Iterator[tuple[str, TensorField]]:
     """The tensors of verl's numpy serialisation: name -> (dtype, shape, flat array of bytes), or, of a nested one,
     (layout, [a tensor per row])."""
     for name, part in parts.items():
@@ -218,18 +218,18 @@ def of_parts(parts: Mapping[Any, Any]) -> Iterator[tuple[str, Cells]]:
             yield str(name), _part(part)
 
 
-def _separate(blocks: list[Block], layout: str) -> Separate:
+def _separate(blocks: list[DenseField], layout: str) -> SeparateField:
     if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
-        raise Refused("a nested tensor whose rows are of different types")
-    return Separate(blocks, layout)
+        raise SafePickleError("a nested tensor whose rows are of different types")
+    return SeparateField(blocks, layout)
 
 
-def _part(part: Any) -> Block:
+def _part(part: Any) -> DenseField:
     dtype, shape, values = part if isinstance(part, tuple) and len(part) == 3 else (None, None, None)
     if not isinstance(values, Array) or not isinstance(values.dtype, Dtype):
-        raise Refused("a tensor that verl's numpy serialisation does not write")
+        raise SafePickleError("a tensor that verl's numpy serialisation does not write")
     if not isinstance(dtype, str) or not isinstance(shape, tuple):
-        raise Refused("a tensor that verl's numpy serialisation does not write")
+        raise SafePickleError("a tensor that verl's numpy serialisation does not write")
     if values.dtype.code != "u1" or values.data is None or isinstance(values.data, list):
-        raise Refused("a tensor without its bytes")
-    return Block(dtype, shape, values.data)
+        raise SafePickleError("a tensor without its bytes")
+    return DenseField(dtype, shape, values.data)

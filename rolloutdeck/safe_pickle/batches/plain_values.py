@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.fields import block, numbers
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Buffer,
@@ -29,22 +29,22 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Tensor,
     Tree,
     Unreadable,
-    cut,
+    read_byte_range,
 )
 
-MAX_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
+MAX_PLAIN_VALUES = 8_000_000  # a value that is shared counts each time: whoever writes it out meets it each time
 MAX_DEPTH = 64
 INLINE_VALUES = 4096  # a longer array inside a value is named, not listed
 FORMS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
 FORMS |= {"f2": "e", "f4": "f", "f8": "d"}
 
 
-def plain(value: Any) -> Any:
+def convert_to_plain(value: Any) -> Any:
     """Raises Refused for more than MAX_VALUES values."""
-    return Walk(MAX_VALUES).plain(value, 0)
+    return PlainConverter(MAX_PLAIN_VALUES).plain(value, 0)
 
 
-def column(value: Any, rows: int, walk: Walk) -> list[Any]:
+def convert_column(value: Any, rows: int, walk: PlainConverter) -> list[Any]:
     """A value per row, inert when it has more or fewer. Raises Refused for more values than `walk` may still take."""
     if isinstance(value, Array) and value.shape:
         found = walk.array(value, 0)
@@ -60,17 +60,17 @@ def column(value: Any, rows: int, walk: Walk) -> list[Any]:
 def values(dtype: Dtype, data: Data, count: int) -> list[Any]:
     """The `count` values of a numpy array as plain Python. Raises Refused for text that is none."""
     if dtype.kind == "U":
-        return [_text(cut(data, at * dtype.size, dtype.size)) for at in range(count)]
+        return [_text(read_byte_range(data, at * dtype.size, dtype.size)) for at in range(count)]
     if dtype.kind == "S":
-        return [cut(data, at * dtype.size, dtype.size).rstrip(b"\0") for at in range(count)]
-    return list(struct.unpack(f"<{count}{FORMS[dtype.code]}", cut(data, 0, count * dtype.size)))
+        return [read_byte_range(data, at * dtype.size, dtype.size).rstrip(b"\0") for at in range(count)]
+    return list(struct.unpack(f"<{count}{FORMS[dtype.code]}", read_byte_range(data, 0, count * dtype.size)))
 
 
 def _text(data: bytes) -> str:
     try:
         return data.decode("utf-32-le", "surrogatepass").rstrip("\0")
     except UnicodeDecodeError as error:
-        raise Refused("a numpy string that is no text") from error
+        raise SafePickleError("a numpy string that is no text") from error
 
 
 def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -80,7 +80,7 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return [_nest(flat[row * step : (row + 1) * step], shape[1:]) for row in range(shape[0])]
 
 
-class Walk:
+class PlainConverter:
     """Makes values plain and counts them: a few bytes of a file can stand for any number. What is shared stays so.
 
     `grain` characters of a text count as one value more."""
@@ -93,7 +93,7 @@ class Walk:
     def spend(self, count: int) -> None:
         self.spent += count
         if self.spent > self.limit:
-            raise Refused(f"more than {MAX_VALUES:,} values")
+            raise SafePickleError(f"more than {MAX_PLAIN_VALUES:,} values")
 
     def plain(self, value: Any, depth: int) -> Any:
         make = MAKE.get(type(value))
@@ -106,7 +106,7 @@ class Walk:
         self.spend(known[1])
         return known[0]
 
-    def _made(self, make: Callable[[Walk, Any, int], Any], value: Any, depth: int) -> Any:
+    def _made(self, make: Callable[[PlainConverter, Any, int], Any], value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
             return Unreadable("values nested too deep")
         before = self.spent
@@ -157,8 +157,8 @@ class Walk:
             return Unreadable(f"{value.storage.dtype} tensor of shape {value.shape}")
         self.spend(math.prod(max(size, 1) for size in value.shape))
         try:
-            return _nest(numbers(value.storage.dtype, block(value).whole()[0]), value.shape)
-        except Refused as error:
+            return _nest(decode_numbers(value.storage.dtype, build_dense_field(value).whole()[0]), value.shape)
+        except SafePickleError as error:
             return Unreadable(str(error))
 
     def stack(self, value: Stack, depth: int) -> Any:
@@ -177,18 +177,18 @@ class Walk:
         return Unreadable(type(value).__name__.lower())
 
 
-MAKE: dict[type, Callable[[Walk, Any, int], Any]] = {
-    list: Walk.list_of,
-    tuple: Walk.tuple_of,
-    dict: Walk.dict_of,
-    OrderedDict: Walk.dict_of,
-    Scalar: Walk.scalar,
-    Array: Walk.small_array,
-    Tensor: Walk.tensor,
-    Size: Walk.tuple_of,
-    Stack: Walk.stack,
-    Datum: Walk.datum,
-    Piece: Walk.bytes_in_file,
-    Name: Walk.name,
-    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype, Buffer, Rollout), Walk.other),
+MAKE: dict[type, Callable[[PlainConverter, Any, int], Any]] = {
+    list: PlainConverter.list_of,
+    tuple: PlainConverter.tuple_of,
+    dict: PlainConverter.dict_of,
+    OrderedDict: PlainConverter.dict_of,
+    Scalar: PlainConverter.scalar,
+    Array: PlainConverter.small_array,
+    Tensor: PlainConverter.tensor,
+    Size: PlainConverter.tuple_of,
+    Stack: PlainConverter.stack,
+    Datum: PlainConverter.datum,
+    Piece: PlainConverter.bytes_in_file,
+    Name: PlainConverter.name,
+    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype, Buffer, Rollout), PlainConverter.other),
 }

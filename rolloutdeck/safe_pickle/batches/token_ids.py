@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 
 Numbers = Callable[[str], list[Any] | None]  # a field's numbers in one row; None where the dump has no such field
 OF_RESPONSE = ("response_mask", "rollout_log_probs", "rm_scores")
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class RowTokens:
     """`response_mask` is 1 where the model wrote, 0 where a tool did. All but the ids are None where the run did not
     record them, and as long as `response_ids` where it did."""
 
@@ -25,18 +25,18 @@ class Tokens:
     rm_scores: list[float] | None = None
 
 
-def tokens(numbers: Numbers, padded: bool) -> Tokens:
+def extract_row_tokens(numbers: Numbers, padded: bool) -> RowTokens:
     """Raises Refused when the row holds no tokens, or a field of another length than its response."""
     prompts, responses = numbers("prompts"), numbers("responses")
     if prompts is None or responses is None:
-        raise Refused("the dump holds no tokens")
+        raise SafePickleError("the dump holds no tokens")
     besides = [numbers(name) for name in OF_RESPONSE]
     if any(values is not None and len(values) != len(responses) for values in besides):
-        raise Refused("a row whose masks or scores are not as long as its response")
+        raise SafePickleError("a row whose masks or scores are not as long as its response")
     if not padded:
-        return Tokens(prompts, responses, *besides)
+        return RowTokens(prompts, responses, *besides)
     keep_prompt, keep = _kept(len(prompts), len(responses), numbers("attention_mask"), besides[0])
-    return Tokens(_where(prompts, keep_prompt), *(_where(values, keep) for values in (responses, *besides)))
+    return RowTokens(_where(prompts, keep_prompt), *(_where(values, keep) for values in (responses, *besides)))
 
 
 def _kept(

@@ -10,41 +10,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.fields import block, numbers
-from rolloutdeck.safe_pickle.batches.plain_values import MAX_VALUES, Walk
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
+from rolloutdeck.safe_pickle.batches.plain_values import MAX_PLAIN_VALUES, PlainConverter
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Tensor
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
 
-MOST_VALUES = 64 * MAX_VALUES  # of all rows together, each counted as often as it is reached
-MOST_NUMBERS = 4 << 20  # of one tensor
+MAX_ROW_VALUES = 64 * MAX_PLAIN_VALUES  # of all rows together, each counted as often as it is reached
+MAX_TENSOR_NUMBERS = 4 << 20  # of one tensor
 GRAIN = 8  # characters of text that count as a value: of all rows no more than a dump may hold in bytes
 NUMBERS = {int, float}
 
 
 @contextmanager
-def open_saved(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
+def open_torch_dict(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
     """What the archive holds, as the machine built it; `Rows` makes its rows plain. Raises OSError, and Refused for
     what is no archive of torch or holds no dict. Tensors read from the file until the block ends."""
-    with Source.open(path) as source:
-        archive = Archive.open(source)
-        value = interpreter.load(archive.pickle, archive)
+    with ByteSource.open(path) as source:
+        archive = TorchArchive.open(source)
+        value = interpreter.load_pickle(archive.pickle, archive)
         if not isinstance(value, dict):
-            raise Refused("the torch file holds no dict")
+            raise SafePickleError("the torch file holds no dict")
         yield value
 
 
-class Rows:
+class RowConverter:
     """Makes rows plain, one after the other, and counts what all of them hold: a few bytes can stand for any number."""
 
     def __init__(self) -> None:
-        self.left = MOST_VALUES
+        self.left = MAX_ROW_VALUES
 
     def plain(self, row: Any) -> Any:
         """A row as plain values; a tensor of one dimension becomes a list. Raises Refused for too many values."""
-        walk = Walk(min(MAX_VALUES, self.left), GRAIN)
+        walk = PlainConverter(min(MAX_PLAIN_VALUES, self.left), GRAIN)
         if isinstance(row, dict):
             made: Any = {walk.key(key): self._value(walk, value) for key, value in row.items()}
         else:
@@ -52,11 +52,11 @@ class Rows:
         self.left -= walk.spent
         return made
 
-    def _value(self, walk: Walk, value: Any) -> Any:
+    def _value(self, walk: PlainConverter, value: Any) -> Any:
         if type(value) is list and set(map(type, value)) <= NUMBERS:  # most of a row: token by token is too slow
             walk.spend(len(value))
             return value
-        if not isinstance(value, Tensor) or len(value.shape) != 1 or value.shape[0] > MOST_NUMBERS:
+        if not isinstance(value, Tensor) or len(value.shape) != 1 or value.shape[0] > MAX_TENSOR_NUMBERS:
             return walk.plain(value, 1)
         walk.spend(value.shape[0])
-        return numbers(value.storage.dtype, block(value).whole()[0])
+        return decode_numbers(value.storage.dtype, build_dense_field(value).whole()[0])

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import (
-    CODE,
+    DTYPE_CODE,
     Array,
     Buffer,
     Consolidated,
@@ -25,27 +25,27 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Tensor,
     Tree,
     Unreadable,
-    count_of,
+    count_elements,
 )
 
 NDARRAY = Name("numpy", "ndarray")
 TENSORDICT = Name("tensordict._td", "TensorDict")
 
 
-def call(name: Name, args: tuple[Any, ...]) -> Any:
+def build_call_result(name: Name, args: tuple[Any, ...]) -> Any:
     """What REDUCE and NEWOBJ leave on the stack; inert when the name is unknown, or its arguments are not its own."""
     known = CALLS.get(str(name))
     if known is None:
         return Unreadable(str(name))
     try:
         return known(name, *args)
-    except Refused as error:
+    except SafePickleError as error:
         return Unreadable(f"{name}: {error}")
     except (TypeError, ValueError, LookupError, AttributeError):
         return Unreadable(f"{name} with arguments that no dump has")
 
 
-def key(value: Any) -> Any:
+def convert_dict_key(value: Any) -> Any:
     """A dict key or set member: plain and cheap to hash, or inert. Hashes of tuples and huge integers can be forged."""
     if isinstance(value, str | bytes | bool | float | None) or (type(value) is int and -(1 << 63) <= value < 1 << 63):
         return value
@@ -64,7 +64,7 @@ def _from_buffer(name: Name, data: bytes, dtype: Dtype, shape: tuple[int, ...], 
 
 
 def _dtype(name: Name, code: str, align: bool = False, copy: bool = True) -> Dtype | Unreadable:
-    if not CODE.fullmatch(code):
+    if not DTYPE_CODE.fullmatch(code):
         return Unreadable(f"numpy dtype {code:.40}")
     return Dtype("O8" if code == "O" else code)
 
@@ -73,23 +73,23 @@ def _scalar(name: Name, dtype: Dtype | Unreadable, data: bytes) -> Scalar | Unre
     if isinstance(dtype, Unreadable) or dtype.kind == "O":
         return Unreadable("numpy scalar of an unreadable type")
     if type(data) is not bytes or len(data) != dtype.size:
-        raise Refused(f"a numpy scalar of type {dtype.code} with other than {dtype.size} bytes")
+        raise SafePickleError(f"a numpy scalar of type {dtype.code} with other than {dtype.size} bytes")
     return Scalar(name, dtype, data)
 
 
 def _encode(name: Name, text: str, encoding: str) -> bytes:
     """How protocol 2 writes bytes."""
     if encoding != "latin1":
-        raise Refused(f"bytes written as {encoding!r:.40}")
+        raise SafePickleError(f"bytes written as {encoding!r:.40}")
     return text.encode("latin1")
 
 
 def _set(name: Name, members: list[Any]) -> set[Any]:
-    return {key(member) for member in members}
+    return {convert_dict_key(member) for member in members}
 
 
 def _size(name: Name, shape: tuple[int, ...] | list[int] = ()) -> Size:
-    count_of(shape)
+    count_elements(shape)
     return Size(shape)
 
 
@@ -104,8 +104,8 @@ def _tensor(
     if isinstance(storage, Unreadable):
         return Unreadable(f"tensor on {storage.name}")
     if not isinstance(storage, Storage) or type(start) is not int or len(shape) != len(stride):
-        raise Refused("a tensor without a storage, or whose shape and strides differ")
-    count_of((*shape, start))
+        raise SafePickleError("a tensor without a storage, or whose shape and strides differ")
+    count_elements((*shape, start))
     return Tensor(storage, start, tuple(shape), tuple(stride))
 
 
@@ -120,13 +120,13 @@ def _nested(name: Name, parts: Mapping[str, Any]) -> Nested | Unreadable:
     if parts.get("_ragged_idx", 1) != 1 or isinstance(values, Unreadable):
         return Unreadable("nested tensor that is not jagged along its rows")
     if not isinstance(values, Tensor) or not isinstance(offsets, Tensor) or not isinstance(lengths, Tensor | None):
-        raise Refused("a nested tensor without its values and offsets")
+        raise SafePickleError("a nested tensor without its values and offsets")
     return Nested(values, offsets, lengths)
 
 
 def _consolidated(name: Name, metadata: Mapping[str, Any], data: Tensor) -> Consolidated:
     if not isinstance(metadata, dict) or not isinstance(data, Tensor) or data.storage.dtype != "uint8":
-        raise Refused("a consolidated TensorDict without its bytes")
+        raise SafePickleError("a consolidated TensorDict without its bytes")
     return Consolidated(metadata, data)
 
 
@@ -135,7 +135,7 @@ def _tree(name: Name, kind: Name, state: Mapping[str, Any]) -> Tree | Unreadable
         return Unreadable("tensordict of another class")
     fields, batch_size = state["_tensordict"], state.get("_batch_size") or ()
     if not isinstance(fields, dict) or not isinstance(batch_size, tuple):
-        raise Refused("a TensorDict without its fields")
+        raise SafePickleError("a TensorDict without its fields")
     return Tree(fields, batch_size, state)
 
 

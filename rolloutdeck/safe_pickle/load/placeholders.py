@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.opcodes import Span
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 MAX_DIMENSION = 1 << 40
 MAX_DIMENSIONS = 32
@@ -50,8 +50,8 @@ class Unreadable:
 class Piece:
     """Bytes that lie in a file."""
 
-    source: Source
-    span: Span
+    source: ByteSource
+    span: ByteSpan
 
     def __len__(self) -> int:
         return self.span.length
@@ -66,33 +66,33 @@ class Piece:
 
     def _check(self, at: int, length: int) -> None:
         if at < 0 or length < 0 or at + length > self.span.length:
-            raise Refused(f"{length:,} bytes at {at:,} of a part of {self.span.length:,}")
+            raise SafePickleError(f"{length:,} bytes at {at:,} of a part of {self.span.length:,}")
 
 
 Data = bytes | Piece
 
 
-def cut(data: Data, at: int, length: int) -> bytes:
+def read_byte_range(data: Data, at: int, length: int) -> bytes:
     """A part of bytes, wherever they lie. Raises Refused when they end before it."""
     if isinstance(data, Piece):
         return data.read(at, length)
     if at < 0 or length < 0 or at + length > len(data):
-        raise Refused(f"{length:,} bytes at {at:,} of a part of {len(data):,}")
+        raise SafePickleError(f"{length:,} bytes at {at:,} of a part of {len(data):,}")
     return data[at : at + length]
 
 
-def fill(buffer: memoryview, data: Data, at: int = 0) -> None:
+def read_bytes_into(buffer: memoryview, data: Data, at: int = 0) -> None:
     """Copies a part of bytes, wherever they lie, into a buffer of as many. Raises Refused when they end before it."""
     if isinstance(data, Piece):
         data.read_into(at, buffer)
     else:
-        buffer[:] = cut(data, at, len(buffer))
+        buffer[:] = read_byte_range(data, at, len(buffer))
 
 
-def count_of(shape: Sequence[int]) -> int:
+def count_elements(shape: Sequence[int]) -> int:
     """How many values a shape has. Raises Refused for what is no shape."""
     if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_DIMENSION for size in shape):
-        raise Refused("an array whose shape is none")
+        raise SafePickleError("an array whose shape is none")
     return math.prod(shape)
 
 
@@ -118,7 +118,7 @@ class Dtype:
 
     def build(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 8 or state[1] not in ("<", "|", "="):
-            raise Refused(f"a numpy dtype {self.code} with a state that numpy does not write")
+            raise SafePickleError(f"a numpy dtype {self.code} with a state that numpy does not write")
         self.state = state
 
 
@@ -135,29 +135,29 @@ class Array:
         """`state`: (1, shape, dtype, Fortran order, data), as ndarray.__reduce__ gives it; with another it is inert."""
         try:
             self._fill(state)
-        except Refused as error:
+        except SafePickleError as error:
             self.shape, self.dtype, self.data = (), Unreadable(str(error)), None
 
     def _fill(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[1], tuple):
-            raise Refused("a numpy array with a state that numpy does not write")
+            raise SafePickleError("a numpy array with a state that numpy does not write")
         _, self.shape, self.dtype, fortran, self.data = state
-        count = count_of(self.shape)
+        count = count_elements(self.shape)
         if fortran and len(self.shape) > 1:
             self.dtype = Unreadable("numpy array in Fortran order")
         elif isinstance(self.dtype, Dtype):
             self._check(count)
         elif not isinstance(self.dtype, Unreadable):
-            raise Refused("a numpy array without a dtype")
+            raise SafePickleError("a numpy array without a dtype")
 
     def _check(self, count: int) -> None:
         assert isinstance(self.dtype, Dtype)
         objects = self.dtype.kind == "O"
         if not isinstance(self.data, list if objects else bytes | Piece):
-            raise Refused(f"a numpy array of {self.dtype.code} without its values")
+            raise SafePickleError(f"a numpy array of {self.dtype.code} without its values")
         length = count if objects else count * self.dtype.size
         if len(self.data) != length:
-            raise Refused(
+            raise SafePickleError(
                 f"a numpy array of shape {self.shape} ({self.dtype.code}) holds {len(self.data):,}, not {length:,}"
             )
 
@@ -224,7 +224,7 @@ class Stack:
 
     def build(self, state: object) -> None:
         if not isinstance(state, dict) or not isinstance(state.get("tensordicts"), list):
-            raise Refused("a NonTensorStack without its values")
+            raise SafePickleError("a NonTensorStack without its values")
         self.values, self.state = state["tensordicts"], state
 
 
@@ -238,7 +238,7 @@ class Datum:
     def build(self, state: object) -> None:
         inner = state.get("non_tensordict") if isinstance(state, dict) else None
         if not isinstance(state, dict) or not isinstance(inner, dict) or "data" not in inner:
-            raise Refused("a NonTensorData without its value")
+            raise SafePickleError("a NonTensorData without its value")
         self.value, self.state = inner["data"], state
 
 
@@ -251,7 +251,7 @@ class Proto:
 
     def build(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 3:
-            raise Refused("a DataProto with a state that verl does not write")
+            raise SafePickleError("a DataProto with a state that verl does not write")
         self.state = state
 
 
@@ -263,7 +263,7 @@ class Buffer:
 
     def build(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 3 or not isinstance(state[0], bytes | Piece):
-            raise Refused("a BytesIO with a state that Python does not write")
+            raise SafePickleError("a BytesIO with a state that Python does not write")
         self.data = state[0]
 
 
@@ -276,11 +276,11 @@ class Rollout:
 
     def build(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 4:
-            raise Refused("a DataProto with a state that ROLL does not write")
+            raise SafePickleError("a DataProto with a state that ROLL does not write")
         self.state = state
 
 
-STORAGES = {
+STORAGE_DTYPES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",
     "HalfStorage": "float16",
@@ -292,8 +292,8 @@ STORAGES = {
     "ByteStorage": "uint8",
     "BoolStorage": "bool",
 }
-SIZES = {
+DTYPE_SIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
-CODE = re.compile(r"b1|[iu][1248]|f[248]|[US]\d{1,9}|O8?")
+DTYPE_CODE = re.compile(r"b1|[iu][1248]|f[248]|[US]\d{1,9}|O8?")

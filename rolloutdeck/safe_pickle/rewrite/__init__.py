@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut as LeftOut
+    from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult as ExclusionResult
     from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts as exclude_prompts
     from rolloutdeck.safe_pickle.rewrite.mask import mask_samples as mask_samples
     from rolloutdeck.safe_pickle.rewrite.repair import columns_to_drop as columns_to_drop

@@ -11,16 +11,16 @@ import zlib
 from collections import OrderedDict
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.load.placeholders import STORAGES, Consolidated, Datum, Name, Stack, Tree
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import BLOCK, WRITE, Writer
-from rolloutdeck.safe_pickle.rewrite.row_selection import Plain, Ragged
+from rolloutdeck.safe_pickle.load.placeholders import STORAGE_DTYPES, Consolidated, Datum, Name, Stack, Tree
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import COPY_BLOCK_BYTES, WRITERS_BY_TYPE, PickleWriter
+from rolloutdeck.safe_pickle.rewrite.row_selection import SelectedJaggedTensor, SelectedTensor
 
 ROOT = "archive"
 ALIGNMENT = 64
 FLAGS = 0x0808
 FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
 
-KINDS = {dtype: Name("torch", storage) for storage, dtype in STORAGES.items()}
+KINDS = {dtype: Name("torch", storage) for storage, dtype in STORAGE_DTYPES.items()}
 TENSOR = Name("torch._utils", "_rebuild_tensor_v2")
 TYPED = Name("torch._tensor", "_rebuild_from_type_v2")
 NESTED = "torch.nested._internal.nested_tensor"
@@ -30,11 +30,11 @@ WHOLE = Name("tensordict._reductions", "_rebuild_tensordict_files_consolidated")
 STACK, DATUM = (Name("tensordict.tensorclass", name) for name in ("NonTensorStack", "NonTensorData"))
 
 
-def pack(value: Any, file: BinaryIO) -> None:
+def write_torch_batch(value: Any, file: BinaryIO) -> None:
     """Raises Refused for a value that can't be written again."""
-    archive = Zip(file)
+    archive = ZipWriter(file)
     archive.begin("data.pkl")
-    packer = Packer(archive)  # type: ignore[arg-type]
+    packer = ArchivePickler(archive)  # type: ignore[arg-type]
     packer.put(b"\x80\x04")
     packer.value(value)
     packer.put(b".")
@@ -42,21 +42,21 @@ def pack(value: Any, file: BinaryIO) -> None:
     archive.write(b"little")
     for place, tensor in enumerate(packer.tensors):
         archive.begin(f"data/{place}", len(tensor.data))
-        for piece in tensor.data.pieces(BLOCK):
+        for piece in tensor.data.pieces(COPY_BLOCK_BYTES):
             archive.write(piece)
     archive.begin("version")
     archive.write(b"3\n")
     archive.end()
 
 
-class Packer(Writer):
+class ArchivePickler(PickleWriter):
     """The pickle of an archive. `tensors`: what its members `data/0`, `data/1`, … hold."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
-        self.tensors: list[Plain] = []
+        self.tensors: list[SelectedTensor] = []
 
-    def plain(self, value: Plain) -> None:
+    def plain(self, value: SelectedTensor) -> None:
         """A tensor on a storage of its own; one that stands in several places is one tensor in all of them."""
         if self.known(id(value)):
             return
@@ -76,7 +76,7 @@ class Packer(Writer):
         self.put(b"tR")
         self.remember(id(value), value)
 
-    def ragged(self, value: Ragged) -> None:
+    def ragged(self, value: SelectedJaggedTensor) -> None:
         """A jagged tensor; torch finds out for itself which row is the longest."""
         if self.known(id(value)):
             return
@@ -113,9 +113,9 @@ class Packer(Writer):
         self.state(value.state)
 
     table = {
-        **WRITE,
-        Plain: plain,
-        Ragged: ragged,
+        **WRITERS_BY_TYPE,
+        SelectedTensor: plain,
+        SelectedJaggedTensor: ragged,
         Tree: tree,
         Consolidated: whole,
         Stack: stack,
@@ -123,7 +123,7 @@ class Packer(Writer):
     }
 
 
-class Zip:
+class ZipWriter:
     """Members one after the other; each is ended by the next, and all by `end`."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -131,17 +131,17 @@ class Zip:
         self.at = 0
         self.waiting = bytearray()  # a pickle comes in a few bytes at a time
         self.entries: list[bytes] = []
-        self.member: Member | None = None
+        self.member: ZipMember | None = None
 
     def begin(self, name: str, length: int = 0) -> None:
         """`length`: how many bytes will come, where it may be 4 GiB or more."""
         self.close()
-        self.member = Member(f"{ROOT}/{name}".encode(), self.at, length)
+        self.member = ZipMember(f"{ROOT}/{name}".encode(), self.at, length)
         self.put(self.member.head())
 
     def write(self, data: bytes) -> None:
         self.waiting += data
-        if len(self.waiting) >= BLOCK:
+        if len(self.waiting) >= COPY_BLOCK_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -171,7 +171,7 @@ class Zip:
         self.put(directory + wide + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *few, 0))
 
 
-class Member:
+class ZipMember:
     """`at`: where it begins. Its checksum and size stand behind its data, and in the directory."""
 
     def __init__(self, name: bytes, at: int, length: int) -> None:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.verdict import check
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.verdict import check_file_safety
 
 
 @contextmanager
-def whole(target: Path) -> Iterator[BinaryIO]:
+def open_checked_output(target: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `target` when the block has ended well. Raises OSError, and Refused
     where what was written may not be loaded; `target` is then what it was before."""
     aside = target.with_name(f".{target.name}.part")
@@ -22,9 +22,9 @@ def whole(target: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        verdict = check(aside)
+        verdict = check_file_safety(aside)
         if not verdict.loadable:
-            raise Refused(f"what was written could not be loaded: {'; '.join(verdict.reasons)}")
+            raise SafePickleError(f"what was written could not be loaded: {'; '.join(verdict.reasons)}")
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)

@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
-from rolloutdeck.safe_pickle.batches.layouts import proto, source_of
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_batch
+from rolloutdeck.safe_pickle.batches.layouts import build_source, load_data_proto
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Consolidated, Data, Piece, Proto, Tree
-from rolloutdeck.safe_pickle.rewrite.archive_writer import pack
-from rolloutdeck.safe_pickle.rewrite.atomic import whole
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
-from rolloutdeck.safe_pickle.rewrite.row_selection import Selection
-from rolloutdeck.safe_pickle.stream.opcodes import Span
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive, is_zip
+from rolloutdeck.safe_pickle.rewrite.archive_writer import write_torch_batch
+from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
+from rolloutdeck.safe_pickle.rewrite.row_selection import RowSelection
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExclusionResult:
     """What the written file lacks: `rows` of all answers to `prompts`, and what it still has."""
 
     rows: int
@@ -38,7 +38,7 @@ class LeftOut:
 
 def exclude_prompts(
     source: str | os.PathLike[str], target: str | os.PathLike[str], flagged: Collection[int], answers: int = 0
-) -> LeftOut:
+) -> ExclusionResult:
     """Writes `target` as `source` without the groups of the rows `flagged`, as a whole and only when it may be loaded.
 
     `flagged` counts rows from 0, padding left out. `answers`: how many rows in a row answer one prompt, for a batch
@@ -46,37 +46,37 @@ def exclude_prompts(
     groups can't be told apart, nothing would be left, or something in it can't be written again; OSError.
     """
     with open_batch(source) as batch:
-        groups = groups_of(batch, answers)
-        gone = {groups[row] for row in rows_of(batch, flagged)}
+        groups = find_row_groups(batch, answers)
+        gone = {groups[row] for row in resolve_flagged_rows(batch, flagged)}
     keep = [row for row, group in enumerate(groups) if group not in gone]
     if not keep:
-        raise Refused("all its prompts are flagged, nothing would be left of it")
+        raise SafePickleError("all its prompts are flagged, nothing would be left of it")
     write_rows(Path(source), Path(target), len(groups), keep)
     every = len(set(groups))
-    return LeftOut(len(groups) - len(keep), len(gone), len(keep), every - len(gone))
+    return ExclusionResult(len(groups) - len(keep), len(gone), len(keep), every - len(gone))
 
 
-def rows_of(batch: Batch, flagged: Iterable[int]) -> list[int]:
+def resolve_flagged_rows(batch: RolloutBatch, flagged: Iterable[int]) -> list[int]:
     """The rows of the file. Raises Refused for one that is not there."""
     real = [row for row in range(batch.rows) if not batch.is_padding(row)]
     wanted = sorted(set(flagged))
     if wanted and not 0 <= wanted[0] <= wanted[-1] < len(real):
-        raise Refused(f"row {wanted[-1]} is flagged and the batch has {len(real)}")
+        raise SafePickleError(f"row {wanted[-1]} is flagged and the batch has {len(real)}")
     return [real[row] for row in wanted]
 
 
-def groups_of(batch: Batch, answers: int) -> Sequence[Hashable]:
+def find_row_groups(batch: RolloutBatch, answers: int) -> Sequence[Hashable]:
     """Which prompt each row answers: by its key, by its uid, or by its place. Raises Refused where none tells."""
     if batch.keys:
         return [key.split("_")[0] for key in batch.keys]  # as verl does
     if "uid" in batch.columns:
         return [str(uid) for uid in batch.column("uid")]
     if not answers or batch.rows % answers or not same_prompts(batch, answers):
-        raise Refused("it does not say which of its rows answer one prompt")
+        raise SafePickleError("it does not say which of its rows answer one prompt")
     return [row // answers for row in range(batch.rows)]
 
 
-def same_prompts(batch: Batch, answers: int) -> bool:
+def same_prompts(batch: RolloutBatch, answers: int) -> bool:
     """Whether each `answers` rows in a row have the same prompt."""
     if "prompts" not in batch.fields:
         return False
@@ -91,44 +91,44 @@ def same_prompts(batch: Batch, answers: int) -> bool:
 def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> None:
     inner = target.with_name(f".{target.name}.tensors")
     try:
-        with Source.open(source) as opened, whole(target) as file:
+        with ByteSource.open(source) as opened, open_checked_output(target) as file:
             if is_zip(opened):
-                pack(queue(opened, Selection(rows, keep)), file)
+                write_torch_batch(queue(opened, RowSelection(rows, keep)), file)
             else:
-                write_proto(proto(opened), Selection(rows, keep), inner, file)
+                write_proto(load_data_proto(opened), RowSelection(rows, keep), inner, file)
     finally:
         inner.unlink(missing_ok=True)
 
 
-def queue(source: Source, chosen: Selection) -> dict[str, Any]:
+def queue(source: ByteSource, chosen: RowSelection) -> dict[str, Any]:
     """The batch of a TransferQueue: {tensordict, tags, keys, global_steps}."""
-    archive = Archive.open(source)
-    found = interpreter.load(archive.pickle, archive)
+    archive = TorchArchive.open(source)
+    found = interpreter.load_pickle(archive.pickle, archive)
     assert isinstance(found, dict)  # it was read as one before
     rows = {name: chosen.listed(found[name]) for name in ("tags", "keys")}
     return {**found, "tensordict": chosen.tree(found["tensordict"]), **rows}
 
 
-def write_proto(batch: Proto, chosen: Selection, inner: Path, file: Any) -> None:
+def write_proto(batch: Proto, chosen: RowSelection, inner: Path, file: Any) -> None:
     """A DataProto; its tensors are an archive of their own, which is written to `inner` first."""
     assert batch.state is not None
     tensors = batch.state[0]
     if isinstance(tensors, tuple):
-        write(chosen.proto(batch, chosen.raw(tensors)), file)
+        write_pickle(chosen.proto(batch, chosen.raw(tensors)), file)
         return
     if not isinstance(tensors, Data):
-        raise Refused("it has no tensors")
+        raise SafePickleError("it has no tensors")
     with inner.open("wb") as made:
-        pack(tensordict(source_of(tensors), chosen), made)
-    with Source.open(inner) as written:
-        write(chosen.proto(batch, Piece(written, Span(0, written.size))), file)
+        write_torch_batch(tensordict(build_source(tensors), chosen), made)
+    with ByteSource.open(inner) as written:
+        write_pickle(chosen.proto(batch, Piece(written, ByteSpan(0, written.size))), file)
 
 
-def tensordict(source: Source, chosen: Selection) -> Consolidated | Tree:
-    archive = Archive.open(source)
-    found = interpreter.load(archive.pickle, archive)
+def tensordict(source: ByteSource, chosen: RowSelection) -> Consolidated | Tree:
+    archive = TorchArchive.open(source)
+    found = interpreter.load_pickle(archive.pickle, archive)
     if isinstance(found, Consolidated):
         return chosen.consolidated(found)
     if isinstance(found, Tree):
         return chosen.tree(found)
-    raise Refused("its tensors are no TensorDict")
+    raise SafePickleError("its tensors are no TensorDict")

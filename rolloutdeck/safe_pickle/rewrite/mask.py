@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.rewrite.archive_writer import Zip
-from rolloutdeck.safe_pickle.rewrite.atomic import whole
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import Writer
+from rolloutdeck.safe_pickle.batches.torch_dict import open_torch_dict
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.rewrite.archive_writer import ZipWriter
+from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter
 
 
 def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:
@@ -26,25 +26,25 @@ def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str],
     The bytes of `target` depend on the values in `source` and on the places alone. Raises Refused for a place that is
     not there and for values that can't be written again, such as tensors; OSError.
     """
-    with open_saved(source) as saved:
+    with open_torch_dict(source) as saved:
         samples = saved.get("samples")
         if not isinstance(samples, list) or not set(places) <= set(range(len(samples))):
-            raise Refused(f"it has no samples at {sorted(places)[:5]}")
+            raise SafePickleError(f"it has no samples at {sorted(places)[:5]}")
         for place in places:
             if not isinstance(samples[place], dict):
-                raise Refused(f"its sample {place} is none")
+                raise SafePickleError(f"its sample {place} is none")
             samples[place] = {**samples[place], "remove_sample": True}
-        with whole(Path(target)) as file:
-            save(saved, file)
+        with open_checked_output(Path(target)) as file:
+            write_plain_archive(saved, file)
         return len(samples)
 
 
-def save(value: Any, file: BinaryIO) -> None:
+def write_plain_archive(value: Any, file: BinaryIO) -> None:
     """The archive that `torch.save` makes of plain values. Raises Refused for others."""
-    archive = Zip(file)
+    archive = ZipWriter(file)
     archive.begin("data.pkl")
     archive.write(b"\x80\x02")
-    Plain(archive).value(value)
+    PlainPickler(archive).value(value)
     archive.write(b".")
     for name, content in (("byteorder", b"little"), ("version", b"3\n")):
         archive.begin(name)
@@ -52,10 +52,10 @@ def save(value: Any, file: BinaryIO) -> None:
     archive.end()
 
 
-class Plain(Writer):
+class PlainPickler(PickleWriter):
     """A pickle of protocol 2, the one that torch's own loader of weights knows."""
 
-    def __init__(self, file: Zip) -> None:
+    def __init__(self, file: ZipWriter) -> None:
         super().__init__(file)  # type: ignore[arg-type]
         self.put = file.write  # type: ignore[assignment]
 
@@ -72,12 +72,12 @@ class Plain(Writer):
         self.remember(value, value)
 
     table: Mapping[type, Callable[[Any, Any], None]] = {
-        type(None): Writer.none,
-        bool: Writer.truth,
-        int: Writer.integer,
-        float: Writer.real,
+        type(None): PickleWriter.none,
+        bool: PickleWriter.truth,
+        int: PickleWriter.integer,
+        float: PickleWriter.real,
         str: text,
-        tuple: Writer.tuple_of,
-        list: Writer.list_of,
-        dict: Writer.dict_of,
+        tuple: PickleWriter.tuple_of,
+        list: PickleWriter.list_of,
+        dict: PickleWriter.dict_of,
     }

@@ -11,24 +11,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
-from rolloutdeck.safe_pickle.rewrite.row_selection import Joined
+from rolloutdeck.safe_pickle.rewrite.row_selection import JoinedBytes
 
-BLOCK = 1 << 20
+COPY_BLOCK_BYTES = 1 << 20
 MAX_DEPTH = 100
 NDARRAY, DTYPE, SIZE = Name("numpy", "ndarray"), Name("numpy", "dtype"), Name("torch", "Size")
 ORDERED = Name("collections", "OrderedDict")
 
 
-def write(value: Any, file: BinaryIO) -> None:
+def write_pickle(value: Any, file: BinaryIO) -> None:
     """Raises Refused for a value that we could not read: it can't be written either."""
     file.write(b"\x80\x04")
-    Writer(file).value(value)
+    PickleWriter(file).value(value)
     file.write(b".")
 
 
-class Writer:
+class PickleWriter:
     table: Mapping[type, Callable[[Any, Any], None]]  # what writes a value of a type
 
     def __init__(self, file: BinaryIO) -> None:
@@ -41,10 +41,10 @@ class Writer:
         write = self.table.get(type(value))
         if write is None:
             what = str(value) if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
-            raise Refused(f"it holds {what}, which can't be written again")
+            raise SafePickleError(f"it holds {what}, which can't be written again")
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Refused(f"values nested deeper than {MAX_DEPTH} levels")
+            raise SafePickleError(f"values nested deeper than {MAX_DEPTH} levels")
         write(self, value)
         self.depth -= 1
 
@@ -104,15 +104,15 @@ class Writer:
         self.remember(id(value), value)
 
     def _copy(self, value: Any, length: int) -> None:
-        if isinstance(value, Joined):
-            for piece in value.pieces(BLOCK):
+        if isinstance(value, JoinedBytes):
+            for piece in value.pieces(COPY_BLOCK_BYTES):
                 self.put(piece)
             return
         if not isinstance(value, Piece):
             self.put(value)
             return
-        for at in range(0, length, BLOCK):
-            self.put(value.read(at, min(BLOCK, length - at)))
+        for at in range(0, length, COPY_BLOCK_BYTES):
+            self.put(value.read(at, min(COPY_BLOCK_BYTES, length - at)))
 
     def tuple_of(self, value: Any) -> None:
         if not value:
@@ -210,25 +210,25 @@ class Writer:
         self.state(value.state)
 
 
-WRITE: dict[type, Callable[[Any, Any], None]] = {
-    type(None): Writer.none,
-    bool: Writer.truth,
-    int: Writer.integer,
-    float: Writer.real,
-    str: Writer.text,
-    bytes: Writer.data,
-    Piece: Writer.data,
-    Joined: Writer.data,
-    tuple: Writer.tuple_of,
-    list: Writer.list_of,
-    dict: Writer.dict_of,
-    set: Writer.set_of,
-    OrderedDict: Writer.ordered,
-    Name: Writer.name,
-    Dtype: Writer.dtype,
-    Array: Writer.array,
-    Scalar: Writer.scalar,
-    Size: Writer.size,
-    Proto: Writer.proto,
+WRITERS_BY_TYPE: dict[type, Callable[[Any, Any], None]] = {
+    type(None): PickleWriter.none,
+    bool: PickleWriter.truth,
+    int: PickleWriter.integer,
+    float: PickleWriter.real,
+    str: PickleWriter.text,
+    bytes: PickleWriter.data,
+    Piece: PickleWriter.data,
+    JoinedBytes: PickleWriter.data,
+    tuple: PickleWriter.tuple_of,
+    list: PickleWriter.list_of,
+    dict: PickleWriter.dict_of,
+    set: PickleWriter.set_of,
+    OrderedDict: PickleWriter.ordered,
+    Name: PickleWriter.name,
+    Dtype: PickleWriter.dtype,
+    Array: PickleWriter.array,
+    Scalar: PickleWriter.scalar,
+    Size: PickleWriter.size,
+    Proto: PickleWriter.proto,
 }
-Writer.table = WRITE
+PickleWriter.table = WRITERS_BY_TYPE

@@ -15,54 +15,54 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import Batch
-from rolloutdeck.safe_pickle.batches.layouts import of_proto, proto
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.batch import RolloutBatch
+from rolloutdeck.safe_pickle.batches.layouts import build_proto_contents, load_data_proto
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Proto
-from rolloutdeck.safe_pickle.rewrite.atomic import whole
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 
-ALWAYS = ("uid",)
-ELSEWHERE = ("data_source", "reward_model", "extra_info")
+ALWAYS_DROPPED_COLUMNS = ("uid",)
+MOVED_DROPPED_COLUMNS = ("data_source", "reward_model", "extra_info")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RepairResult:
     """What the repaired file lacks; every other value is the same."""
 
     dropped: tuple[str, ...]
     rows: int
 
 
-def columns_to_drop(batch: Batch, moved: bool) -> tuple[str, ...]:
+def columns_to_drop(batch: RolloutBatch, moved: bool) -> tuple[str, ...]:
     """The columns to drop before verl can replay the batch: none for most. `moved`: beside other rows than its own."""
     if batch.format != "gen_batch" or "rm_scores" in batch.fields:
         return ()
-    names = ALWAYS + ELSEWHERE if moved else ALWAYS
+    names = ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS if moved else ALWAYS_DROPPED_COLUMNS
     return tuple(name for name in names if name in batch.columns)
 
 
-def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> Difference:
+def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> RepairResult:
     """Writes `target` as `source` without the columns `drop`, as a whole and only when it may be loaded.
 
     The bytes of `target` depend on those of `source` and on `drop` alone. Raises Refused when nothing is to be
     repaired, or the result would not be loadable; ValueError for a column that no repair drops; OSError.
     """
-    unknown = set(drop) - {*ALWAYS, *ELSEWHERE}
+    unknown = set(drop) - {*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS}
     if unknown:
         raise ValueError(f"no repair drops {', '.join(sorted(unknown))}")
-    with Source.open(source) as opened, whole(Path(target)) as file:
-        return _write_without(proto(opened), drop, file)
+    with ByteSource.open(source) as opened, open_checked_output(Path(target)) as file:
+        return _write_without(load_data_proto(opened), drop, file)
 
 
-def _write_without(batch: Proto, drop: Sequence[str], file: BinaryIO) -> Difference:
-    found = of_proto(batch)
+def _write_without(batch: Proto, drop: Sequence[str], file: BinaryIO) -> RepairResult:
+    found = build_proto_contents(batch)
     assert batch.state is not None
     tensors, columns, meta = batch.state
     dropped = tuple(name for name in columns if name in drop)
     if "rm_scores" in found.cells or not dropped:
-        raise Refused("there is nothing to repair: the batch has rm_scores, or none of these columns")
+        raise SafePickleError("there is nothing to repair: the batch has rm_scores, or none of these columns")
     kept = {name: column for name, column in columns.items() if name not in dropped}
-    write(replace(batch, state=(tensors, kept, meta)), file)
-    return Difference(dropped, found.rows)
+    write_pickle(replace(batch, state=(tensors, kept, meta)), file)
+    return RepairResult(dropped, found.rows)

@@ -11,9 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.fields import Block, Cells, block, jagged, of_consolidated
-from rolloutdeck.safe_pickle.batches.layouts import OF_METADATA
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.fields import (
+    DenseField,
+    TensorField,
+    build_dense_field,
+    build_jagged_field,
+    read_consolidated_fields,
+)
+from rolloutdeck.safe_pickle.batches.layouts import CONSOLIDATED_METADATA_KEYS
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Consolidated,
@@ -26,14 +32,14 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Stack,
     Tensor,
     Tree,
-    cut,
+    read_byte_range,
 )
 
 ALIGNED = 8  # bytes at which a field of a consolidated TensorDict begins
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ByteRange:
     """`length` bytes of `data` from `at`."""
 
     data: Data
@@ -42,14 +48,14 @@ class Part:
 
     def pieces(self, most: int) -> Iterator[bytes]:
         for at in range(0, self.length, most):
-            yield cut(self.data, self.at + at, min(most, self.length - at))
+            yield read_byte_range(self.data, self.at + at, min(most, self.length - at))
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedBytes:
     """Bytes that lie in several places, one after the other."""
 
-    parts: Sequence[Part]
+    parts: Sequence[ByteRange]
 
     def __len__(self) -> int:
         return sum(part.length for part in self.parts)
@@ -60,23 +66,23 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class SelectedTensor:
     """A tensor in row-major order that lies in no storage yet."""
 
     dtype: str
     shape: tuple[int, ...]
-    data: Joined
+    data: JoinedBytes
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged:
+class SelectedJaggedTensor:
     """A jagged tensor that lies in no storage yet: [values, offsets]."""
 
-    values: Plain
-    offsets: Plain
+    values: SelectedTensor
+    offsets: SelectedTensor
 
 
-class Selection:
+class RowSelection:
     """The rows `keep`, in order, of a batch of `rows` rows."""
 
     def __init__(self, rows: int, keep: Sequence[int]) -> None:
@@ -98,13 +104,13 @@ class Selection:
         if len(told) == 2:
             return told[0], self.listed(told[1])
         dtype, shape, flat = told
-        chosen = self.of_block(Block(dtype, shape, flat.data))
+        chosen = self.of_block(DenseField(dtype, shape, flat.data))
         return dtype, Size(chosen.shape), replace(flat, shape=(len(chosen.data),), data=chosen.data)
 
     def column(self, value: Any) -> Any:
         """A numpy column."""
         if not isinstance(value, Array) or not isinstance(value.dtype, Dtype) or value.shape[:1] != (self.rows,):
-            raise Refused("it has a column without a value per row")
+            raise SafePickleError("it has a column without a value per row")
         assert value.data is not None
         each = len(value.data) // max(self.rows, 1)
         if isinstance(value.data, list):
@@ -115,24 +121,24 @@ class Selection:
 
     def consolidated(self, batch: Consolidated) -> Consolidated:
         told = batch.metadata.get("cls_metadata")
-        if batch.metadata.get("non_tensors") or set(batch.metadata) - OF_METADATA:
-            raise Refused("it has values among its tensors that are no tensors")
+        if batch.metadata.get("non_tensors") or set(batch.metadata) - CONSOLIDATED_METADATA_KEYS:
+            raise SafePickleError("it has values among its tensors that are no tensors")
         if not isinstance(told, dict):
-            raise Refused("a TensorDict that does not say how many rows it has")
+            raise SafePickleError("a TensorDict that does not say how many rows it has")
         leaves, parts, at = {}, [], 0
-        for name, cells in of_consolidated(batch):
+        for name, cells in read_consolidated_fields(batch):
             chosen = self.of_cells(cells)
             length = len(chosen.data)
             padding = -length % ALIGNED
             leaves[name] = ("torch." + chosen.dtype, list(chosen.shape), at, at + length + padding, padding)
-            parts += [*chosen.data.parts, Part(bytes(padding), 0, padding)]
+            parts += [*chosen.data.parts, ByteRange(bytes(padding), 0, padding)]
             at += length + padding
         metadata = {
             **{name: one for name, one in batch.metadata.items() if name != "size"},
             "leaves": leaves,
             "cls_metadata": {**told, "batch_size": [*self.size(told.get("batch_size"))]},
         }
-        return Consolidated(metadata, Plain("uint8", (at,), Joined(parts)))  # type: ignore[arg-type]
+        return Consolidated(metadata, SelectedTensor("uint8", (at,), JoinedBytes(parts)))  # type: ignore[arg-type]
 
     def tree(self, batch: Tree) -> Tree:
         fields = {name: self.field(one) for name, one in batch.fields.items()}
@@ -143,29 +149,29 @@ class Selection:
         """A field of a TensorDict."""
         choose = FIELDS.get(type(value))
         if choose is None:
-            raise Refused(f"it has {value if hasattr(value, 'name') else 'a field'} that has no rows")
+            raise SafePickleError(f"it has {value if hasattr(value, 'name') else 'a field'} that has no rows")
         return choose(self, value)
 
-    def tensor(self, value: Tensor) -> Plain:
-        return self.of_block(block(value))
+    def tensor(self, value: Tensor) -> SelectedTensor:
+        return self.of_block(build_dense_field(value))
 
-    def nested(self, value: Nested) -> Ragged:
-        cells = jagged(value)
+    def nested(self, value: Nested) -> SelectedJaggedTensor:
+        cells = build_jagged_field(value)
         if len(cells.rows) != self.rows:
-            raise Refused("a jagged tensor with other rows than its batch")
+            raise SafePickleError("a jagged tensor with other rows than its batch")
         values, lengths = cells.values, [cells.rows[row][1] for row in self.keep]
         width = values.row_bytes
         spans = [(values.start + at * width, length * width) for at, length in (cells.rows[row] for row in self.keep)]
-        joined = Joined([Part(values.data, *span) for span in merged(spans)])
+        joined = JoinedBytes([ByteRange(values.data, *span) for span in merged(spans)])
         bounds = b"".join(bound.to_bytes(8, "little") for bound in accumulate(lengths, initial=0))
-        return Ragged(
-            Plain(values.dtype, (sum(lengths), *values.shape[1:]), joined),
-            Plain("int64", (len(lengths) + 1,), Joined([Part(bounds, 0, len(bounds))])),
+        return SelectedJaggedTensor(
+            SelectedTensor(values.dtype, (sum(lengths), *values.shape[1:]), joined),
+            SelectedTensor("int64", (len(lengths) + 1,), JoinedBytes([ByteRange(bounds, 0, len(bounds))])),
         )
 
     def stack(self, value: Stack) -> Stack:
         if value.state.get("stack_dim") != 0:
-            raise Refused("a column that is stacked along something else than its rows")
+            raise SafePickleError("a column that is stacked along something else than its rows")
         values = self.listed(value.values)
         sizes = {name: self.size(one) for name, one in value.state.items() if name == "_batch_size" and one is not None}
         return Stack(values, {**value.state, **sizes, "tensordicts": values})
@@ -174,33 +180,35 @@ class Selection:
         """One value for all rows; the TensorDict beside it has as many rows as the batch."""
         beside = value.state.get("tensordict")
         if not isinstance(beside, Tree) or beside.fields:
-            raise Refused("a value with something beside it")
+            raise SafePickleError("a value with something beside it")
         return Datum(value.value, {**value.state, "tensordict": self.tree(beside) if beside.batch_size else beside})
 
     def listed(self, values: Sequence[Any]) -> list[Any]:
         if len(values) != self.rows:
-            raise Refused(f"a column of {len(values):,} values in a batch of {self.rows:,} rows")
+            raise SafePickleError(f"a column of {len(values):,} values in a batch of {self.rows:,} rows")
         return [values[row] for row in self.keep]
 
     def size(self, told: Any) -> Size:
         """A batch size with the rows that are left."""
         if not isinstance(told, tuple | list) or list(told[:1]) != [self.rows]:
-            raise Refused("a part of it has other rows than the batch")
+            raise SafePickleError("a part of it has other rows than the batch")
         return Size((len(self.keep), *told[1:]))
 
-    def of_cells(self, cells: Cells) -> Plain:
-        if not isinstance(cells, Block):
-            raise Refused("a jagged tensor where verl writes none")
+    def of_cells(self, cells: TensorField) -> SelectedTensor:
+        if not isinstance(cells, DenseField):
+            raise SafePickleError("a jagged tensor where verl writes none")
         return self.of_block(cells)
 
-    def of_block(self, found: Block) -> Plain:
+    def of_block(self, found: DenseField) -> SelectedTensor:
         if found.shape[0] != self.rows:
-            raise Refused(f"a tensor of {found.shape[0]:,} rows in a batch of {self.rows:,}")
+            raise SafePickleError(f"a tensor of {found.shape[0]:,} rows in a batch of {self.rows:,}")
         joined = self._joined(found.data, found.start, found.row_bytes)
-        return Plain(found.dtype, (len(self.keep), *found.shape[1:]), joined)
+        return SelectedTensor(found.dtype, (len(self.keep), *found.shape[1:]), joined)
 
-    def _joined(self, data: Data, start: int, width: int) -> Joined:
-        return Joined([Part(data, *span) for span in merged((start + row * width, width) for row in self.keep)])
+    def _joined(self, data: Data, start: int, width: int) -> JoinedBytes:
+        return JoinedBytes(
+            [ByteRange(data, *span) for span in merged((start + row * width, width) for row in self.keep)]
+        )
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -214,9 +222,9 @@ def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-FIELDS: Mapping[type, Callable[[Selection, Any], Any]] = {
-    Tensor: Selection.tensor,
-    Nested: Selection.nested,
-    Stack: Selection.stack,
-    Datum: Selection.datum,
+FIELDS: Mapping[type, Callable[[RowSelection, Any], Any]] = {
+    Tensor: RowSelection.tensor,
+    Nested: RowSelection.nested,
+    Stack: RowSelection.stack,
+    Datum: RowSelection.datum,
 }

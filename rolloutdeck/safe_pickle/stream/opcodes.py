@@ -10,16 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.arguments import CODES, INLINE, Argument, Limits, Read, Span, Tape, nothing
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.stream.arguments import (
+    MAX_INLINE_BYTES,
+    OPCODE_READERS,
+    ArgumentReader,
+    ByteSpan,
+    OpcodeArgument,
+    PickleLimits,
+    SourceReader,
+    read_no_argument,
+)
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 
-__all__ = ["INLINE", "Limits", "Op", "Span", "scan"]
+__all__ = ["MAX_INLINE_BYTES", "PickleLimits", "Opcode", "ByteSpan", "scan_opcodes"]
 
 
-class Op(NamedTuple):
+class Opcode(NamedTuple):
     name: str
-    argument: Argument
+    argument: OpcodeArgument
     at: int
 
 
@@ -30,20 +39,20 @@ _CLOSES = {
 }  # fmt: skip
 
 
-def scan(source: Source, limits: Limits | None = None) -> Iterator[Op]:
+def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iterator[Opcode]:
     """Every opcode up to and with STOP; what follows STOP is not looked at. Raises Refused.
 
     A step has millions of opcodes, most of them a byte or two: those are taken from the block right here.
     """
-    tape = Tape(source)
-    rules = _Rules(limits or Limits(), source.size)
+    tape = SourceReader(source)
+    rules = _Rules(limits or PickleLimits(), source.size)
     make = tuple.__new__
     for _ in range(rules.limits.opcodes):
         at = tape.at
         code = tape.byte()
         name, width, read, rule = _KINDS[code] or _no_kind(code, at)
         argument = tape.unsigned(width) if width else read(tape, rules.limits) if read else None
-        op = make(Op, (name, argument, at))
+        op = make(Opcode, (name, argument, at))
         if rules.frame and (tape.at >= rules.frame or name == "FRAME"):
             rules.end_frame(op, tape.at)
         if rule is not None:
@@ -51,11 +60,11 @@ def scan(source: Source, limits: Limits | None = None) -> Iterator[Op]:
         yield op
         if name == "STOP":
             return
-    raise Refused(f"more than {rules.limits.opcodes:,} opcodes")
+    raise SafePickleError(f"more than {rules.limits.opcodes:,} opcodes")
 
 
 def _no_kind(code: int, at: int) -> NoReturn:
-    raise Refused(f"byte 0x{code:02x} at {at:,} is no pickle opcode")
+    raise SafePickleError(f"byte 0x{code:02x} at {at:,} is no pickle opcode")
 
 
 class _Rules:
@@ -63,53 +72,53 @@ class _Rules:
 
     __slots__ = ("frame", "limits", "marks", "puts", "size")
 
-    def __init__(self, limits: Limits, size: int) -> None:
+    def __init__(self, limits: PickleLimits, size: int) -> None:
         self.limits = limits
         self.size = size
         self.marks = self.puts = 0
         self.frame = 0  # where the open frame ends; 0 when none is
 
-    def end_frame(self, op: Op, end: int) -> None:
+    def end_frame(self, op: Opcode, end: int) -> None:
         if end > self.frame:
-            raise Refused(f"the frame that ends at {self.frame:,} ends inside an opcode")
+            raise SafePickleError(f"the frame that ends at {self.frame:,} ends inside an opcode")
         if op.name == "FRAME":
-            raise Refused(f"a frame at {op.at:,} inside another")
+            raise SafePickleError(f"a frame at {op.at:,} inside another")
         self.frame = 0
 
-    def _proto(self, op: Op, end: int) -> None:
+    def _proto(self, op: Opcode, end: int) -> None:
         if op.at or op.argument not in range(self.limits.protocol + 1):
-            raise Refused(f"protocol {op.argument!r} at {op.at:,}")
+            raise SafePickleError(f"protocol {op.argument!r} at {op.at:,}")
 
-    def _open_frame(self, op: Op, end: int) -> None:
+    def _open_frame(self, op: Opcode, end: int) -> None:
         assert isinstance(op.argument, int)
         if end + op.argument > self.size:
-            raise Refused(f"a frame of {op.argument:,} bytes at {op.at:,} reaches beyond the end")
+            raise SafePickleError(f"a frame of {op.argument:,} bytes at {op.at:,} reaches beyond the end")
         self.frame = end + op.argument if op.argument else 0
 
-    def _mark(self, op: Op, end: int) -> None:
+    def _mark(self, op: Opcode, end: int) -> None:
         self.marks += 1
         if self.marks > self.limits.marks:
-            raise Refused(f"more than {self.limits.marks:,} nested marks")
+            raise SafePickleError(f"more than {self.limits.marks:,} nested marks")
 
-    def _close(self, op: Op, end: int) -> None:
+    def _close(self, op: Opcode, end: int) -> None:
         if not self.marks:
-            raise Refused(f"{op.name} at {op.at:,} without a mark")
+            raise SafePickleError(f"{op.name} at {op.at:,} without a mark")
         self.marks -= 1
 
-    def _put(self, op: Op, end: int) -> None:
+    def _put(self, op: Opcode, end: int) -> None:
         index = self.puts if op.name == "MEMOIZE" else op.argument
         assert isinstance(index, int)
         if not 0 <= index <= self.puts or self.puts >= self.limits.memo:
-            raise Refused(f"memo index {index:,} at {op.at:,} after {self.puts:,} entries")
+            raise SafePickleError(f"memo index {index:,} at {op.at:,} after {self.puts:,} entries")
         self.puts = max(self.puts, index + 1)
 
-    def _get(self, op: Op, end: int) -> None:
+    def _get(self, op: Opcode, end: int) -> None:
         assert isinstance(op.argument, int)
         if not 0 <= op.argument < self.puts:
-            raise Refused(f"memo index {op.argument:,} at {op.at:,} was never stored")
+            raise SafePickleError(f"memo index {op.argument:,} at {op.at:,} was never stored")
 
 
-_RULES: dict[str, Callable[[_Rules, Op, int], None]] = {
+_RULES: dict[str, Callable[[_Rules, Opcode, int], None]] = {
     "PROTO": _Rules._proto,
     "FRAME": _Rules._open_frame,
     "MARK": _Rules._mark,
@@ -122,13 +131,17 @@ _RULES: dict[str, Callable[[_Rules, Op, int], None]] = {
 
 def _kinds() -> Iterator[_Kind | None]:
     for code in range(256):
-        known = CODES.get(bytes([code]))
-        name, read = known or ("", nothing)
-        yield (name, _WIDTHS.get(name, 0), None if read is nothing else read, _RULES.get(name)) if known else None
+        known = OPCODE_READERS.get(bytes([code]))
+        name, read = known or ("", read_no_argument)
+        yield (
+            (name, _WIDTHS.get(name, 0), None if read is read_no_argument else read, _RULES.get(name))
+            if known
+            else None
+        )
 
 
 # By code: name, bytes of an unsigned argument or 0, what reads another argument, what must hold.
-_Kind = tuple[str, int, Read | None, Callable[[_Rules, Op, int], None] | None]
+_Kind = tuple[str, int, ArgumentReader | None, Callable[[_Rules, Opcode, int], None] | None]
 _WIDTHS = {
     "BININT1": 1, "BININT2": 2, "BINGET": 1, "LONG_BINGET": 4, "BINPUT": 1, "LONG_BINPUT": 4, "PROTO": 1, "EXT1": 1,
     "EXT2": 2, "FRAME": 8,

@@ -6,10 +6,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 
 
-class Source:
+class ByteSource:
     """`size` bytes of an open file, or of bytes in memory; positions count from the window's first byte.
 
     A window shares its file with the source that was opened: only that one closes it.
@@ -23,17 +23,17 @@ class Source:
         self.size = size
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Source:
+    def open(cls, path: str | os.PathLike[str]) -> ByteSource:
         """A context manager over the whole file. Raises OSError."""
         file = os.open(Path(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         return cls(file, 0, os.fstat(file).st_size)
 
     @classmethod
-    def of(cls, data: bytes) -> Source:
+    def of(cls, data: bytes) -> ByteSource:
         """Bytes that are in memory anyway."""
         return cls(data, 0, len(data))
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> ByteSource:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,13 +45,15 @@ class Source:
     def start(self) -> int:
         """Where its first byte stands in the file. Raises Refused for bytes in memory."""
         if isinstance(self._file, bytes):
-            raise Refused("a part of it is so short that it was not left in the file")
+            raise SafePickleError("a part of it is so short that it was not left in the file")
         return self._start
 
     def read(self, at: int, length: int) -> bytes:
         """Exactly `length` bytes from position `at`. Raises Refused when they are not there."""
         if at < 0 or length < 0 or at + length > self.size:
-            raise Refused(f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}")
+            raise SafePickleError(
+                f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
+            )
         if isinstance(self._file, bytes):
             return self._file[self._start + at : self._start + at + length]
         return _read(self._file, self._start + at, length)
@@ -59,17 +61,19 @@ class Source:
     def read_into(self, at: int, buffer: memoryview) -> None:
         """Fills `buffer`, plain bytes, from position `at` without another copy. Raises Refused when it ends before."""
         if at < 0 or at + len(buffer) > self.size:
-            raise Refused(f"it ends after {self.size:,} bytes, before the {len(buffer):,} that should begin at {at:,}")
+            raise SafePickleError(
+                f"it ends after {self.size:,} bytes, before the {len(buffer):,} that should begin at {at:,}"
+            )
         if isinstance(self._file, bytes):
             buffer[:] = memoryview(self._file)[self._start + at : self._start + at + len(buffer)]
         else:
             _read_into(self._file, self._start + at, buffer)
 
-    def window(self, start: int, length: int) -> Source:
+    def window(self, start: int, length: int) -> ByteSource:
         """A part as a source of its own. Raises Refused when it reaches beyond this one."""
         if start < 0 or length < 0 or start + length > self.size:
-            raise Refused(f"a part of {length:,} bytes at {start:,} reaches beyond the end at {self.size:,}")
-        return Source(self._file, self._start + start, length)
+            raise SafePickleError(f"a part of {length:,} bytes at {start:,} reaches beyond the end at {self.size:,}")
+        return ByteSource(self._file, self._start + start, length)
 
 
 def _read(file: int, at: int, length: int) -> bytes:
@@ -77,7 +81,7 @@ def _read(file: int, at: int, length: int) -> bytes:
     while length:  # the kernel gives at most 2 GiB at once
         part = os.pread(file, length, at)
         if not part:
-            raise Refused("the file became shorter while it was read")
+            raise SafePickleError("the file became shorter while it was read")
         parts.append(part)
         at += len(part)
         length -= len(part)
@@ -89,5 +93,5 @@ def _read_into(file: int, at: int, buffer: memoryview) -> None:
     while done < len(buffer):
         more = os.preadv(file, [buffer[done:]], at + done)
         if not more:
-            raise Refused("the file became shorter while it was read")
+            raise SafePickleError("the file became shorter while it was read")
         done += more

@@ -16,9 +16,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.opcodes import Span
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 PICKLE = "data.pkl"
 MAX_DIRECTORY = 16 << 20  # bytes; about 150,000 tensors
@@ -38,15 +38,15 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class TorchArchive:
     """`members`: name below the root (`data.pkl`, `data/0`) -> where its bytes lie in `source`."""
 
-    source: Source
+    source: ByteSource
     root: str
-    members: dict[str, Span]
+    members: dict[str, ByteSpan]
 
     @classmethod
-    def open(cls, source: Source) -> Archive:
+    def open(cls, source: ByteSource) -> TorchArchive:
         """Raises Refused with the first rule that the archive breaks."""
         start, length, count = _directory(source)
         entries = list(_entries(source.read(start, length), count))
@@ -56,21 +56,21 @@ class Archive:
             span, end = _member(source, entry, end)
             spans.append(span)
         if end != start:
-            raise Refused(f"{start - end:,} bytes lie between the ZIP's last member and its directory")
+            raise SafePickleError(f"{start - end:,} bytes lie between the ZIP's last member and its directory")
         root, names = _names([entry.name for entry in entries])
         archive = cls(source, root, dict(zip(names, spans, strict=True)))
         _check_order(archive)
         return archive
 
     @property
-    def pickle(self) -> Source:
+    def pickle(self) -> ByteSource:
         return self.member(PICKLE)
 
-    def member(self, name: str) -> Source:
+    def member(self, name: str) -> ByteSource:
         """Raises Refused when there is none of that name."""
         span = self.members.get(name)
         if span is None:
-            raise Refused(f"the ZIP has no member {name!r}")
+            raise SafePickleError(f"the ZIP has no member {name!r}")
         return self.source.window(span.start, span.length)
 
     def checksums(self, name: str) -> list[int]:
@@ -83,7 +83,7 @@ class Archive:
                 own = span.start + span.length + 4 if entry.flags & BEHIND else entry.at + 14
                 return [start + at + 16, own]
             at = end
-        raise Refused(f"the ZIP has no member {name!r}")
+        raise SafePickleError(f"the ZIP has no member {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,41 +99,41 @@ class _Entry:
     wide: bool
 
 
-def is_zip(source: Source) -> bool:
+def is_zip(source: ByteSource) -> bool:
     """Whether torch would take it for a ZIP: by its first four bytes alone."""
     return source.size >= 4 and source.read(0, 4) == b"PK\x03\x04"
 
 
-def _directory(source: Source) -> tuple[int, int, int]:
+def _directory(source: ByteSource) -> tuple[int, int, int]:
     """Where the directory begins, its bytes, its entries."""
     if not is_zip(source):
-        raise Refused("it is no ZIP (an older torch stream executes what it holds)")
+        raise SafePickleError("it is no ZIP (an older torch stream executes what it holds)")
     if source.size < _END.size:
-        raise Refused("the ZIP was cut short")
+        raise SafePickleError("the ZIP was cut short")
     at = source.size - _END.size
     sign, disk, first_disk, here, count, length, start, comment = _END.unpack(source.read(at, _END.size))
     if sign != b"PK\x05\x06" or comment or disk or first_disk or here != count:
-        raise Refused("the ZIP does not end with its end record: it was cut short, or has a tail or a comment")
+        raise SafePickleError("the ZIP does not end with its end record: it was cut short, or has a tail or a comment")
     at, count, length, start = _wide_end(source, at, count, length, start)
     if length > MAX_DIRECTORY:
-        raise Refused(f"a ZIP directory of {length:,} bytes; at most {MAX_DIRECTORY:,} are read")
+        raise SafePickleError(f"a ZIP directory of {length:,} bytes; at most {MAX_DIRECTORY:,} are read")
     if start + length != at:
-        raise Refused("the ZIP's directory does not reach from where it should begin to its end record")
+        raise SafePickleError("the ZIP's directory does not reach from where it should begin to its end record")
     return start, length, count
 
 
-def _wide_end(source: Source, at: int, count: int, length: int, start: int) -> tuple[int, int, int, int]:
+def _wide_end(source: ByteSource, at: int, count: int, length: int, start: int) -> tuple[int, int, int, int]:
     """The ZIP64 end record before the end record, where there is one; it must say the same."""
     if at < _LOCATOR.size or source.read(at - _LOCATOR.size, 4) != b"PK\x06\x07":
         return at, count, length, start
     _, disk, where, disks = _LOCATOR.unpack(source.read(at - _LOCATOR.size, _LOCATOR.size))
     if disk or disks != 1 or where != at - _LOCATOR.size - _END64.size:
-        raise Refused("the ZIP64 end record is not where it belongs")
+        raise SafePickleError("the ZIP64 end record is not where it belongs")
     sign, size, _, _, disk, first, here, count64, length64, start64 = _END64.unpack(source.read(where, _END64.size))
     if sign != b"PK\x06\x06" or size != _END64.size - 12 or disk or first or here != count64:
-        raise Refused("the ZIP64 end record is malformed")
+        raise SafePickleError("the ZIP64 end record is malformed")
     if (count, length, start) != (min(count64, FULL16), min(length64, FULL32), min(start64, FULL32)):
-        raise Refused("the two end records of the ZIP differ")
+        raise SafePickleError("the two end records of the ZIP differ")
     return where, count64, length64, start64
 
 
@@ -141,11 +141,11 @@ def _entries(data: bytes, count: int) -> Iterator[_Entry]:
     at = 0
     for _ in range(count):
         if at + _ENTRY.size > len(data):
-            raise Refused("the ZIP's directory has fewer entries than it says")
+            raise SafePickleError("the ZIP's directory has fewer entries than it says")
         entry, at = _entry(data, at)
         yield entry
     if at != len(data):
-        raise Refused("the ZIP's directory has more bytes than entries")
+        raise SafePickleError("the ZIP's directory has more bytes than entries")
 
 
 def _entry(data: bytes, at: int) -> tuple[_Entry, int]:
@@ -154,14 +154,14 @@ def _entry(data: bytes, at: int) -> tuple[_Entry, int]:
     begin = at + _ENTRY.size
     end = begin + named + extra + comment
     if sign != b"PK\x01\x02" or end > len(data):
-        raise Refused("the ZIP's directory is malformed")
+        raise SafePickleError("the ZIP's directory is malformed")
     if flags not in FLAGS or comment or disk:
-        raise Refused(f"a ZIP member has flags 0x{flags:04x}, a comment or another disk")
+        raise SafePickleError(f"a ZIP member has flags 0x{flags:04x}, a comment or another disk")
     if method:
-        raise Refused("a ZIP member is compressed; torch stores")
+        raise SafePickleError("a ZIP member is compressed; torch stores")
     size, packed, where = _wide(data[begin + named : begin + named + extra], size, packed, where)
     if size != packed:
-        raise Refused("a stored ZIP member has two sizes")
+        raise SafePickleError("a stored ZIP member has two sizes")
     name = data[begin : begin + named]
     return _Entry(name, flags, (time, date), crc, size, where, bool(extra)), end
 
@@ -174,28 +174,28 @@ def _wide(extra: bytes, size: int, packed: int, where: int) -> tuple[int, int, i
         0,
         4 + 8 * len(wanted),
     ):
-        raise Refused("a ZIP member has an unexpected extra field in the directory")
+        raise SafePickleError("a ZIP member has an unexpected extra field in the directory")
     for place, number in enumerate(wanted):
         values[number] = int.from_bytes(extra[4 + 8 * place : 12 + 8 * place], "little")
     return values[0], values[1], values[2]
 
 
-def _member(source: Source, entry: _Entry, at: int) -> tuple[Span, int]:
+def _member(source: ByteSource, entry: _Entry, at: int) -> tuple[ByteSpan, int]:
     """Where the member's bytes lie, and where the next member begins."""
     if entry.at != at:
-        raise Refused(f"a ZIP member begins at {entry.at:,} instead of {at:,}: members overlap or leave a gap")
+        raise SafePickleError(f"a ZIP member begins at {entry.at:,} instead of {at:,}: members overlap or leave a gap")
     head = source.read(at, _LOCAL.size)
     sign, _, flags, method, time, date, crc, packed, size, named, extra = _LOCAL.unpack(head)
     begin = at + _LOCAL.size + named + extra
     tail = source.read(at + _LOCAL.size, named + extra)
     told = (0, 0, 0) if flags & BEHIND else (entry.crc, entry.size, entry.size)
     if sign != b"PK\x03\x04" or (flags, method, (time, date)) != (entry.flags, 0, entry.stamp):
-        raise Refused("a ZIP member's own header differs from the directory")
+        raise SafePickleError("a ZIP member's own header differs from the directory")
     if tail[:named] != entry.name or (crc, packed, size) != told:
-        raise Refused("a ZIP member's own header differs from the directory")
+        raise SafePickleError("a ZIP member's own header differs from the directory")
     _check_extra(tail[named:], entry)
     end = _check_behind(source, entry, begin + entry.size)
-    return Span(begin, entry.size), end
+    return ByteSpan(begin, entry.size), end
 
 
 def _check_extra(extra: bytes, entry: _Entry) -> None:
@@ -207,18 +207,18 @@ def _check_extra(extra: bytes, entry: _Entry) -> None:
         padding = kind == PADDING and not field.strip(b"Z")
         wide = kind == ZIP64 and entry.wide and length in (8, 16, 24)
         if not (padding or wide) or len(field) != length:
-            raise Refused("a ZIP member has an unexpected extra field")
+            raise SafePickleError("a ZIP member has an unexpected extra field")
         at += 4 + length
 
 
-def _check_behind(source: Source, entry: _Entry, at: int) -> int:
+def _check_behind(source: ByteSource, entry: _Entry, at: int) -> int:
     """The data descriptor, where the flags announce one; returns where it ends."""
     if not entry.flags & BEHIND:
         return at
     form = "<4sIQQ" if entry.wide else "<4sIII"
     length = struct.calcsize(form)
     if source.read(at, length) != struct.pack(form, b"PK\x07\x08", entry.crc, entry.size, entry.size):
-        raise Refused("what stands behind a ZIP member differs from the directory")
+        raise SafePickleError("what stands behind a ZIP member differs from the directory")
     return at + length
 
 
@@ -227,21 +227,21 @@ def _names(raw: list[bytes]) -> tuple[str, list[str]]:
     try:
         names = [name.decode("ascii") for name in raw]
     except UnicodeDecodeError as error:
-        raise Refused("a ZIP member's name is not ASCII") from error
+        raise SafePickleError("a ZIP member's name is not ASCII") from error
     root = names[0].partition("/")[0] if names else ""
     below = [name.removeprefix(f"{root}/") for name in names]
     for name, rest in zip(names, below, strict=True):
         if not root or name == rest or not _NAME.fullmatch(rest):
-            raise Refused(f"a ZIP member is called {name[:80]!r}, which torch.save never writes")
+            raise SafePickleError(f"a ZIP member is called {name[:80]!r}, which torch.save never writes")
     if len(set(below)) != len(below):
-        raise Refused("two members of the ZIP have the same name")
+        raise SafePickleError("two members of the ZIP have the same name")
     if PICKLE not in below:
-        raise Refused(f"the ZIP has no {PICKLE}")
+        raise SafePickleError(f"the ZIP has no {PICKLE}")
     return root, below
 
 
-def _check_order(archive: Archive) -> None:
+def _check_order(archive: TorchArchive) -> None:
     """Only little-endian numbers: what another byte order would mean is nowhere needed, and read by few."""
     span = archive.members.get("byteorder")
     if span is not None and (span.length != 6 or archive.source.read(span.start, 6) != b"little"):
-        raise Refused("the numbers in the ZIP are not little-endian")
+        raise SafePickleError("the numbers in the ZIP are not little-endian")

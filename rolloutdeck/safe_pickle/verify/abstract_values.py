@@ -9,30 +9,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.opcodes import Span
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
 
-SHORT = 64  # characters; a longer string is known by its length
+MAX_SHORT_STRING = 64  # characters; a longer string is known by its length
 MAX_DEPTH = 200
 MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is reached
 
 HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; something with its own place; something that may not be loaded
 
-Value = Any
-_NOTHING: list[Value] = []
+AbstractValue = Any
+_NOTHING: list[AbstractValue] = []
 
 
-class Unfit(Exception):
+class RuleViolationError(Exception):
     """Nothing that torch, numpy or verl would have written here."""
 
 
-class Global(NamedTuple):
+class GlobalReference(NamedTuple):
     """A function or class, by name. It may stand only where a rule asks for it."""
 
     name: str
 
 
-class Text(NamedTuple):
+class LongString(NamedTuple):
     """A string of more than `SHORT` characters."""
 
     length: int
@@ -40,15 +40,15 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class AbstractBytes:
     """A byte string: in memory when short, else in the source; neither when it was written as text."""
 
     length: int
     content: bytes | None = None
-    span: Span | None = None
+    span: ByteSpan | None = None
 
 
-class Box:
+class AbstractContainer:
     """A list, tuple, set or dict (`items` are then key, value, key, value…).
 
     Once it is inside another or was handed to a call it is `sealed`: picklers finish a container before they use it,
@@ -57,7 +57,7 @@ class Box:
 
     __slots__ = ("depth", "items", "kind", "level", "sealed", "weight")
 
-    def __init__(self, kind: str, items: Sequence[Value] = ()) -> None:
+    def __init__(self, kind: str, items: Sequence[AbstractValue] = ()) -> None:
         self.kind = kind
         self.items = _NOTHING
         self.level = HARMLESS
@@ -66,10 +66,10 @@ class Box:
         if items:
             self.extend(items)
 
-    def extend(self, items: Iterable[Value]) -> None:
+    def extend(self, items: Iterable[AbstractValue]) -> None:
         """Raises Unfit when sealed, Refused when it grows too deep or too large."""
         if self.sealed:
-            raise Unfit("it changes a container that was already used")
+            raise RuleViolationError("it changes a container that was already used")
         if self.items is _NOTHING:
             self.items = []
         for item in items:
@@ -79,35 +79,37 @@ class Box:
                 continue
             self._hold(item)
         if self.depth > MAX_DEPTH or self.weight > MAX_WEIGHT:
-            raise Refused(f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values")
+            raise SafePickleError(
+                f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values"
+            )
 
-    def _hold(self, item: Value) -> None:
+    def _hold(self, item: AbstractValue) -> None:
         if item is self:
-            raise Unfit("it changes a container that was already used")
-        self.level = max(self.level, level_of(item))
-        if isinstance(item, Box):
+            raise RuleViolationError("it changes a container that was already used")
+        self.level = max(self.level, get_safety_level(item))
+        if isinstance(item, AbstractContainer):
             item.sealed = True
             self.depth = max(self.depth, item.depth + 1)
             self.weight += item.weight
         else:
-            self.weight += item.length if isinstance(item, Text) else 1
+            self.weight += item.length if isinstance(item, LongString) else 1
 
     def spend(self) -> None:
         """Lets go of what a call took, since millions of rows have such; used again, it is nothing that fits."""
         self.kind, self.items, self.sealed = "spent", _NOTHING, True
 
-    def fields(self) -> dict[str, Value]:
+    def fields(self) -> dict[str, AbstractValue]:
         """A dict with short strings as keys, each once. Raises Unfit when it is another."""
         keys = self.items[::2]
         if self.kind != "dict" or not all(type(key) is str for key in keys) or len(set(keys)) != len(keys):
-            raise Unfit("a state that is no dict of names")
+            raise RuleViolationError("a state that is no dict of names")
         return dict(zip(keys, self.items[1::2], strict=True))
 
 
-_NO_FACTS: dict[str, Value] = {}
+_NO_FACTS: dict[str, AbstractValue] = {}
 
 
-class Thing:
+class AbstractObject:
     """What a call builds. `facts` say what later rules need of it; `level` is UNKNOWN when it holds what may not be.
 
     `built` is False until it was given its state.
@@ -116,7 +118,7 @@ class Thing:
     __slots__ = ("built", "facts", "kind", "level")
 
     def __init__(
-        self, kind: str, level: int = SPECIAL, built: bool = True, facts: dict[str, Value] | None = None
+        self, kind: str, level: int = SPECIAL, built: bool = True, facts: dict[str, AbstractValue] | None = None
     ) -> None:
         self.kind = kind
         self.level = level
@@ -124,41 +126,41 @@ class Thing:
         self.facts = facts or _NO_FACTS
 
 
-def unknown() -> Thing:
-    return Thing("unknown", UNKNOWN)
+def build_unknown_object() -> AbstractObject:
+    return AbstractObject("unknown", UNKNOWN)
 
 
-def level_of(value: Value) -> int:
-    if isinstance(value, (Box, Thing)):
+def get_safety_level(value: AbstractValue) -> int:
+    if isinstance(value, (AbstractContainer, AbstractObject)):
         return value.level
-    return SPECIAL if isinstance(value, Global) else HARMLESS
+    return SPECIAL if isinstance(value, GlobalReference) else HARMLESS
 
 
-def is_count(value: Value) -> bool:
+def is_count(value: AbstractValue) -> bool:
     """A whole number from 0, as sizes and positions are."""
     return type(value) is int and 0 <= value < 1 << 62
 
 
-def counts(value: Value, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
+def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
     """Sizes or strides of at most 32 dimensions. Raises Unfit."""
-    if not isinstance(value, Box) or value.kind not in kinds or len(value.items) > 32:
-        raise Unfit("a shape that is none")
+    if not isinstance(value, AbstractContainer) or value.kind not in kinds or len(value.items) > 32:
+        raise RuleViolationError("a shape that is none")
     if not all(is_count(item) for item in value.items):
-        raise Unfit("a shape that is none")
+        raise RuleViolationError("a shape that is none")
     return value.items
 
 
-def product(sizes: Iterable[int]) -> int:
+def multiply_sizes(sizes: Iterable[int]) -> int:
     total = 1
     for size in sizes:
         total *= size
     return total
 
 
-def is_key(value: Value) -> bool:
+def is_dict_key(value: AbstractValue) -> bool:
     """What a pickler writes as a key, and what hashes without running anything of its own."""
-    if isinstance(value, Box):
-        return value.kind == "tuple" and all(map(is_key, value.items))
-    if isinstance(value, Thing):
+    if isinstance(value, AbstractContainer):
+        return value.kind == "tuple" and all(map(is_dict_key, value.items))
+    if isinstance(value, AbstractObject):
         return value.kind in ("scalar", "range") and value.level == HARMLESS
-    return isinstance(value, (str, int, float, Text, Data)) or value is None
+    return isinstance(value, (str, int, float, LongString, AbstractBytes)) or value is None

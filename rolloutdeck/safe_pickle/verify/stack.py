@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.stream.opcodes import Op, Span
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan, Opcode
 from rolloutdeck.safe_pickle.verify.abstract_values import (
-    SHORT,
+    MAX_SHORT_STRING,
     UNKNOWN,
-    Box,
-    Data,
-    Text,
-    Unfit,
-    Value,
-    is_key,
-    level_of,
+    AbstractBytes,
+    AbstractContainer,
+    AbstractValue,
+    LongString,
+    RuleViolationError,
+    get_safety_level,
+    is_dict_key,
 )
 
 MAX_REASONS = 8
 
 
-class Stack:
+class VerifierStack:
     def __init__(self) -> None:
         self.reasons: dict[str, None] = {}
-        self._stack: list[Value] = []
+        self._stack: list[AbstractValue] = []
         self._marks: list[int] = []
-        self._memo: list[Value] = []
+        self._memo: list[AbstractValue] = []
 
     def object(self, reason: str) -> None:
         if len(self.reasons) < MAX_REASONS:
@@ -33,89 +33,89 @@ class Stack:
     def _floor(self) -> int:
         return self._marks[-1] if self._marks else 0
 
-    def _pop(self) -> Value:
+    def _pop(self) -> AbstractValue:
         if len(self._stack) <= self._floor():
-            raise Refused("it takes more values than it put there")
+            raise SafePickleError("it takes more values than it put there")
         return self._stack.pop()
 
-    def _pop_mark(self) -> list[Value]:
+    def _pop_mark(self) -> list[AbstractValue]:
         floor = self._marks.pop()
         values = self._stack[floor:]
         del self._stack[floor:]
         return values
 
-    def _top(self) -> Value:
+    def _top(self) -> AbstractValue:
         if len(self._stack) <= self._floor():
-            raise Refused("it takes more values than it put there")
+            raise SafePickleError("it takes more values than it put there")
         return self._stack[-1]
 
-    def _push(self, value: Value) -> None:
+    def _push(self, value: AbstractValue) -> None:
         self._stack.append(value)
 
-    def _argument(self, op: Op) -> None:
+    def _argument(self, op: Opcode) -> None:
         self._stack.append(op.argument)
 
-    def _constant(self, op: Op) -> None:
+    def _constant(self, op: Opcode) -> None:
         self._stack.append(_CONSTANTS[op.name])
 
-    def _text(self, op: Op) -> None:
+    def _text(self, op: Opcode) -> None:
         text = op.argument
         assert isinstance(text, str)
-        self._stack.append(text if len(text) <= SHORT else Text(len(text), _is_latin(text)))
+        self._stack.append(text if len(text) <= MAX_SHORT_STRING else LongString(len(text), _is_latin(text)))
 
-    def _bytes(self, op: Op) -> None:
-        if isinstance(op.argument, Span):
-            self._push(Data(op.argument.length, span=op.argument))
+    def _bytes(self, op: Opcode) -> None:
+        if isinstance(op.argument, ByteSpan):
+            self._push(AbstractBytes(op.argument.length, span=op.argument))
         else:
             assert isinstance(op.argument, bytes)
-            self._push(Data(len(op.argument), op.argument))
+            self._push(AbstractBytes(len(op.argument), op.argument))
 
-    def _empty(self, op: Op) -> None:
-        self._stack.append(Box(op.name[6:].lower()))
+    def _empty(self, op: Opcode) -> None:
+        self._stack.append(AbstractContainer(op.name[6:].lower()))
 
-    def _tuple(self, op: Op) -> None:
+    def _tuple(self, op: Opcode) -> None:
         if op.name == "TUPLE":
-            self._push(Box("tuple", self._pop_mark()))
+            self._push(AbstractContainer("tuple", self._pop_mark()))
             return
         count = int(op.name[5])
-        self._push(Box("tuple", [self._pop() for _ in range(count)][::-1]))
+        self._push(AbstractContainer("tuple", [self._pop() for _ in range(count)][::-1]))
 
-    def _frozenset(self, op: Op) -> None:
+    def _frozenset(self, op: Opcode) -> None:
         items = self._pop_mark()
         self._check_keys(items)
-        self._push(Box("frozenset", items))
+        self._push(AbstractContainer("frozenset", items))
 
-    def _add(self, op: Op) -> None:
+    def _add(self, op: Opcode) -> None:
         items = [self._pop()] if op.name == "APPEND" else self._pop_mark()
         kind = "set" if op.name == "ADDITEMS" else "list"
         if kind == "set":
             self._check_keys(items)
         self._extend(self._top(), kind, items, op)
 
-    def _set(self, op: Op) -> None:
+    def _set(self, op: Opcode) -> None:
         items = [self._pop(), self._pop()][::-1] if op.name == "SETITEM" else self._pop_mark()
         if len(items) % 2:
-            raise Refused(f"a key without a value at {op.at:,}")
+            raise SafePickleError(f"a key without a value at {op.at:,}")
         self._check_keys(items[::2])
         self._extend(self._top(), "dict", items, op)
 
-    def _check_keys(self, keys: list[Value]) -> None:
+    def _check_keys(self, keys: list[AbstractValue]) -> None:
         for key in keys:
-            if type(key) is not str and not is_key(key):
+            if type(key) is not str and not is_dict_key(key):
                 self.object("a key that is no plain value")
 
-    def _extend(self, box: Value, kind: str, items: list[Value], op: Op) -> None:
-        if not isinstance(box, Box) or box.kind != kind:
-            if level_of(box) < UNKNOWN:
+    def _extend(self, box: AbstractValue, kind: str, items: list[AbstractValue], op: Opcode) -> None:
+        if not isinstance(box, AbstractContainer) or box.kind != kind:
+            if get_safety_level(box) < UNKNOWN:
                 self.object(f"{op.name} at {op.at:,} changes something that is no {kind}")
             return
         try:
             box.extend(items)
-        except Unfit as unfit:
+        except RuleViolationError as unfit:
             self.object(f"{unfit} (at {op.at:,})")
             box.level = UNKNOWN
 
-    def _put(self, op: Op) -> None:
+    def _put(self, op: Opcode) -> None:
         index = len(self._memo) if op.name == "MEMOIZE" else op.argument
         assert isinstance(index, int)
         if index < len(self._memo):
@@ -124,11 +124,11 @@ class Stack:
         else:
             self._memo.append(self._top())
 
-    def _get(self, op: Op) -> None:
+    def _get(self, op: Opcode) -> None:
         assert isinstance(op.argument, int)
         self._stack.append(self._memo[op.argument])
 
-    def _mark(self, op: Op) -> None:
+    def _mark(self, op: Opcode) -> None:
         self._marks.append(len(self._stack))
 
 

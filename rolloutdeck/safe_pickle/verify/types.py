@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive
-from rolloutdeck.safe_pickle.verify.abstract_values import Data, Value
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle.verify.abstract_values import AbstractBytes, AbstractValue
 
 
-class Judge(Protocol):
+class Verifier(Protocol):
     """One pickle that is verified. `archive` is the ZIP around it; `storages`: key -> type and size of each."""
 
-    archive: Archive | None
+    archive: TorchArchive | None
     storages: dict[str, tuple[str, int]]
 
-    def embedded(self, data: Data) -> Value:
+    def embedded(self, data: AbstractBytes) -> AbstractValue:
         """What a torch archive inside this pickle would build. Raises Refused when it is no canonical archive."""

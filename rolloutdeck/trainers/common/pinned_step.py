@@ -9,51 +9,51 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rolloutdeck.client.run import Run
-from rolloutdeck.errors import Unfit
-from rolloutdeck.lib.download import fetch
+from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.lib.download import download_file
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.http import Server
-from rolloutdeck.lib.log import log
-from rolloutdeck.replay.plan import Entry, PinnedArtifact, Plan
+from rolloutdeck.lib.http import ServerClient
+from rolloutdeck.lib.log import logger
+from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.trainers.common import patching
 
 
-def check(plan: Plan, entry: Entry, whole: str = "") -> None:
+def check_pinned_step(plan: PlanRevision, entry: PlanEntry, whole: str = "") -> None:
     """Raises Unfit with the reason why it can't be replayed. `whole` is what it holds, like "a step of TRL", where what
     is flagged can't be left out of it."""
     if entry.refused:
-        raise Unfit(entry.refusals)
+        raise NotReplayableError(entry.refusals)
     if whole and plan.exclude_flagged and entry.source.get("flagged"):
-        raise Unfit(f"the plan leaves out what is flagged, and {whole} is replayed whole or not at all")
+        raise NotReplayableError(f"the plan leaves out what is flagged, and {whole} is replayed whole or not at all")
 
 
 @contextmanager
-def brought(entry: Entry, artifact: PinnedArtifact, name: str) -> Iterator[Path]:
+def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) -> Iterator[Path]:
     """A file of one of its artifacts, fetched and checked by its hash, in a folder that only this user can read.
 
     Raises Unfit, NotGiven, NotReachable, OSError.
     """
     if artifact.state not in ("", "ready"):
-        raise Unfit(f"its files are not on the server ({artifact.state})")
+        raise NotReplayableError(f"its files are not on the server ({artifact.state})")
     settings, file = Settings.read(), entry.file(artifact, name)
-    server = Server(settings.url, settings.token, settings.ca_bundle)
+    server = ServerClient(settings.url, settings.token, settings.ca_bundle)
     with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:
         path = Path(folder, Path(name).name)
-        fetch(server, file.address, path, file.sha256, file.size)
+        download_file(server, file.address, path, file.sha256, file.size)
         yield path
 
 
-def leave(
-    run: Run | None, plan: Plan, entry: Entry, step: int, error: Exception, step_kind: str = "global_step"
+def report_not_replayed(
+    run: Run | None, plan: PlanRevision, entry: PlanEntry, step: int, error: Exception, step_kind: str = "global_step"
 ) -> None:
     """Reports a step that is generated after all, unless another process does (`run` None). Raises hooks.Stop where the
     plan asks for it."""
-    outcome, reason = "refused" if isinstance(error, Unfit) else "miss", str(error) or type(error).__name__
+    outcome, reason = "refused" if isinstance(error, NotReplayableError) else "miss", str(error) or type(error).__name__
     what = "Rollout" if step_kind == "rollout_id" else "Step"
     if run is not None:
         run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
-        log.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
+        logger.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
     if plan.on_mismatch == "stop":
-        raise patching.Stop(
+        raise patching.ReplayStoppedError(
             f"The replay plan {plan} says to stop where a pin can't be replayed. {what} {step}: {reason}"
         )

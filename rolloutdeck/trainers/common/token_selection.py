@@ -13,23 +13,25 @@ DEFAULT = 8
 
 
 @dataclass(frozen=True)
-class Selection:
+class TokenSelection:
     """`groups` whole groups a step, None for all. The choice follows from `seed` and the step alone."""
 
     groups: int | None = DEFAULT
     seed: str = ""
 
     @classmethod
-    def read(cls, told: str, seed: str = "") -> Selection:
+    def read(cls, told: str, seed: str = "") -> TokenSelection:
         """Anything else than the three words is the default, said once."""
         if told in ("", "none", "all"):
             return cls({"": DEFAULT, "none": 0, "all": None}[told], seed)
         if found := re.fullmatch(r"groups:(\d{1,9})", told):
             return cls(int(found.group(1)), seed)
-        patching.voice.once("tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; it is groups:8 now.", told)
+        patching.once_logger.once(
+            "tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; it is groups:8 now.", told
+        )
         return cls(DEFAULT, seed)
 
-    def less(self, groups: int) -> Selection:
+    def less(self, groups: int) -> TokenSelection:
         """What is left of it when so many groups were kept."""
         return self if self.groups is None else replace(self, groups=max(0, self.groups - groups))
 

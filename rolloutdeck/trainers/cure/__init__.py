@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
+from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
 
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
-OUTPUTS = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
+OUTPUTS_FILE = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
 _BEGUN = b"code response length:"
 _EVALUATED = b"code acc (average proportion"  # eval.py's line in `evaluation/results/results-eval-*.txt`
-LATER = 30.0  # seconds by which results are newer than data when the next step has begun; a copy takes less
+NEXT_STEP_SECONDS = 30.0  # seconds by which results are newer than data when the next step has begun; a copy takes less
 
 
-def step_of(path: Path) -> int:
+def find_cure_step(path: Path) -> int:
     """The step of a folder's name, else counted from 0."""
     named = _named(path)
     return max(0, _begun(path, path.parent.parent / "results") - 1) if named is None else named
@@ -57,7 +57,7 @@ def _age(results: Path) -> tuple[bool, float, str]:
     return "ckpt." in results.name, changed, results.name
 
 
-def _is_results(name: str, head: Head) -> bool:
+def _is_results(name: str, head: FileHead) -> bool:
     return _BEGUN in head.start or _EVALUATED in head.start
 
 
@@ -86,24 +86,24 @@ def _begun(path: Path, folder: Path) -> int:
     if not found:
         return 0
     found.sort()
-    own = OUTPUTS.match(path.name)
+    own = OUTPUTS_FILE.match(path.name)
     if own and own["run"] not in found[-1][1]:  # a model that is not sampled from any more
         return sum(count for at, name, count in found if at <= _last(found, own["run"]))
-    return sum(count for _, _, count in found) - (found[-1][0] - written > LATER)
+    return sum(count for _, _, count in found) - (found[-1][0] - written > NEXT_STEP_SECONDS)
 
 
 def _last(found: Sequence[tuple[float, str, int]], run: str) -> float:
     return max((at for at, name, _ in found if run in name), default=0.0)
 
 
-def _is_list(name: str, head: Head) -> bool:
+def _is_list(name: str, head: FileHead) -> bool:
     return head.start.lstrip().startswith(b"[")
 
 
-ASKED = ("pretrained_model=MODEL", "dataset=NAME")
+REQUIRED_SETTINGS = ("pretrained_model=MODEL", "dataset=NAME")
 KINDS = (
     FileKind(
-        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=step_of,
+        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=find_cure_step,
         split=lambda path: "train", step_kind="iteration",
     ),
     FileKind(
@@ -111,7 +111,7 @@ KINDS = (
         step=eval_step_of, split=lambda path: "eval", step_kind="iteration",
     ),
     FileKind(
-        "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=step_of,
+        "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=find_cure_step,
         split=lambda path: "train", step_kind="iteration", joins=True,
     ),
     FileKind(
@@ -125,7 +125,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """Never asked: each file's name says it."""
     return "train", "CURE names its evaluations"
 
@@ -138,12 +138,12 @@ TRAINER = Trainer(
     instructions="CURE has no setting that keeps a step: start this in its folder, before run.py:",
     first_step=0,
     masks_flagged=True,  # without a flagged answer, the others of its prompt stay
-    required_settings=ASKED,
-    check_settings=Reference("rolloutdeck.trainers.cure.settings_check:check"),
-    read_requirements=Reference("rolloutdeck.trainers.cure.layout:asking"),
-    guess_settings=Reference("rolloutdeck.trainers.cure.layout:likely"),
-    recommended_lines=Reference("rolloutdeck.trainers.cure.settings_check:recommended"),
-    keep_lines=Reference("rolloutdeck.trainers.cure.settings_check:keeping"),
-    find_steps=Reference("rolloutdeck.trainers.cure.step_files:spots"),
-    read_step=Reference("rolloutdeck.trainers.cure.step_files:described"),
+    required_settings=REQUIRED_SETTINGS,
+    check_settings=FunctionReference("rolloutdeck.trainers.cure.settings_check:check_settings"),
+    read_requirements=FunctionReference("rolloutdeck.trainers.cure.layout:read_requirements"),
+    guess_settings=FunctionReference("rolloutdeck.trainers.cure.layout:guess_settings"),
+    recommended_lines=FunctionReference("rolloutdeck.trainers.cure.settings_check:recommended_lines"),
+    keep_lines=FunctionReference("rolloutdeck.trainers.cure.settings_check:store_lines"),
+    find_steps=FunctionReference("rolloutdeck.trainers.cure.step_files:find_steps"),
+    read_step=FunctionReference("rolloutdeck.trainers.cure.step_files:read_step"),
 )

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.cure import OUTPUTS
-from rolloutdeck.trainers.cure.step_files import objects
+from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.trainers.cure import OUTPUTS_FILE
+from rolloutdeck.trainers.cure.step_files import load_json_objects
 
 PROGRAMS = ("full_code_generation", "code_response_length", "generated_code")
 TESTS = ("full_case_generation", "case_response_length", "case_input", "case_output", "case_text")
@@ -25,14 +25,14 @@ GIVEN = "num_ground_truth_test"
 Task = dict[str, Any]
 
 
-def leave(name: str, source: Path, target: Path, flagged: Collection[int]) -> str:
+def write_without_answers(name: str, source: Path, target: Path, flagged: Collection[int]) -> str:
     """Writes `target` as `source` without these answers; what was done, as the end of a sentence. Raises Unfit."""
     try:
-        found = objects(source)
-        made, said = (outputs if OUTPUTS.match(name) else rows)(found, set(flagged))
+        found = load_json_objects(source)
+        made, said = (outputs if OUTPUTS_FILE.match(name) else rows)(found, set(flagged))
         target.write_text(json.dumps(made, indent=2, ensure_ascii=False), encoding="utf-8")
     except (ValueError, LookupError, TypeError) as error:  # a task without one of CURE's lists, or with another value
-        raise Unfit(f"{name} can't be written without its flagged answers: {error}") from error
+        raise NotReplayableError(f"{name} can't be written without its flagged answers: {error}") from error
     return f"is replayed without {said}. The file is written by Rolloutdeck."
 
 

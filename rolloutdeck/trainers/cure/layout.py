@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import File
-from rolloutdeck.trainers.cure import ASKED, OUTPUTS
-from rolloutdeck.trainers.cure.step_files import APART, KNOWN, ROLE, TOGETHER
+from rolloutdeck.replay.plan import PlanFile
+from rolloutdeck.trainers.cure import OUTPUTS_FILE, REQUIRED_SETTINGS
+from rolloutdeck.trainers.cure.step_files import APART, CURE_FACTS, ROLE, TOGETHER
 
 MODEL, TRAINED, STEPS, SEPARATE = "pretrained_model", "optimized_model_name", "total_steps", "separate_training"
 DATA = "optimization/temp_data"
 DATASETS = ("dataset", "train_dataset")  # as reward.py's argument and the config call it
 
-Settings = Mapping[str, Any]
+TrainerSettings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asking:
+class CureRequirements:
     """What a run of CURE asks for. `separate`: whether programs and tests are trained apart, None where unknown."""
 
     model: str
@@ -55,25 +55,26 @@ class Asking:
         return PurePosixPath(f"step_{step}")
 
     def called(self, name: str, step: int) -> str:
-        return self.outputs if OUTPUTS.match(PurePosixPath(name).name) else name
+        return self.outputs if OUTPUTS_FILE.match(PurePosixPath(name).name) else name
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
         """The rewards, and the outputs that they were made of. Raises Unfit."""
-        outputs = [name for name in files if OUTPUTS.match(name)]
+        outputs = [name for name in files if OUTPUTS_FILE.match(name)]
         trained = next((list(names) for names in (APART, TOGETHER) if set(names) <= set(files)), [])
         if role != self.role or len(outputs) != 1 or not trained:
-            raise Unfit("it is no step of CURE")
+            raise NotReplayableError("it is no step of CURE")
         if self.separate is not None and self.separate != (len(trained) > 1):
-            raise Unfit(f"it has {' and '.join(trained)}, and this run has {SEPARATE}={self.separate}")
+            raise NotReplayableError(f"it has {' and '.join(trained)}, and this run has {SEPARATE}={self.separate}")
         return [*outputs, *trained]
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
-        from rolloutdeck.trainers.cure.exclude import leave
+    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+        from rolloutdeck.trainers.cure.exclude import write_without_answers
 
-        return f"{file.name} of {placement.entry} {leave(file.name, source, target, placement.without[file.name])}"
+        done = write_without_answers(file.name, source, target, placement.without[file.name])
+        return f"{file.name} of {placement.entry} {done}"
 
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
         """The commands, in CURE's folder; a step after the first goes on from the model that CURE saved."""
@@ -102,28 +103,29 @@ def dotted(model: str) -> str:
     return model.replace("/", ".")
 
 
-def asking(settings: Settings) -> Asking:
+def read_requirements(settings: TrainerSettings) -> CureRequirements:
     """What a run with these settings asks for; those of `optimization_config.py`. Raises BadInput where they don't
     say the model and the data set."""
     model, dataset = settings.get(MODEL), next((settings[name] for name in DATASETS if settings.get(name)), None)
     if not isinstance(model, str) or not isinstance(dataset, str) or not model or "\0" in model:
-        raise BadInput(
-            f"CURE names its files by the model and the data set: --set {' '.join(ASKED)}, those of the run that "
+        raise UsageError(
+            f"CURE names its files by the model and the data set: "
+            f"--set {' '.join(REQUIRED_SETTINGS)}, those of the run that "
             "replays."
         )
     if not dataset or not {"/", "\0"}.isdisjoint(dataset):
-        raise BadInput(f"dataset={dataset[:200]!r} is no name of a data set; CURE reads data/NAME.json.")
+        raise UsageError(f"dataset={dataset[:200]!r} is no name of a data set; CURE reads data/NAME.json.")
     separate, steps = settings.get(SEPARATE), settings.get(STEPS)
-    return Asking(
+    return CureRequirements(
         model=model,
         dataset=dataset,
-        facts={**KNOWN, "model": dotted(model)},
+        facts={**CURE_FACTS, "model": dotted(model)},
         separate=separate if isinstance(separate, bool) else None,
         optimized=str(settings.get(TRAINED) or "optimized"),
         total_steps=steps if isinstance(steps, int) and steps > 0 and not isinstance(steps, bool) else None,
     )
 
 
-def likely(project: str, run: str, pinned: Settings, facts: Mapping[str, Any]) -> dict[str, Any]:
+def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The `pinned` run's settings; the names of its files tell the model with dots for slashes, which is no path."""
     return dict(pinned)

@@ -14,21 +14,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
-from rolloutdeck.trainers.cure import LATER, OUTPUTS, step_of
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.trainers.cure import NEXT_STEP_SECONDS, OUTPUTS_FILE, find_cure_step
 
 FORMAT, ROLE, END = "cure", "rollout", "<|im_end|>"
 APART, TOGETHER = ("rl_code_data.json", "rl_case_data.json"), ("rl_data.json",)
 ANSWERS = {"code_generation_prompt": "full_code_generation", "case_generation_prompt": "full_case_generation"}
-KNOWN = {"role": ROLE, "format": FORMAT, "serialisation": "json", "parameter_sync_step": 1}
+CURE_FACTS = {"role": ROLE, "format": FORMAT, "serialisation": "json", "parameter_sync_step": 1}
 
-NOT_WHOLE = "steps to replay, as these files of CURE belong to several steps"
-NOT_RUN = "steps to replay, as CURE has not run their programs yet"
+MIXED_CURE_STEPS = "steps to replay, as these files of CURE belong to several steps"
+UNEXECUTED_CURE_STEPS = "steps to replay, as CURE has not run their programs yet"
 
 Task = Mapping[str, Any]
 
 
-def spots(root: Path) -> list[Spot]:
+def find_steps(root: Path) -> list[StepLocation]:
     """The folders below `root` that hold the files of a step, whole or not. Never raises for what can't be read."""
     found = []
     for folder, folders, names in os.walk(root):
@@ -38,8 +38,8 @@ def spots(root: Path) -> list[Spot]:
     return found
 
 
-def _spot(folder: Path, names: set[str]) -> Spot | None:
-    outputs = [name for name in names if OUTPUTS.match(name)]
+def _spot(folder: Path, names: set[str]) -> StepLocation | None:
+    outputs = [name for name in names if OUTPUTS_FILE.match(name)]
     sets = [files for files in (APART, TOGETHER) if names.issuperset(files)]
     if not outputs or not sets:
         return None
@@ -47,10 +47,12 @@ def _spot(folder: Path, names: set[str]) -> Spot | None:
         newest = max(outputs, key=lambda name: (_written(folder, [name]), name))
         trained = max(sets, key=lambda files: _written(folder, files))
         whole = all(_ends(folder / name) for name in (newest, *trained))
-        whole = whole and _written(folder, [newest]) - _written(folder, trained) < LATER
+        whole = whole and _written(folder, [newest]) - _written(folder, trained) < NEXT_STEP_SECONDS
     except OSError:  # gone meanwhile
         return None
-    return Spot("cure", folder, "temp_data", (*trained, newest), "" if whole else NOT_WHOLE, dumps=True, fleeting=True)
+    return StepLocation(
+        "cure", folder, "temp_data", (*trained, newest), "" if whole else MIXED_CURE_STEPS, dumps=True, fleeting=True
+    )
 
 
 def _written(folder: Path, names: Iterable[str]) -> float:
@@ -64,25 +66,25 @@ def _ends(path: Path) -> bool:
         return file.read().rstrip().endswith(b"]")
 
 
-def described(spot: Spot) -> SkipFolder | str:
+def read_step(spot: StepLocation) -> LoadableStep | str:
     """What this step is, read from its files; else the reason why it is left out."""
     *trained, outputs = spot.files
     try:
-        tasks = objects(spot.path / outputs)
-        rows = [row for name in trained for row in objects(spot.path / name)]
+        tasks = load_json_objects(spot.path / outputs)
+        rows = [row for name in trained for row in load_json_objects(spot.path / name)]
     except (OSError, ValueError) as error:
         return f"steps to replay, as these files of CURE can't be read: {error}"
     if any("all_case_bool_table" not in task for task in tasks):
-        return NOT_RUN
+        return UNEXECUTED_CURE_STEPS
     if not belong(rows, tasks):
-        return NOT_WHOLE
-    named = OUTPUTS.match(outputs)
-    facts = {**KNOWN, **model_of(named["run"] if named else "")}
-    step = step_of(spot.path / outputs)
-    return SkipFolder(spot.path, ROLE, step, "iteration", spot.files, spot.layout, facts)
+        return MIXED_CURE_STEPS
+    named = OUTPUTS_FILE.match(outputs)
+    facts = {**CURE_FACTS, **model_of(named["run"] if named else "")}
+    step = find_cure_step(spot.path / outputs)
+    return LoadableStep(spot.path, ROLE, step, "iteration", spot.files, spot.layout, facts)
 
 
-def objects(path: Path) -> list[dict[str, Any]]:
+def load_json_objects(path: Path) -> list[dict[str, Any]]:
     """A JSON array of objects. Raises OSError, and ValueError for anything else."""
     try:
         found = json.loads(path.read_bytes())

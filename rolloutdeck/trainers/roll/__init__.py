@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
+from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
 from rolloutdeck.trainers.common.lazy import lazy_names
 
 __getattr__ = lazy_names(__name__, {"roll.tracker": ("track",)})
@@ -44,7 +44,7 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """Validation of RLVR is never dumped; that of agents has the name of the step's train file."""
     return "train", "ROLL writes what it trains on under this name"
 
@@ -60,11 +60,11 @@ TRAINER = Trainer(
     replays_only=True,
     masks_flagged=True,
     watch_tree="/shared/rl/{project}/{run}",
-    check_settings=Reference("rolloutdeck.trainers.roll.settings_check:check"),
-    read_requirements=Reference("rolloutdeck.trainers.roll.layout:asking"),
-    guess_settings=Reference("rolloutdeck.trainers.roll.layout:likely"),
-    recommended_lines=Reference("rolloutdeck.trainers.roll.settings_check:recommended"),
-    keep_lines=Reference("rolloutdeck.trainers.roll.settings_check:keeping"),
-    find_steps=Reference("rolloutdeck.trainers.roll.step_files:spots"),
-    read_step=Reference("rolloutdeck.trainers.roll.step_files:described"),
+    check_settings=FunctionReference("rolloutdeck.trainers.roll.settings_check:check_settings"),
+    read_requirements=FunctionReference("rolloutdeck.trainers.roll.layout:read_requirements"),
+    guess_settings=FunctionReference("rolloutdeck.trainers.roll.layout:guess_settings"),
+    recommended_lines=FunctionReference("rolloutdeck.trainers.roll.settings_check:recommended_lines"),
+    keep_lines=FunctionReference("rolloutdeck.trainers.roll.settings_check:store_lines"),
+    find_steps=FunctionReference("rolloutdeck.trainers.roll.step_files:find_steps"),
+    read_step=FunctionReference("rolloutdeck.trainers.roll.step_files:read_step"),
 )

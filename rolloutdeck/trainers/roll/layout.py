@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import File
+from rolloutdeck.replay.plan import PlanFile
 from rolloutdeck.safe_pickle import rewrite
-from rolloutdeck.trainers.roll.step_files import FORMAT, KNOWN, ROLE
+from rolloutdeck.trainers.roll.step_files import FORMAT, ROLE, ROLL_FACTS
 
 PROMPTS, ANSWERS = "rollout_batch_size", "num_return_sequences_in_group"
 PROMPT, RESPONSE, SEQUENCE = "prompt_length", "response_length", "sequence_length"
@@ -26,11 +26,11 @@ STEPS, VALIDATION = "max_steps", "validation"
 _DOMAINS = "actor_train.data_args.domain_interleave_probs."
 _AGENTS = ("train_env_manager.", "custom_envs.")
 
-Settings = Mapping[str, Any]
+TrainerSettings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asking:
+class RollRequirements:
     """What a run of ROLL asks for. `agents`: its rows are turns of agents, whose number nothing tells beforehand."""
 
     facts: Mapping[str, Any]
@@ -56,13 +56,13 @@ class Asking:
         """The one batch of the step. Raises Unfit."""
         found = [name for name in files if name.endswith(".pkl")]
         if role != self.role or len(found) != 1:
-            raise Unfit("it is no batch that ROLL's rollout_mock wrote")
+            raise NotReplayableError("it is no batch that ROLL's rollout_mock wrote")
         return found
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
+    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Flagged rows stay, since ROLL takes exactly its batch; none of their tokens is trained on."""
         flagged = placement.without[file.name]
         rewrite.zero_rows(source, target, "response_mask", flagged)
@@ -103,31 +103,33 @@ class Asking:
         return f"Validation would look for files of its own, which a plan has none of; {what}."
 
 
-def asking(settings: Settings) -> Asking:
+def read_requirements(settings: TrainerSettings) -> RollRequirements:
     """What a run with these settings (dotted name -> value) asks for. Raises BadInput where they are not ROLL's, or
     where each of several domains would be given the same file."""
     if not any(name in settings for name in (PROMPTS, STEPS)) or not _is_rolls(settings):
-        raise BadInput(
+        raise UsageError(
             f"These are no settings of ROLL; give its YAML file with --config, or at least --set {STEPS}=N "
             f"--set {PROMPTS}=N."
         )
     domains = sorted(name.removeprefix(_DOMAINS) for name in settings if name.startswith(_DOMAINS))
     if len(domains) > 1:
-        raise BadInput(
+        raise UsageError(
             f"This run has {len(domains)} domains ({', '.join(domains)[:200]}). ROLL writes and loads one file a step "
             "for all of them, so each would train on the batch of the domain that wrote last; it can't be replayed."
         )
     agents = any(name.startswith(_AGENTS) for name in settings)
     steps = _number(settings, STEPS)
-    return Asking({**KNOWN, **({} if agents else _shape(settings))}, steps if steps and steps > 0 else None, agents)
+    return RollRequirements(
+        {**ROLL_FACTS, **({} if agents else _shape(settings))}, steps if steps and steps > 0 else None, agents
+    )
 
 
-def _is_rolls(settings: Settings) -> bool:
+def _is_rolls(settings: TrainerSettings) -> bool:
     """Other trainers' settings have names with dots throughout."""
     return PROMPTS in settings or any(name.startswith("rollout_mock.") for name in settings)
 
 
-def _shape(settings: Settings) -> dict[str, Any]:
+def _shape(settings: TrainerSettings) -> dict[str, Any]:
     """The facts of `compatibility` that RLVR's settings tell."""
     prompts, answers = _number(settings, PROMPTS), _number(settings, ANSWERS)
     prompt, response, whole = (_number(settings, name) for name in (PROMPT, RESPONSE, SEQUENCE))
@@ -144,14 +146,14 @@ def _shape(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _number(settings: Settings, name: str) -> int | None:
+def _number(settings: TrainerSettings, name: str) -> int | None:
     value = settings.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise BadInput(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
+        raise UsageError(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
     return value
 
 
-def likely(project: str, run: str, pinned: Settings, facts: Mapping[str, Any]) -> dict[str, Any]:
+def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a run is taken to have of which nothing is known: the `pinned` run's, else as its batches."""
     if pinned:
         return dict(pinned)

@@ -15,14 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
 from rolloutdeck.trainers.common.pulled import is_pulled
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.batches.batch import Batch
+    from rolloutdeck.safe_pickle.batches.batch import RolloutBatch
 
 FORMAT, ROLE, VALIDATION = "roll-mock", "rollout", "val"
-KNOWN = {"role": ROLE, "format": FORMAT, "serialisation": "torch", "parameter_sync_step": 1}
+ROLL_FACTS = {"role": ROLE, "format": FORMAT, "serialisation": "torch", "parameter_sync_step": 1}
 CLASS = b"roll.distributed.scheduler.protocol"
 START = 4096  # bytes, in which a file names its class
 
@@ -34,7 +34,7 @@ _PROMPTS = ("prompt_id", "origin_prompt_id")  # tensors that number the prompts 
 _OF_AGENTS = ("traj_group_id", "group_ids", "env_ids")  # columns that only a batch of agents has
 
 
-def spots(root: Path) -> list[Spot]:
+def find_steps(root: Path) -> list[StepLocation]:
     """Every file below `root` that looks like a step of training, whole or not. Never raises for what can't be read."""
     found = [spot for path in _files(root) if (spot := _spot(path))]
     pulled = {folder: is_pulled(folder) for folder in {spot.path.parent for spot in found}}
@@ -49,7 +49,7 @@ def _files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names))
 
 
-def _spot(path: Path) -> Spot | None:
+def _spot(path: Path) -> StepLocation | None:
     if not _STEP.match(path.name) or path.parent.name == VALIDATION:
         return None
     try:
@@ -57,7 +57,7 @@ def _spot(path: Path) -> Spot | None:
         rolls, whole = _looked_at(path, stat.st_size, stat.st_mtime_ns)
     except OSError:
         return None
-    return Spot("roll", path, "mock", (path.name,), "" if whole else NOT_WHOLE, dumps=True) if rolls else None
+    return StepLocation("roll", path, "mock", (path.name,), "" if whole else NOT_WHOLE, dumps=True) if rolls else None
 
 
 @lru_cache(maxsize=65536)
@@ -69,29 +69,29 @@ def _looked_at(path: Path, size: int, changed: int) -> tuple[bool, bool]:
         return start.startswith(b"\x80") and CLASS in start, file.read(1) == b"."  # a pickle's last opcode
 
 
-def described(spot: Spot) -> SkipFolder | str:
+def read_step(spot: StepLocation) -> LoadableStep | str:
     """What this step is, read from its batch; else the reason why it is left out."""
     found = _STEP.match(spot.path.name)
     assert found
     facts = facts_of(spot.path)
     if isinstance(facts, str):
         return facts
-    return SkipFolder(spot.path.parent, ROLE, int(found[1]), "global_step", spot.files, spot.layout, facts)
+    return LoadableStep(spot.path.parent, ROLE, int(found[1]), "global_step", spot.files, spot.layout, facts)
 
 
 def facts_of(path: Path) -> dict[str, Any] | str:
     """Facts of `compat.FACTS` that a batch tells; a sentence where it is none."""
-    from rolloutdeck.safe_pickle import Refused
-    from rolloutdeck.safe_pickle.batches.batch import open_rollout
+    from rolloutdeck.safe_pickle import SafePickleError
+    from rolloutdeck.safe_pickle.batches.batch import open_roll_batch
 
     try:
-        with open_rollout(path) as batch:
-            return {**KNOWN, **_told(batch)}
-    except (Refused, OSError) as error:
+        with open_roll_batch(path) as batch:
+            return {**ROLL_FACTS, **_told(batch)}
+    except (SafePickleError, OSError) as error:
         return f"steps to replay, as ROLL's batch can't be read: {error}"
 
 
-def _told(batch: Batch) -> dict[str, Any]:
+def _told(batch: RolloutBatch) -> dict[str, Any]:
     facts: dict[str, Any] = {"rows": batch.rows}
     for name, fact in {"prompts": "max_prompt_length", "responses": "max_response_length"}.items():
         if name in batch.fields and len(batch.fields[name].shape) == 2:
@@ -102,7 +102,7 @@ def _told(batch: Batch) -> dict[str, Any]:
     return facts
 
 
-def _groups(batch: Batch) -> list[Hashable]:
+def _groups(batch: RolloutBatch) -> list[Hashable]:
     """Which prompt each row answers; empty where it does not say, as batches of agents, whose rows are turns."""
     for name in _PROMPTS:
         if name in batch.fields:

@@ -28,21 +28,21 @@ def track() -> None:
     """
     from roll.utils import tracking
 
-    def made(config: dict[str, Any], **words: Any) -> Tracker:
+    def made(config: dict[str, Any], **words: Any) -> RollTracker:
         folder, also = words.pop("folder", None) or config.get("rollout_dump_dir"), words.pop("also", None)
-        return Tracker(folder, tracking.create_tracker(also, config, **words) if also else None)
+        return RollTracker(folder, tracking.create_tracker(also, config, **words) if also else None)
 
     tracking.tracker_registry[NAME] = made
 
 
-class Tracker:
+class RollTracker:
     """A tracker as ROLL calls it. A step that can't be written costs that step and one warning, never the training."""
 
     def __init__(self, folder: object, also: Any = None) -> None:
         self.path = Path(str(folder)) / FILE if folder else None
         self.also, self._thread = also, threading.get_ident()
         if self.path is None:
-            patching.voice.once(
+            patching.once_logger.once(
                 "roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}."
             )
 
@@ -56,7 +56,7 @@ class Tracker:
         if self.also is not None:
             self.also.finish()
 
-    @patching.harmless
+    @patching.catch_errors
     def _write(self, values: Mapping[str, Any], step: int | None) -> None:
         if self.path is None or step is None:
             return

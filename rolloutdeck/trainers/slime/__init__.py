@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
+from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
 from rolloutdeck.trainers.common.lazy import lazy_names
 
 __getattr__ = lazy_names(
@@ -27,8 +27,8 @@ _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")
 _EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
 _VERSION = re.compile(rb"[^.]format_version")
-FORGE = "slime.rollout.forge_load.generate_rollout"
-START = 1024  # bytes, in which a file says what it is
+FORGED_ROLLOUT_FUNCTION = "slime.rollout.forge_load.generate_rollout"
+SLIME_HEAD_BYTES = 1024  # bytes, in which a file says what it is
 
 
 def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
@@ -36,12 +36,12 @@ def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def begins(start: bytes, *, trained: bool) -> bool:
+def is_slime_dump(start: bytes, *, trained: bool) -> bool:
     """Whether a file begins as slime's dumps of rollouts do, or as those of what was `trained`. torch calls an entry of
     the archive `.format_version`, which is no key of the dump."""
-    if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start[:START]:
+    if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start[:SLIME_HEAD_BYTES]:
         return False
-    return bool(_VERSION.search(start[:START])) == trained
+    return bool(_VERSION.search(start[:SLIME_HEAD_BYTES])) == trained
 
 
 KINDS = (
@@ -50,7 +50,7 @@ KINDS = (
         "samples of a rollout",
         "*.pt",
         "whole",
-        lambda name, head: begins(head.start, trained=False),
+        lambda name, head: is_slime_dump(head.start, trained=False),
         step=lambda path: _step_in(_ROLLOUT, path),
         split=lambda path: "eval" if _EVAL.search(path.name) else "train",
         stepless=True,
@@ -61,7 +61,7 @@ KINDS = (
         "what a rollout was trained with",
         "*.pt",
         "whole",
-        lambda name, head: begins(head.start, trained=True),
+        lambda name, head: is_slime_dump(head.start, trained=True),
         step=lambda path: _step_in(_TRAIN, path),
         split=lambda path: "train",
         stepless=True,
@@ -71,7 +71,7 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """Never asked: the name of each file says it."""
     return "train", "only the names of files say it"
 
@@ -90,14 +90,14 @@ TRAINER = Trainer(
     replays_only=True,
     masks_flagged=True,
     only_trained=True,
-    ways={"debug": {"rollout_function_path": None}, "forge": {"rollout_function_path": FORGE}},
-    check_settings=Reference("rolloutdeck.trainers.slime.settings_check:check"),
-    read_requirements=Reference("rolloutdeck.trainers.slime.layout:asking"),
-    guess_settings=Reference("rolloutdeck.trainers.slime.layout:likely"),
-    recommended_lines=Reference("rolloutdeck.trainers.slime.settings_check:recommended"),
-    keep_lines=Reference("rolloutdeck.trainers.slime.settings_check:keeping"),
-    find_steps=Reference("rolloutdeck.trainers.slime.step_files:spots"),
-    read_step=Reference("rolloutdeck.trainers.slime.step_files:described"),
-    environment_lines=Reference("rolloutdeck.trainers.slime.settings_check:environment"),
-    replay_lines=Reference("rolloutdeck.trainers.slime.settings_check:replaying"),
+    ways={"debug": {"rollout_function_path": None}, "forge": {"rollout_function_path": FORGED_ROLLOUT_FUNCTION}},
+    check_settings=FunctionReference("rolloutdeck.trainers.slime.settings_check:check_settings"),
+    read_requirements=FunctionReference("rolloutdeck.trainers.slime.layout:read_requirements"),
+    guess_settings=FunctionReference("rolloutdeck.trainers.slime.layout:guess_settings"),
+    recommended_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:recommended_lines"),
+    keep_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:store_lines"),
+    find_steps=FunctionReference("rolloutdeck.trainers.slime.step_files:find_steps"),
+    read_step=FunctionReference("rolloutdeck.trainers.slime.step_files:read_step"),
+    environment_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:environment_lines"),
+    replay_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:replay_lines"),
 )

@@ -18,22 +18,22 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.protocol.schedule import ranges
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.protocol.schedule import format_step_ranges
 from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import File
+from rolloutdeck.replay.plan import PlanFile
 from rolloutdeck.safe_pickle import rewrite
-from rolloutdeck.trainers.slime import FORGE
-from rolloutdeck.trainers.slime.facts import facts_of, number
+from rolloutdeck.trainers.slime import FORGED_ROLLOUT_FUNCTION
+from rolloutdeck.trainers.slime.facts import build_argument_facts, parse_int
 
 FOLDER = PurePosixPath("rollout_data")
 NEEDED = ("rollout_batch_size", "n_samples_per_prompt")
 
-Settings = Mapping[str, Any]
+TrainerSettings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asking:
+class SlimeRequirements:
     """What a run of slime loads; `forge`: in the second way. `end`: the id after its last rollout, where known."""
 
     facts: Mapping[str, Any]
@@ -63,13 +63,13 @@ class Asking:
         """The one file of a rollout. Raises Unfit."""
         found = [name for name in files if PurePosixPath(name).suffix == ".pt"]
         if role != self.role or len(found) != 1 or len(files) != 1:
-            raise Unfit("it is no rollout of slime, which is one .pt file")
+            raise NotReplayableError("it is no rollout of slime, which is one .pt file")
         return found
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
+    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """The flagged samples are marked as removed. Raises Refused, ImportError (numpy)."""
         places = placement.without[file.name]
         every = rewrite.mask_samples(source, target, places)
@@ -85,7 +85,7 @@ class Asking:
         template = shlex.quote(f"{plain}/{FOLDER}/{{rollout_id}}.pt")
         lines = [f"--load-debug-rollout-data {template}"]
         if self.forge:
-            lines = [f"--rollout-function-path {FORGE}", f"--load-forge-rollout-data {template}"]
+            lines = [f"--rollout-function-path {FORGED_ROLLOUT_FUNCTION}", f"--load-forge-rollout-data {template}"]
         start, end = _block(steps)
         return [*lines, f"--start-rollout-id {start}", f"--num-rollout {end}"]
 
@@ -98,10 +98,14 @@ class Asking:
             "rolloutdeck.trainers.slime.generate_rollout` and ROLLOUTDECK_PLAN, and needs no files."
         ]
         if start > self.first:
-            found.append(f"It begins at {start}, since the plan has nothing for {ranges(range(self.first, start))}.")
+            found.append(
+                f"It begins at {start}, since the plan has nothing for {format_step_ranges(range(self.first, start))}."
+            )
         if later := [step for step in steps if step >= end]:
             gone = "loads rollout 0 in its place" if self.forge else "ends there"
-            found.append(f"There is no file for {end}, and slime {gone}: {ranges(later)} will not be reached.")
+            found.append(
+                f"There is no file for {end}, and slime {gone}: {format_step_ranges(later)} will not be reached."
+            )
         if not self.forge:
             found.append("SGLang is not started, no weights are sent and no eval is run (--way forge keeps all of it).")
         return found
@@ -115,20 +119,20 @@ def _block(steps: Sequence[int]) -> tuple[int, int]:
     return start, end
 
 
-def asking(settings: Settings) -> Asking:
+def read_requirements(settings: TrainerSettings) -> SlimeRequirements:
     """What a run with these arguments, by their names, loads. Raises BadInput where they don't say."""
     told = {name.removeprefix("--").replace("-", "_"): value for name, value in settings.items()}
-    if missing := [name for name in NEEDED if number(told.get(name)) is None]:
-        raise BadInput(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")
-    return Asking(
-        facts=facts_of(told),
-        first=number(told.get("start_rollout_id")) or 0,
-        end=number(told.get("num_rollout")),
-        forge=told.get("rollout_function_path") == FORGE,
+    if missing := [name for name in NEEDED if parse_int(told.get(name)) is None]:
+        raise UsageError(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")
+    return SlimeRequirements(
+        facts=build_argument_facts(told),
+        first=parse_int(told.get("start_rollout_id")) or 0,
+        end=parse_int(told.get("num_rollout")),
+        forge=told.get("rollout_function_path") == FORGED_ROLLOUT_FUNCTION,
     )
 
 
-def likely(project: str, run: str, pinned: Settings, facts: Mapping[str, Any]) -> dict[str, Any]:
+def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a run of which only the names are known: as the `pinned` run's, else as its rollouts tell."""
     known = {
         "rollout_batch_size": facts.get("prompts"),

@@ -14,27 +14,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
+from rolloutdeck.safe_pickle.batches.torch_dict import open_torch_dict
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
 from rolloutdeck.trainers.common.pulled import is_pulled
-from rolloutdeck.trainers.slime import START, begins
-from rolloutdeck.trainers.slime.facts import FORMAT
+from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
+from rolloutdeck.trainers.slime.facts import SLIME_ROLLOUT_FORMAT
 
 KIND = "rollout_id"
-FROM_PULL = "rollouts of slime that `rolloutdeck pull` put there"
-UNREAD = "rollouts of slime that can't be read"
-UNNAMED = "rollouts of slime in a file that is not named for them: the next one is written over it"
+PULLED_ROLLOUTS = "rollouts of slime that `rolloutdeck pull` put there"
+UNREADABLE_ROLLOUTS = "rollouts of slime that can't be read"
+UNNAMED_ROLLOUTS = "rollouts of slime in a file that is not named for them: the next one is written over it"
 
 _NAME = re.compile(r"(?!\.).*\d.*\.pt\Z", re.S)
 _EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
 
 
-def spots(root: Path) -> list[Spot]:
+def find_steps(root: Path) -> list[StepLocation]:
     """Every dump of a rollout below `root`, which may be one itself; those of evals are none."""
     if root.is_file():
         return [_spot(root, is_pulled(root.parent))] if _may_be(root) else []
-    found: list[Spot] = []
+    found: list[StepLocation] = []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = [path for path in (Path(folder, name) for name in sorted(names)) if _may_be(path)]
@@ -43,8 +43,8 @@ def spots(root: Path) -> list[Spot]:
     return found
 
 
-def _spot(path: Path, pulled: bool) -> Spot:
-    return Spot("slime", path, "rollout", (path.name,), FROM_PULL if pulled else "", dumps=not pulled)
+def _spot(path: Path, pulled: bool) -> StepLocation:
+    return StepLocation("slime", path, "rollout", (path.name,), PULLED_ROLLOUTS if pulled else "", dumps=not pulled)
 
 
 def _may_be(path: Path) -> bool:
@@ -61,28 +61,33 @@ def _may_be(path: Path) -> bool:
 def _begins(path: Path, size: int, changed: int) -> bool:
     """Whether the file begins as slime's dumps of rollouts do; read once as long as it stays as it is."""
     with path.open("rb") as file:
-        return begins(file.read(START), trained=False)
+        return is_slime_dump(file.read(SLIME_HEAD_BYTES), trained=False)
 
 
-def described(spot: Spot) -> SkipFolder | str:
+def read_step(spot: StepLocation) -> LoadableStep | str:
     """Which rollout this is and what it fits, read from its samples; else the reason why it is left out."""
     try:
-        with open_saved(spot.path) as saved:
+        with open_torch_dict(spot.path) as saved:
             step, samples = saved.get("rollout_id"), saved.get("samples")
-    except (OSError, Refused, ImportError):
-        return UNREAD
+    except (OSError, SafePickleError, ImportError):
+        return UNREADABLE_ROLLOUTS
     if type(step) is not int or step < 0 or not isinstance(samples, list) or not samples:
-        return UNREAD
+        return UNREADABLE_ROLLOUTS
     if step not in map(int, re.findall(r"\d+", spot.path.name)):
-        return UNNAMED
-    return SkipFolder(spot.path.parent, "rollout", step, KIND, spot.files, spot.layout, facts_of(samples))
+        return UNNAMED_ROLLOUTS
+    return LoadableStep(spot.path.parent, "rollout", step, KIND, spot.files, spot.layout, build_sample_facts(samples))
 
 
-def facts_of(samples: Iterable[Any]) -> dict[str, Any]:
+def build_sample_facts(samples: Iterable[Any]) -> dict[str, Any]:
     """Facts of `compatibility` that the samples themselves tell: prompts where each is in a group, their answers where
     every group has as many."""
     rows = [one for one in samples if isinstance(one, Mapping)]
-    facts: dict[str, Any] = {"role": "rollout", "serialisation": "torch", "format": FORMAT, "rows": len(rows)}
+    facts: dict[str, Any] = {
+        "role": "rollout",
+        "serialisation": "torch",
+        "format": SLIME_ROLLOUT_FORMAT,
+        "rows": len(rows),
+    }
     groups: dict[int, set[Any]] = {}
     for place, row in enumerate(rows):
         group, whole = row.get("group_index"), row.get("rollout_id")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
+from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
 from rolloutdeck.trainers.common.lazy import lazy_names
 
 __getattr__ = lazy_names(
@@ -24,7 +24,7 @@ def _step_of(path: PurePath) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _is_parquet(name: str, head: Head) -> bool:
+def _is_parquet(name: str, head: FileHead) -> bool:
     return head.start.startswith(b"PAR1")
 
 
@@ -33,7 +33,7 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """An eval overwrites the file of its step, and no column says what a row is of."""
     return "train", "TRL writes the rows of an eval into the train file of its step"
 
@@ -48,10 +48,10 @@ TRAINER = Trainer(
         "Add this to the arguments of GRPOTrainer or RLOOTrainer, after\n"
         "`from rolloutdeck.trainers.trl import RolloutdeckCallback`:"
     ),
-    check_settings=Reference("rolloutdeck.trainers.trl.settings_check:check"),
-    read_requirements=Reference("rolloutdeck.trainers.trl.layout:asking"),
-    guess_settings=Reference("rolloutdeck.trainers.trl.layout:likely"),
-    recommended_lines=Reference("rolloutdeck.trainers.trl.settings_check:recommended"),
-    keep_lines=Reference("rolloutdeck.trainers.trl.settings_check:keeping"),
-    replay_lines=Reference("rolloutdeck.trainers.trl.settings_check:replaying"),
+    check_settings=FunctionReference("rolloutdeck.trainers.trl.settings_check:check_settings"),
+    read_requirements=FunctionReference("rolloutdeck.trainers.trl.layout:read_requirements"),
+    guess_settings=FunctionReference("rolloutdeck.trainers.trl.layout:guess_settings"),
+    recommended_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:recommended_lines"),
+    keep_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:store_lines"),
+    replay_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:replay_lines"),
 )

@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.protocol.compatibility import UNLIMITED
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.protocol.compatibility import UNLIMITED_LENGTH
 from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import File
+from rolloutdeck.replay.plan import PlanFile
 
-FORMAT = "trl-rollout"
+TRL_ROLLOUT_FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
 ACCUMULATED, PER_GENERATION = "gradient_accumulation_steps", "steps_per_generation"
 PROMPT, RESPONSE = "max_prompt_length", "max_completion_length"
 VLLM, CORRECTION = "use_vllm", "vllm_importance_sampling_correction"
 
 
-Settings = Mapping[str, Any]
+TrainerSettings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asking:
+class TrlRequirements:
     """What a GRPOTrainer with `replay_rollout_func(folder=…)` loads."""
 
     facts: Mapping[str, Any]
@@ -55,14 +55,14 @@ class Asking:
         """A file for each generation of the step, in their order. Raises Unfit."""
         wanted = [f"rollout-{call}.json" for call in range(len(files))]
         if role != self.role or not files or set(wanted) != set(files):
-            raise Unfit("it is no step that a RolloutdeckCallback of TRL kept")
+            raise NotReplayableError("it is no step that a RolloutdeckCallback of TRL kept")
         return wanted
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
-        raise Unfit("a step of TRL is replayed whole or not at all")
+    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+        raise NotReplayableError("a step of TRL is replayed whole or not at all")
 
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
         """What goes into the training script."""
@@ -82,7 +82,7 @@ class Asking:
         return [told, other] if moved else [told]
 
 
-def asking(settings: Settings) -> Asking:
+def read_requirements(settings: TrainerSettings) -> TrlRequirements:
     """What a run with these settings, by their names, loads. Raises BadInput where they don't say."""
     each, batch = number(settings, EACH), number(settings, BATCH)
     accumulated = number(settings, ACCUMULATED) or 1
@@ -91,35 +91,36 @@ def asking(settings: Settings) -> Asking:
         batch = rows * per_generation  # of one process; of several the run's arguments tell it
     if not each or not batch:
         missing = [name for name, value in ((EACH, each), (ROWS, batch)) if not value]
-        raise BadInput(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")
+        raise UsageError(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")
     rows = batch * max(1, accumulated // per_generation)
     facts = {
         "role": "rollout",
         "serialisation": "json",
-        "format": FORMAT,
+        "format": TRL_ROLLOUT_FORMAT,
         "rows": rows,
         "prompts": rows // each,
         "samples_per_prompt": each,
-        "max_prompt_length": number(settings, PROMPT) or UNLIMITED,  # TRL 1.x cuts no prompt and has no such setting
+        "max_prompt_length": number(settings, PROMPT)
+        or UNLIMITED_LENGTH,  # TRL 1.x cuts no prompt and has no such setting
         "max_response_length": number(settings, RESPONSE),
         "parameter_sync_step": 1,
         "rollout_correction": corrects(settings),
     }
     last = number(settings, "max_steps")
-    return Asking({name: value for name, value in facts.items() if value is not None}, last)
+    return TrlRequirements({name: value for name, value in facts.items() if value is not None}, last)
 
 
-def corrects(settings: Settings) -> bool | None:
+def corrects(settings: TrainerSettings) -> bool | None:
     """By default it does with what vLLM generated, `grpo_trainer.py:2860`."""
     return settings[VLLM] is True and settings.get(CORRECTION) is not False if VLLM in settings else None
 
 
-def number(settings: Settings, name: str) -> int | None:
+def number(settings: TrainerSettings, name: str) -> int | None:
     value = settings.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def likely(project: str, run: str, pinned: Settings, facts: Mapping[str, Any]) -> dict[str, Any]:
+def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run of which only the names are known: as the `pinned` run's, else as its steps tell."""
     known = {
         EACH: facts.get("samples_per_prompt"),

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api.types import FileKind, Head, Reference, Trainer
+from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 
@@ -28,12 +28,12 @@ def _step_of(path: PurePath) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _is_samples_file(name: str, head: Head) -> bool:
+def _is_samples_file(name: str, head: FileHead) -> bool:
     """`{step}.jsonl` of generations. A metrics file may have such a name too (an experiment called 7)."""
     return _step_of(PurePath(name)) is not None and head.has("input") and not any(_is_metrics(row) for row in head.rows)
 
 
-def _is_metrics_file(name: str, head: Head) -> bool:
+def _is_metrics_file(name: str, head: FileHead) -> bool:
     return _is_metrics(head.rows[0]) if head.rows else False
 
 
@@ -53,7 +53,7 @@ KINDS = (
 )
 
 
-def guess_split(heads: Sequence[Head], steps: Sequence[int]) -> tuple[str, str]:
+def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
     """Validation runs at step 0 and then now and then; rollouts are written from step 1 on, at every step.
 
     The key `reward` is in every validation row since v0.5, but a reward function may add one to rollouts too.
@@ -82,19 +82,19 @@ TRAINER = Trainer(
         "Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:"
     ),
     watch_tree="/shared/rl/{project}/{run}/{split}",
-    check_settings=Reference("rolloutdeck.trainers.verl.settings_check:check"),
-    read_requirements=Reference("rolloutdeck.trainers.verl.layout:asking"),
-    guess_settings=Reference("rolloutdeck.trainers.verl.facts:likely"),
-    recommended_lines=Reference("rolloutdeck.trainers.verl.settings_check:recommended"),
-    keep_lines=Reference("rolloutdeck.trainers.verl.settings_check:keeping"),
-    find_steps=Reference("rolloutdeck.trainers.verl.step_files:spots"),
-    read_step=Reference("rolloutdeck.trainers.verl.step_files:described"),
-    environment_lines=Reference("rolloutdeck.trainers.verl.settings_check:environment"),
-    replay_lines=Reference("rolloutdeck.trainers.verl.settings_check:replaying"),
+    check_settings=FunctionReference("rolloutdeck.trainers.verl.settings_check:check_settings"),
+    read_requirements=FunctionReference("rolloutdeck.trainers.verl.layout:read_requirements"),
+    guess_settings=FunctionReference("rolloutdeck.trainers.verl.facts:guess_settings"),
+    recommended_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:recommended_lines"),
+    keep_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:store_lines"),
+    find_steps=FunctionReference("rolloutdeck.trainers.verl.step_files:find_steps"),
+    read_step=FunctionReference("rolloutdeck.trainers.verl.step_files:read_step"),
+    environment_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:environment_lines"),
+    replay_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:replay_lines"),
 )
 
 
 if "verl" in sys.modules:  # verl imports us as its plug-in; the command line does not know verl
     from rolloutdeck.trainers.verl import plugin as verl_plugin
 
-    verl_plugin.install()
+    verl_plugin.install_plugin()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.errors import BadInput
-from rolloutdeck.trainers.verl.settings_check import RAY_ENV, SKIP_ROLE, trainer_of
+from rolloutdeck.errors import UsageError
+from rolloutdeck.trainers.verl.settings_check import RAY_ENV_PREFIX, SKIP_ROLE_BY_TRAINER, detect_verl_trainer
 
-Settings = Mapping[str, Any]
+TrainerSettings = Mapping[str, Any]
 
 EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
 N, PROMPT, RESPONSE = "actor_rollout_ref.rollout.n", "data.max_prompt_length", "data.max_response_length"
@@ -22,19 +22,19 @@ MODE, FILTER, REFILL = (
     "algorithm.filter_groups.enable",
     "trainer.v1.sampler.sync_refill_failed_groups",
 )
-V1_FILE = "actor_rollout_ref.rollout.skip_rollout"
-V2_PREFIX = "actor_rollout_ref.rollout.skip."
+V1_SKIP_SETTING = "actor_rollout_ref.rollout.skip_rollout"
+V2_SKIP_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
-SERIALISATION = f"{RAY_ENV.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
+SERIALISATION = f"{RAY_ENV_PREFIX.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
 
 
-def facts_of(settings: Settings, trainer: str = "") -> dict[str, Any]:
+def build_setting_facts(settings: TrainerSettings, trainer: str = "") -> dict[str, Any]:
     """The facts of `compatibility` that the settings tell; what they do not tell is left out."""
-    trainer = trainer or trainer_of(settings, complete=False)
-    shape = shape_of(settings, trainer)
+    trainer = trainer or detect_verl_trainer(settings, complete=False)
+    shape = build_batch_shape(settings, trainer)
     greedy = 1 if trainer == "V0" and str(settings.get("algorithm.adv_estimator", "")).lower() == "remax" else 0
     facts: dict[str, Any] = {
-        "role": SKIP_ROLE[trainer],
+        "role": SKIP_ROLE_BY_TRAINER[trainer],
         "format": "tq_batch" if trainer == "V1" else "gen_batch",
         "serialisation": "numpy" if trainer != "V1" and settings.get(SERIALISATION) == "numpy" else "torch",
         "rows": shape["prompts"] * (shape["n"] + greedy),
@@ -49,52 +49,54 @@ def facts_of(settings: Settings, trainer: str = "") -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def shape_of(settings: Settings, trainer: str) -> dict[str, int]:
+def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]:
     """`gbs n prompt response` as the folder is named, `prompts` of a batch, `inner` and `stride`, see Asking."""
     wanted = [N, PROMPT, RESPONSE, *([] if trainer == "fully async" else [BATCH]), EXPERIMENT, PROJECT]
     missing = [name for name in wanted if settings.get(name) is None]
     if missing:
-        raise BadInput(f"The run's config does not say {', '.join(missing)}; give them with --set NAME=VALUE.")
+        raise UsageError(f"The run's config does not say {', '.join(missing)}; give them with --set NAME=VALUE.")
     shape = {"n": number(settings, N), "prompt": number(settings, PROMPT), "response": number(settings, RESPONSE)}
     if trainer == "fully async":
         return {**shape, "gbs": 1, "prompts": 1, "inner": 1, "stride": _stride(settings)}
     batch = number(settings, BATCH)
-    gbs = optional(settings, GEN_BATCH) or batch
+    gbs = parse_optional_number(settings, GEN_BATCH) or batch
     if trainer != "V1":
         return {**shape, "gbs": gbs, "prompts": gbs, "inner": 1, "stride": 1}
-    mode = mode_of(settings)
-    inner = optional(settings, f"trainer.v1.{mode}.parameter_sync_step") or (4 if mode == "separate_async" else 1)
+    mode = get_trainer_mode(settings)
+    inner = parse_optional_number(settings, f"trainer.v1.{mode}.parameter_sync_step") or (
+        4 if mode == "separate_async" else 1
+    )
     if mode != "sync" or settings.get(FILTER) is True or settings.get(REFILL) is True:
         gbs = 1  # V1 sets it where it has to refill by single prompts, before it names the folder
     return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
 
 
-def mode_of(settings: Settings) -> str:
+def get_trainer_mode(settings: TrainerSettings) -> str:
     return str(settings.get(MODE) or "sync")
 
 
-def _stride(settings: Settings) -> int:
-    batches = optional(settings, "async_training.require_batches") or 1
-    return (optional(settings, "actor_rollout_ref.actor.ppo_mini_batch_size") or 1) * batches
+def _stride(settings: TrainerSettings) -> int:
+    batches = parse_optional_number(settings, "async_training.require_batches") or 1
+    return (parse_optional_number(settings, "actor_rollout_ref.actor.ppo_mini_batch_size") or 1) * batches
 
 
-def number(settings: Settings, name: str) -> int:
+def number(settings: TrainerSettings, name: str) -> int:
     value = settings.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadInput(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
+        raise UsageError(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
     return value
 
 
-def optional(settings: Settings, name: str) -> int | None:
+def parse_optional_number(settings: TrainerSettings, name: str) -> int | None:
     return number(settings, name) if settings.get(name) is not None else None
 
 
-def _corrects(settings: Settings) -> bool | None:
+def _corrects(settings: TrainerSettings) -> bool | None:
     told = {name: settings[CORRECTION + name] for name in ("rollout_is", "rollout_rs") if CORRECTION + name in settings}
     return any(value not in (None, "null", False) for value in told.values()) if told else None
 
 
-def likely(project: str, run: str, pinned: Settings, facts: Mapping[str, Any]) -> dict[str, Any]:
+def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run of which only the names are known: as the `pinned` run's, else as its batches tell.
 
     The names are those that the plug-in and the recommended folders give to a run.

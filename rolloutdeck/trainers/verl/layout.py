@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.replay.exclude_prompts import whole_prompts
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.replay.exclude_prompts import write_without_prompts
 from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import File
-from rolloutdeck.trainer_config.command_line import scalar
+from rolloutdeck.replay.plan import PlanFile
+from rolloutdeck.trainer_config.command_line import parse_scalar
 from rolloutdeck.trainers.verl.facts import (
     BATCH,
     EXPERIMENT,
@@ -26,16 +26,16 @@ from rolloutdeck.trainers.verl.facts import (
     PROJECT,
     PROMPT,
     RESPONSE,
-    V1_FILE,
-    V2_PREFIX,
+    V1_SKIP_SETTING,
+    V2_SKIP_PREFIX,
     N,
-    Settings,
-    facts_of,
-    mode_of,
-    optional,
-    shape_of,
+    TrainerSettings,
+    build_batch_shape,
+    build_setting_facts,
+    get_trainer_mode,
+    parse_optional_number,
 )
-from rolloutdeck.trainers.verl.settings_check import SKIP_ROLE, line, trainer_of
+from rolloutdeck.trainers.verl.settings_check import SKIP_ROLE_BY_TRAINER, detect_verl_trainer, format_override
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
 # A new_batch is what was asked: verl leaves no tensors in it, older trainers may.
@@ -47,7 +47,7 @@ _READERS = {"rollout_tq": "the V1 trainer", "rollout": "the V0 trainer", "async_
 
 
 @dataclass(frozen=True)
-class Asking:
+class VerlRequirements:
     """What a run of verl asks for.
 
     `facts` are those of `compatibility`; `folder` lies below the dump_dir and holds the step folders; `named_by` are
@@ -92,23 +92,27 @@ class Asking:
     def called(self, name: str, step: int) -> str:
         return name
 
-    def without(self, placement: Placement, file: File, source: Path, target: Path) -> str:
-        return whole_prompts(self, placement, file, source, target)
+    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+        return write_without_prompts(self, placement, file, source, target)
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
         """Those of an artifact's files that the trainer loads from a step's folder, markers last. Raises Unfit."""
         if role != self.role:
             writer = _READERS.get(role, "another trainer")
-            raise Unfit(f"it is a {role} dump of {writer}; this run's {self.trainer} trainer reads {self.role} only")
+            raise NotReplayableError(
+                f"it is a {role} dump of {writer}; this run's {self.trainer} trainer reads {self.role} only"
+            )
         needed = self._needed()
         missing = [name for name in needed if name not in files]
         if missing and self.v2:
-            raise Unfit(f"verl 0.8 wants {', '.join(missing)} as well, which later versions don't write")
+            raise NotReplayableError(f"verl 0.8 wants {', '.join(missing)} as well, which later versions don't write")
         if missing:
-            raise Unfit(f"it lacks {', '.join(missing)}")
+            raise NotReplayableError(f"it lacks {', '.join(missing)}")
         deeper = [name for name in files if name.endswith(f"/{TQ}") and name not in needed]
         if deeper:
-            raise Unfit(f"it has {', '.join(sorted(deeper))} too: it is of a run with another parameter_sync_step")
+            raise NotReplayableError(
+                f"it has {', '.join(sorted(deeper))} too: it is of a run with another parameter_sync_step"
+            )
         return needed
 
     def _needed(self) -> list[str]:
@@ -131,12 +135,22 @@ class Asking:
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
         """The overrides that replay exactly these step folders below `root`, as a shell takes them."""
         if self.v2:
-            told: dict[str, object] = {"enable": True, "dump_dir": quoted(root), "max_dump_step": max(steps, default=0)}
-            lines = [line(f"{V2_PREFIX}{name}", value) for name, value in {**told, "action": "cache"}.items()]
-            return [*lines, line("trainer.val_before_train", False), line("trainer.test_freq", -1)]
+            told: dict[str, object] = {
+                "enable": True,
+                "dump_dir": quote_hydra_value(root),
+                "max_dump_step": max(steps, default=0),
+            }
+            lines = [
+                format_override(f"{V2_SKIP_PREFIX}{name}", value) for name, value in {**told, "action": "cache"}.items()
+            ]
+            return [
+                *lines,
+                format_override("trainer.val_before_train", False),
+                format_override("trainer.test_freq", -1),
+            ]
         listed = "[" + ",".join(map(str, sorted(steps))) + "]"
-        told = {"enable": True, "dump_dir": quoted(root), "steps": listed, "action": "cache"}
-        return [line(f"skip.{self.role}.{name}", value) for name, value in told.items()]
+        told = {"enable": True, "dump_dir": quote_hydra_value(root), "steps": listed, "action": "cache"}
+        return [format_override(f"skip.{self.role}.{name}", value) for name, value in told.items()]
 
     def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """What a person must know before starting, a sentence each."""
@@ -169,51 +183,55 @@ class Asking:
         return "Fully async trains in the order of completion: the steps below count prompts as they are fed."
 
 
-def asking(settings: Settings) -> Asking:
+def read_requirements(settings: TrainerSettings) -> VerlRequirements:
     """What a run with these settings (dotted name -> value) asks for. Raises BadInput where they don't say."""
-    v2 = any(name.startswith(V2_PREFIX) for name in settings) and not any(name.startswith("skip.") for name in settings)
-    trainer = "V0" if v2 else trainer_of(settings, complete=False)
-    role = SKIP_ROLE[trainer]
-    if V1_FILE in settings:
-        raise BadInput("verl up to 0.7 replays one file at every step; `pull` lays steps out for 0.8 and newer.")
+    v2 = any(name.startswith(V2_SKIP_PREFIX) for name in settings) and not any(
+        name.startswith("skip.") for name in settings
+    )
+    trainer = "V0" if v2 else detect_verl_trainer(settings, complete=False)
+    role = SKIP_ROLE_BY_TRAINER[trainer]
+    if V1_SKIP_SETTING in settings:
+        raise UsageError("verl up to 0.7 replays one file at every step; `pull` lays steps out for 0.8 and newer.")
     if not role:
-        raise BadInput(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
-    shape = shape_of(settings, trainer)
+        raise UsageError(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
+    shape = build_batch_shape(settings, trainer)
     name = f"{_word(settings, EXPERIMENT)}_{_word(settings, PROJECT)}"
     folder = PurePosixPath(name) / "GBS{gbs}_N{n}_in{prompt}_out{response}".format(**shape)
     if folder.is_absolute() or ".." in folder.parts or "\0" in name:
-        raise BadInput(f"{EXPERIMENT} and {PROJECT} give the folder {name!r}, which lies outside of --into.")
-    return Asking(
+        raise UsageError(f"{EXPERIMENT} and {PROJECT} give the folder {name!r}, which lies outside of --into.")
+    return VerlRequirements(
         trainer="V2" if v2 else trainer,
         role=role,
         folder=folder,
-        facts=facts_of(settings, trainer),
+        facts=build_setting_facts(settings, trainer),
         named_by=_named_by(settings, shape),
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
-        warms_up=trainer == "V1" and mode_of(settings) != "sync",
-        total_steps=None if trainer == "fully async" else optional(settings, "trainer.total_training_steps"),
+        warms_up=trainer == "V1" and get_trainer_mode(settings) != "sync",
+        total_steps=None
+        if trainer == "fully async"
+        else parse_optional_number(settings, "trainer.total_training_steps"),
         v2=v2,
     )
 
 
-def _named_by(settings: Settings, shape: Mapping[str, int]) -> tuple[str, ...]:
+def _named_by(settings: TrainerSettings, shape: Mapping[str, int]) -> tuple[str, ...]:
     names = [EXPERIMENT, PROJECT, *([BATCH] if settings.get(BATCH) else []), N, PROMPT, RESPONSE]
-    lines = [line(name, quoted(settings[name])) for name in names]
-    return (*lines, *([line(GEN_BATCH, shape["gbs"])] if settings.get(GEN_BATCH) is not None else []))
+    lines = [format_override(name, quote_hydra_value(settings[name])) for name in names]
+    return (*lines, *([format_override(GEN_BATCH, shape["gbs"])] if settings.get(GEN_BATCH) is not None else []))
 
 
-def _word(settings: Settings, name: str) -> str:
+def _word(settings: TrainerSettings, name: str) -> str:
     word = str(settings[name])
     if "***" in word:
-        raise BadInput(f"{name} is masked in the run's config; give it with --set {name}=VALUE.")
+        raise UsageError(f"{name} is masked in the run's config; give it with --set {name}=VALUE.")
     return word
 
 
-def quoted(value: object) -> str:
+def quote_hydra_value(value: object) -> str:
     """A value as Hydra's grammar takes it: text that it would read as something else, or not at all, in quotes."""
     text = str(value)
-    if not isinstance(value, str) or (_PLAIN.match(text) and isinstance(scalar(text), str)):
+    if not isinstance(value, str) or (_PLAIN.match(text) and isinstance(parse_scalar(text), str)):
         return text
     escaped = _TO_ESCAPE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text)
     return '"' + escaped.replace("${", "\\${") + '"'

@@ -10,32 +10,32 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainer_api.types import Finding
+from rolloutdeck.trainer_api.types import SettingsIssue
 
-Settings = Mapping[str, Any]
+TrainerSettings = Mapping[str, Any]
 
 ROLLOUT_DIR, VAL_DIR = "trainer.rollout_data_dir", "trainer.validation_data_dir"
 FOLDERS = {
     ROLLOUT_DIR: "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/rollout",
     VAL_DIR: "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/val",
 }
-RAY_ENV = "+ray_kwargs.ray_init.runtime_env.env_vars."
+RAY_ENV_PREFIX = "+ray_kwargs.ray_init.runtime_env.env_vars."
 # The logger makes the folders below its ROOT, but not those of VERL_FILE_LOGGER_PATH: there it ends the run instead.
-FILE_LOGGER_ROOT = f"{RAY_ENV}VERL_FILE_LOGGER_ROOT=/shared/rl"
+FILE_LOGGER_ROOT = f"{RAY_ENV_PREFIX}VERL_FILE_LOGGER_ROOT=/shared/rl"
 PLUGIN = "rolloutdeck"  # the logger of our plug-in
 DEFAULT_LOGGERS = ("console", "wandb")
 # Loggers that show what trainer.log_val_generations hands them; console, file and rl_insight get nothing.
 SHOWS_GENERATIONS = ("wandb", "swanlab", "mlflow", "trackio", "clearml", "tensorboard", "vemlp_wandb")
 # The skip role that each trainer reads; the others are ignored without a word.
-SKIP_ROLE = {"V1": "rollout_tq", "V0": "rollout", "fully async": "async_rollout", "one step off": ""}
+SKIP_ROLE_BY_TRAINER = {"V1": "rollout_tq", "V0": "rollout", "fully async": "async_rollout", "one step off": ""}
 
 
-def line(setting: str, value: object) -> str:
+def format_override(setting: str, value: object) -> str:
     """One Hydra override as a shell takes it."""
     return shlex.quote(f"{setting}={value}")
 
 
-def trainer_of(settings: Settings, *, complete: bool) -> str:
+def detect_verl_trainer(settings: TrainerSettings, *, complete: bool) -> str:
     """`V1`, `V0`, `fully async` or `one step off`: by the sections only that trainer's configuration has.
 
     A whole configuration with neither `trainer.use_v1` nor the V1 role is from verl 0.8 or older, which had V0 only.
@@ -48,14 +48,14 @@ def trainer_of(settings: Settings, *, complete: bool) -> str:
     return "V1" if settings.get("trainer.use_v1", not old) else "V0"
 
 
-def loggers(settings: Settings) -> list[str]:
+def loggers(settings: TrainerSettings) -> list[str]:
     found = settings.get("trainer.logger", DEFAULT_LOGGERS)
     return [found] if isinstance(found, str) else [str(name) for name in found or ()]
 
 
-def check(settings: Settings, *, complete: bool) -> list[Finding]:
+def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
     """`settings`: dotted name -> value. `complete`: False when what is not there has verl's default."""
-    trainer = trainer_of(settings, complete=complete)
+    trainer = detect_verl_trainer(settings, complete=complete)
     if PLUGIN in loggers(settings):  # it takes metrics and generations whatever is written
         return [*_one_folder(settings), *_skip_role(settings, trainer)]
     return [
@@ -70,31 +70,31 @@ def _number(value: object) -> float:
     return value if isinstance(value, (int, float)) else 0
 
 
-def _validates(settings: Settings) -> bool:
+def _validates(settings: TrainerSettings) -> bool:
     return (
         _number(settings.get("trainer.test_freq", -1)) > 0
         or settings.get("trainer.val_before_train", True) is not False
     )
 
 
-def _one_folder(settings: Settings) -> list[Finding]:
+def _one_folder(settings: TrainerSettings) -> list[SettingsIssue]:
     rollout, val = settings.get(ROLLOUT_DIR) or "", settings.get(VAL_DIR) or ""
     if not rollout or not val or posixpath.normpath(str(rollout)) != posixpath.normpath(str(val)):
         return []
     return [
-        Finding(
+        SettingsIssue(
             f"{ROLLOUT_DIR} and {VAL_DIR} are the same folder",
             "Both write {step}.jsonl there, so at each validated step one overwrites the other.",
-            (line(VAL_DIR, posixpath.normpath(str(val)) + "_val"),),
+            (format_override(VAL_DIR, posixpath.normpath(str(val)) + "_val"),),
         )
     ]
 
 
-def _folders(settings: Settings) -> list[Finding]:
+def _folders(settings: TrainerSettings) -> list[SettingsIssue]:
     if same := _one_folder(settings):
         return same
     rollout, val = settings.get(ROLLOUT_DIR) or "", settings.get(VAL_DIR) or ""
-    findings: list[Finding | None] = []
+    findings: list[SettingsIssue | None] = []
     if not rollout:
         findings.append(_unset(ROLLOUT_DIR, "Training generations are written nowhere."))
     if not val and _validates(settings):
@@ -103,35 +103,35 @@ def _folders(settings: Settings) -> list[Finding]:
     return [finding for finding in findings if finding]
 
 
-def _unset(name: str, lost: str) -> Finding:
-    return Finding(f"{name} is not set", lost, (line(name, FOLDERS[name]),))
+def _unset(name: str, lost: str) -> SettingsIssue:
+    return SettingsIssue(f"{name} is not set", lost, (format_override(name, FOLDERS[name]),))
 
 
-def _relative(name: str, path: object) -> Finding | None:
+def _relative(name: str, path: object) -> SettingsIssue | None:
     if str(path).startswith(("/", "~", "$")):
         return None
-    return Finding(
+    return SettingsIssue(
         f"{name}={path} is a relative path: it counts from the working directory of a Ray actor, on its node",
-        paste=(line(name, FOLDERS[name]),),
+        paste=(format_override(name, FOLDERS[name]),),
     )
 
 
-def _metrics_file(settings: Settings) -> list[Finding]:
+def _metrics_file(settings: TrainerSettings) -> list[SettingsIssue]:
     names = loggers(settings)
     if "file" not in names:
         listed = "[" + ",".join(f'"{name}"' for name in [*names, "file"]) + "]"
         return [
-            Finding(
+            SettingsIssue(
                 f"trainer.logger={names} has no `file`",
                 "No logger keeps the metrics where they can be read: no curves beside the samples.",
-                (line("trainer.logger", listed), shlex.quote(FILE_LOGGER_ROOT)),
+                (format_override("trainer.logger", listed), shlex.quote(FILE_LOGGER_ROOT)),
             )
         ]
-    env = RAY_ENV.lstrip("+")
+    env = RAY_ENV_PREFIX.lstrip("+")
     if settings.get(f"{env}VERL_FILE_LOGGER_PATH") or settings.get(f"{env}VERL_FILE_LOGGER_ROOT"):
         return []
     return [
-        Finding(
+        SettingsIssue(
             "neither VERL_FILE_LOGGER_PATH nor VERL_FILE_LOGGER_ROOT is in Ray's environment: unless the shell sets "
             "one, the metrics file lies in the working directory of a Ray actor, temporary for a submitted job",
             paste=(shlex.quote(FILE_LOGGER_ROOT),),
@@ -139,21 +139,21 @@ def _metrics_file(settings: Settings) -> list[Finding]:
     ]
 
 
-def _val_generations(settings: Settings, trainer: str) -> list[Finding]:
+def _val_generations(settings: TrainerSettings, trainer: str) -> list[SettingsIssue]:
     count = _number(settings.get("trainer.log_val_generations", 0))
     if count <= 0:
         return []
     names = loggers(settings)
     showing = [name for name in names if name in SHOWS_GENERATIONS]
     off = (
-        line("trainer.log_val_generations", 0),
-        *(() if settings.get(VAL_DIR) else (line(VAL_DIR, FOLDERS[VAL_DIR]),)),
+        format_override("trainer.log_val_generations", 0),
+        *(() if settings.get(VAL_DIR) else (format_override(VAL_DIR, FOLDERS[VAL_DIR]),)),
     )
     if not showing:
         lost = (
             f"The {count:g} generations of each validation reach no one: {', '.join(names) or 'no logger'} drops them."
         )
-        return [Finding(f"trainer.log_val_generations={count:g} has no logger that shows them", lost, off)]
+        return [SettingsIssue(f"trainer.log_val_generations={count:g} has no logger that shows them", lost, off)]
     if trainer != "fully async":
         return []
     raising = [name for name in showing if name in ("trackio", "swanlab")]
@@ -162,11 +162,11 @@ def _val_generations(settings: Settings, trainer: str) -> list[Finding]:
         if raising
         else f"The rollouter's process has no session of {showing[0]}: the table is dropped."
     )
-    return [Finding(f"trainer.log_val_generations={count:g} in a fully async run", lost, off)]
+    return [SettingsIssue(f"trainer.log_val_generations={count:g} in a fully async run", lost, off)]
 
 
-def _skip_role(settings: Settings, trainer: str) -> list[Finding]:
-    right = SKIP_ROLE[trainer]
+def _skip_role(settings: TrainerSettings, trainer: str) -> list[SettingsIssue]:
+    right = SKIP_ROLE_BY_TRAINER[trainer]
     enabled = [
         role for role in ("rollout", "rollout_tq", "async_rollout") if settings.get(f"skip.{role}.enable") is True
     ]
@@ -175,9 +175,12 @@ def _skip_role(settings: Settings, trainer: str) -> list[Finding]:
         if role == right:
             continue
         reads = f"reads skip.{right} only" if right else "reads no skip role at all"
-        paste = [line(f"skip.{role}.enable", False), *_moved(settings, role, right if right not in enabled else "")]
+        paste = [
+            format_override(f"skip.{role}.enable", False),
+            *_moved(settings, role, right if right not in enabled else ""),
+        ]
         findings.append(
-            Finding(
+            SettingsIssue(
                 f"skip.{role} is enabled, but the {trainer} trainer {reads}",
                 "Steps are neither kept nor replayed, and nothing says so.",
                 tuple(paste),
@@ -186,14 +189,14 @@ def _skip_role(settings: Settings, trainer: str) -> list[Finding]:
     return findings
 
 
-def _moved(settings: Settings, role: str, right: str) -> list[str]:
+def _moved(settings: TrainerSettings, role: str, right: str) -> list[str]:
     if not right:
         return []
-    lines = [line(f"skip.{right}.enable", True)]
+    lines = [format_override(f"skip.{right}.enable", True)]
     for name in ("dump_dir", "steps", "action"):
         value = settings.get(f"skip.{role}.{name}")
         if value is not None:
-            lines.append(line(f"skip.{right}.{name}", _hydra(value)))
+            lines.append(format_override(f"skip.{right}.{name}", _hydra(value)))
     return lines
 
 
@@ -203,25 +206,25 @@ def _hydra(value: object) -> str:
     return str(value)
 
 
-def recommended() -> list[str]:
+def recommended_lines() -> list[str]:
     return [
-        *(line(name, folder) for name, folder in FOLDERS.items()),
-        line("trainer.logger", '["console","file"]'),
+        *(format_override(name, folder) for name, folder in FOLDERS.items()),
+        format_override("trainer.logger", '["console","file"]'),
         shlex.quote(FILE_LOGGER_ROOT),
     ]
 
 
-def keeping() -> list[str]:
+def store_lines() -> list[str]:
     folder = "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/skip"
     kept = {"enable": True, "dump_dir": folder, "steps": "[1,2,3]"}
-    return [line(f"skip.{SKIP_ROLE['V1']}.{name}", value) for name, value in kept.items()]
+    return [format_override(f"skip.{SKIP_ROLE_BY_TRAINER['V1']}.{name}", value) for name, value in kept.items()]
 
 
-def replaying() -> list[str]:
-    return [line("trainer.logger", f'["console","{PLUGIN}"]')]
+def replay_lines() -> list[str]:
+    return [format_override("trainer.logger", f'["console","{PLUGIN}"]')]
 
 
-def environment(values: Mapping[str, str]) -> list[str]:
+def environment_lines(values: Mapping[str, str]) -> list[str]:
     """The lines by which code inside Ray's workers learns of the server. A token travels as a file's name, so that no
     configuration or log shows it."""
-    return [shlex.quote(f"{RAY_ENV}{name}={value}") for name, value in values.items()]
+    return [shlex.quote(f"{RAY_ENV_PREFIX}{name}={value}") for name, value in values.items()]

@@ -21,28 +21,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
-PULLED = ".rolloutdeck-pull.json"  # `rolloutdeck pull` put these there: they are another run's
+PULL_MANIFEST_NAME = ".rolloutdeck-pull.json"  # `rolloutdeck pull` put these there: they are another run's
 
 _TREE = re.compile(r"GBS(\d{1,9})_N(\d{1,9})_in(\d{1,9})_out(\d{1,9})\Z")
 _SINGLE = re.compile(r".*_GBS(\d{1,9})__N(\d{1,9})\Z", re.S)
 _STEP = re.compile(r"(?:0|[1-9]\d{0,17})\Z")  # verl takes "07" for step 7 and then does not find it
 _GENSTEP = re.compile(r"genstep_\d{6,18}\Z")
 
-NOT_WHOLE = "unfinished rollout-skip steps (a file is missing or empty)"
-NO_STEP = "rollout-skip dumps in a folder that is no step"
-VALIDATION = "validation batches among rollout-skip dumps"
-UNREAD = "rollout-skip dumps whose step can't be read"
-FROM_PULL = "rollout-skip dumps that `rolloutdeck pull` put there"
+INCOMPLETE_STEPS = "unfinished rollout-skip steps (a file is missing or empty)"
+DUMPS_WITHOUT_STEP = "rollout-skip dumps in a folder that is no step"
+VALIDATION_BATCHES = "validation batches among rollout-skip dumps"
+UNREADABLE_DUMPS = "rollout-skip dumps whose step can't be read"
+PULLED_DUMPS = "rollout-skip dumps that `rolloutdeck pull` put there"
 
 
-def spots(root: Path) -> list[Spot]:
+def find_steps(root: Path) -> list[StepLocation]:
     """Every place below `root` that looks like a step, whole or not. Never raises for what can't be read."""
     if root.is_file():
         return [_single(root)] if _SINGLE.match(root.name) else []
-    found: list[Spot] = []
+    found: list[StepLocation] = []
     inner: dict[Path, set[str]] = {}
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -54,10 +54,10 @@ def spots(root: Path) -> list[Spot]:
         found += [_single(here / name) for name in sorted(names) if _SINGLE.match(name)]
     found += _tq_spots(inner)
     pulled = {tree: _is_pulled(tree) for tree in {spot.path.parent for spot in found}}
-    return [replace(spot, reason=FROM_PULL) if pulled[spot.path.parent] else spot for spot in found]
+    return [replace(spot, reason=PULLED_DUMPS) if pulled[spot.path.parent] else spot for spot in found]
 
 
-def described(spot: Spot) -> SkipFolder | str:
+def read_step(spot: StepLocation) -> LoadableStep | str:
     """What this step is, read from its batch; else the reason why it is left out."""
     shape = shape_of(spot.path)
     if spot.layout == "tq":
@@ -73,18 +73,18 @@ def described(spot: Spot) -> SkipFolder | str:
     return _folder(spot, role, int(spot.path.name), _facts(shape, [spot.path / GEN], role))
 
 
-def _folder(spot: Spot, role: str, step: int, facts: dict[str, Any]) -> SkipFolder:
+def _folder(spot: StepLocation, role: str, step: int, facts: dict[str, Any]) -> LoadableStep:
     kind = "feed_index" if role == "async_rollout" else "global_step"
-    return SkipFolder(spot.path, role, step, kind, spot.files, spot.layout, facts)
+    return LoadableStep(spot.path, role, step, kind, spot.files, spot.layout, facts)
 
 
-def _genstep(spot: Spot, shape: Mapping[str, int]) -> SkipFolder | str:
+def _genstep(spot: StepLocation, shape: Mapping[str, int]) -> LoadableStep | str:
     meta = _meta(spot.path / NEW)
     if meta.get("validate") is True:
-        return VALIDATION
+        return VALIDATION_BATCHES
     step = meta.get("global_steps")
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        return UNREAD
+        return UNREADABLE_DUMPS
     return _folder(spot, "rollout", step, _facts(shape, [spot.path / GEN], "rollout"))
 
 
@@ -98,15 +98,17 @@ def shape_of(path: Path) -> dict[str, int]:
     return {}
 
 
-def _single(path: Path) -> Spot:
-    return Spot("verl", path, "single", (path.name,), "" if _sizes([path]) else NOT_WHOLE)
+def _single(path: Path) -> StepLocation:
+    return StepLocation("verl", path, "single", (path.name,), "" if _sizes([path]) else INCOMPLETE_STEPS)
 
 
-def _gen_spot(folder: Path) -> Spot:
+def _gen_spot(folder: Path) -> StepLocation:
     layout, files = ("v2", [GEN, META, NEW]) if _GENSTEP.match(folder.name) else ("skip", [GEN, META])
     if layout == "skip" and not _STEP.match(folder.name):
-        return Spot("verl", folder, layout, tuple(files), NO_STEP)
-    return Spot("verl", folder, layout, tuple(files), "" if _sizes(folder / file for file in files) else NOT_WHOLE)
+        return StepLocation("verl", folder, layout, tuple(files), DUMPS_WITHOUT_STEP)
+    return StepLocation(
+        "verl", folder, layout, tuple(files), "" if _sizes(folder / file for file in files) else INCOMPLETE_STEPS
+    )
 
 
 def _is_inner(folder: Path) -> bool:
@@ -114,7 +116,7 @@ def _is_inner(folder: Path) -> bool:
     return bool(_STEP.match(folder.name) and _STEP.match(folder.parent.name) and _TREE.match(folder.parent.parent.name))
 
 
-def _tq_spots(inner: Mapping[Path, set[str]]) -> Iterator[Spot]:
+def _tq_spots(inner: Mapping[Path, set[str]]) -> Iterator[StepLocation]:
     """A step has as many inner folders as the others of its tree; the tree alone does not say how many."""
     most: dict[Path, int] = {}
     for step, names in inner.items():
@@ -124,12 +126,12 @@ def _tq_spots(inner: Mapping[Path, set[str]]) -> Iterator[Spot]:
             f"{name}/{file}" for name in sorted(names, key=lambda name: (len(name), name)) for file in (META, TQ)
         )
         if not _STEP.match(step.name) or not all(_STEP.match(name) for name in names):
-            yield Spot("verl", step, "tq", files, NO_STEP)
+            yield StepLocation("verl", step, "tq", files, DUMPS_WITHOUT_STEP)
             continue
         whole = {int(name) for name in names} == set(range(most[step.parent])) and _sizes(step / file for file in files)
         alone = not any(other.parent == step.parent and other != step for other in inner)
         may_grow = alone and shape_of(step).get("gbs", 1) == 1  # the async trainers, which write several, say GBS1
-        yield Spot("verl", step, "tq", files, "" if whole else NOT_WHOLE, may_grow)
+        yield StepLocation("verl", step, "tq", files, "" if whole else INCOMPLETE_STEPS, may_grow)
 
 
 def _sizes(paths: Iterable[Path]) -> bool:
@@ -142,7 +144,7 @@ def _sizes(paths: Iterable[Path]) -> bool:
 
 def _is_pulled(tree: Path) -> bool:
     """`pull` leaves its list in the folder that a run reads from, a few levels above the steps."""
-    return any((above / PULLED).is_file() for above in [tree, *list(tree.parents)[:5]])
+    return any((above / PULL_MANIFEST_NAME).is_file() for above in [tree, *list(tree.parents)[:5]])
 
 
 def _is_async(batch: Path) -> bool:

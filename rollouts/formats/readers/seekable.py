@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.storage import files
@@ -38,5 +38,5 @@ def provide_pickle_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
     with provide_local_file(stream, told) as path:
         try:
             yield path
-        except Refused as error:
+        except SafePickleError as error:
             raise UnreadableDumpError(f"{told.filename or 'The file'} cannot be read: {error}.") from error

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rolloutdeck.protocol import columns
-from rolloutdeck.protocol.columns import PRESETS, is_generation, listed
+from rolloutdeck.protocol.columns import COLUMN_PRESETS, format_column_names, has_response_part
 from rollouts.errors import UnreadableDumpError
 
 
 def read_column_mapping(text: str) -> dict[str, str]:
     """{part: column} as it was told. Raises UnreadableDump."""
     try:
-        return columns.told(text)
+        return columns.parse_column_mapping(text)
     except ValueError as error:
         raise UnreadableDumpError(str(error)) from None
 
@@ -25,12 +25,13 @@ def resolve_column_mapping(names: Iterable[str], text: str = "") -> dict[str, st
     column that was told."""
     names, wanted = list(names), read_column_mapping(text)
     missing = [column for column in wanted.values() if column not in names]
-    if missing and text not in PRESETS:
-        raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {listed(names)}.")
-    found = columns.guessed(names, {part: column for part, column in wanted.items() if column in names})
-    if not is_generation(found):
+    if missing and text not in COLUMN_PRESETS:
+        raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {format_column_names(names)}.")
+    found = columns.guess_columns(names, {part: column for part, column in wanted.items() if column in names})
+    if not has_response_part(found):
         raise UnreadableDumpError(
-            f"No column of it is known to hold what the model wrote; it has {listed(names)}. Say which with "
+            f"No column of it is known to hold what the model wrote; "
+            f"it has {format_column_names(names)}. Say which with "
             "`--map prompt=COLUMN,response=COLUMN`."
         )
     return found

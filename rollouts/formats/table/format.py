@@ -18,15 +18,15 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from rolloutdeck.protocol.columns import (  # fmt: skip
-    PRESETS,
-    TOKEN,
-    guessed,
-    holding,
-    logged_names,
-    looks,
-    looks_generated,
-    numbered,
-    objects,
+    COLUMN_PRESETS,
+    JSON_TOKEN,
+    find_row_keys,
+    find_samples_column,
+    group_numbered_columns,
+    guess_columns,
+    has_generation_columns,
+    is_generation_mapping,
+    parse_logged_columns,
 )
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import HEAD_BYTES, DumpContext
@@ -52,25 +52,27 @@ class TableFormat:
     def sniff(self, filename: str, head: bytes) -> bool:
         """Whether the first row has what a generation needs; of Parquet, which ends with the names of its columns, and
         of Arrow nothing is known yet. Formats that go by a trainer's name are told."""
-        if self.name in PRESETS or head.startswith((PARQUET_MAGIC, arrow.ARROW_STREAM_MAGIC)):
+        if self.name in COLUMN_PRESETS or head.startswith((PARQUET_MAGIC, arrow.ARROW_STREAM_MAGIC)):
             return self.name == "table"
         try:
             row = first_row(filename, head)
         except UnreadableDumpError:
             return False
-        found = guessed(row, {})
-        if looks_generated(found):
+        found = guess_columns(row, {})
+        if is_generation_mapping(found):
             return (self.name == TOKENS.name) == has_only_tokens(found)
-        return self.name == TEXT.name and bool(numbered(row) or holding(row) or holds_rows(filename, head))
+        return self.name == TEXT.name and bool(
+            group_numbered_columns(row) or find_samples_column(row) or holds_rows(filename, head)
+        )
 
     def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
         """Records in the order of the rows. Raises UnreadableDump."""
-        columns = told.columns or (self.name if self.name in PRESETS else "")
+        columns = told.columns or (self.name if self.name in COLUMN_PRESETS else "")
         yield from records(stream, told, columns)
 
 
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
-FORMATS = (TOKENS, *map(TableFormat, PRESETS), TEXT)
+FORMATS = (TOKENS, *map(TableFormat, COLUMN_PRESETS), TEXT)
 TOKEN_ONLY_TABLE_FORMATS = (TOKENS.name, "open-instruct")
 
 
@@ -83,7 +85,7 @@ def first_row(filename: str, head: bytes) -> Row:
     except UnreadableDumpError:
         if len(head) < HEAD_BYTES:
             raise
-    if names := logged_names(head.removeprefix(jsonl.BOM)):
+    if names := parse_logged_columns(head.removeprefix(jsonl.BOM)):
         return dict.fromkeys(names)
     begun = re.match(rb"\s*(?:\[\s*)?(?=\{)", head.removeprefix(jsonl.BOM))
     return dict.fromkeys(cut_names(head.removeprefix(jsonl.BOM)[begun.end() :]) if begun else ())
@@ -93,14 +95,14 @@ def holds_rows(filename: str, head: bytes) -> bool:
     """Whether a JSON file has rows of generations somewhere in it, or a first line that is longer than this has."""
     start = head.removeprefix(jsonl.BOM).lstrip()
     if filename.endswith(".json") or start.startswith(b"["):
-        return any(map(looks, objects(start)))
-    return start.startswith(b"{") and b"\n" not in head and any(map(looks, objects(start)))
+        return any(map(has_generation_columns, find_row_keys(start)))
+    return start.startswith(b"{") and b"\n" not in head and any(map(has_generation_columns, find_row_keys(start)))
 
 
 def cut_names(start: bytes) -> list[str]:
     """The keys of an object of which this is the beginning."""
     depth, names = 0, []
-    for token in TOKEN.finditer(start):
+    for token in JSON_TOKEN.finditer(start):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
         if depth == 0:
             break

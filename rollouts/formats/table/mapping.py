@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.protocol.columns import REWARDS
+from rolloutdeck.protocol.columns import REWARD_PREFIX
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
@@ -33,7 +33,9 @@ class TableMapping:
     def __init__(self, found: dict[str, str], names: list[str], rows: Sequence[Row], *, textual: bool) -> None:
         self.found, self.textual = found, textual
         self.taken = set(found.values())
-        self.parts = {part.removeprefix(REWARDS): column for part, column in found.items() if part.startswith(REWARDS)}
+        self.parts = {
+            part.removeprefix(REWARD_PREFIX): column for part, column in found.items() if part.startswith(REWARD_PREFIX)
+        }
         self.parts |= {named(column): column for column in names if column not in self.taken and PART.match(column)}
         functions = [name for name in rewarded(names, rows) if name not in self.parts.values()]
         self.parts |= {name: name for name in functions if name not in self.taken}
@@ -62,7 +64,7 @@ class TableMapping:
         values = {
             part: self.cell(part, value)
             for part, value in cells.items()
-            if not part.startswith(REWARDS) and (value is not None or part == "response")
+            if not part.startswith(REWARD_PREFIX) and (value is not None or part == "response")
         }
         parts = row.get(self.found.get("score", ""))
         if isinstance(parts, dict):

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from rolloutdeck.protocol import wire
-from rolloutdeck.protocol.columns import guessed, looks
+from rolloutdeck.protocol.columns import guess_columns, has_generation_columns
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import arrow, json_document, jsonl
@@ -205,9 +205,9 @@ def logged_rows(value: Mapping[str, Any]) -> Iterator[NumberedRow]:
 
 def object_rows(value: Any) -> Iterator[NumberedRow]:
     """One object: columns by row name, rows by name, what holds rows under a key, else a row itself."""
-    if looks(value):
+    if has_generation_columns(value):
         return enumerate(by_row_name(value) or [value], 1)
-    if all_objects(value) and looks(next(iter(value.values()))):
+    if all_objects(value) and has_generation_columns(next(iter(value.values()))):
         return enumerate(({"key": key, **row} for key, row in value.items()), 1)
     held = max(lists_of_rows(value), key=len, default=None)
     return listed_rows(held) if held else iter([(1, value)])
@@ -229,7 +229,11 @@ def lists_of_rows(value: Row, depth: int = 2) -> Iterator[list[Any]]:
     """Those whose rows have a prompt of their own; others are samples of the object, which is a row then."""
     for inner in value.values():
         first = inner[0] if isinstance(inner, list) and inner else None
-        if isinstance(first, dict) and looks(first) and {"prompt", "messages"} & guessed(first, {}).keys():
+        if (
+            isinstance(first, dict)
+            and has_generation_columns(first)
+            and {"prompt", "messages"} & guess_columns(first, {}).keys()
+        ):
             yield inner
         elif isinstance(inner, dict) and depth:
             yield from lists_of_rows(inner, depth - 1)

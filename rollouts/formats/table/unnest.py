@@ -21,7 +21,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rolloutdeck.protocol.columns import guessed, holding, looks_generated, numbered
+from rolloutdeck.protocol.columns import (
+    find_samples_column,
+    group_numbered_columns,
+    guess_columns,
+    is_generation_mapping,
+)
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import to_jsonable
 from rollouts.lib.cache import MAX_TABLE_LAYOUTS, cached
@@ -43,10 +48,10 @@ def split_wide_row(row: Row, told: Mapping[str, str]) -> list[Row]:
         row = {name: opened(value) for name, value in row.items()}
     if any(column in row for column in told.values()):
         return [row]
-    if column := holding(row):
+    if column := find_samples_column(row):
         rest = {name: value for name, value in row.items() if name != column}
         return [{**rest, **told_of(one)} for one in row[column]]
-    if says_one(tuple(row)) or not (found := numbered(row)):
+    if says_one(tuple(row)) or not (found := group_numbered_columns(row)):
         return [row]
     taken = {column for columns in found.values() for column in columns.values()}
     shared = {name: value for name, value in row.items() if name not in taken}
@@ -57,7 +62,7 @@ def split_wide_row(row: Row, told: Mapping[str, str]) -> list[Row]:
 @cached(MAX_TABLE_LAYOUTS)
 def says_one(names: tuple[str, ...]) -> bool:
     """Whether a row of these columns is one generation: the same for every row of most tables."""
-    return looks_generated(guessed(names, {}))
+    return is_generation_mapping(guess_columns(names, {}))
 
 
 def opened(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_api.registry import load_trainer
 from rolloutdeck.trainer_config import load as configuration
 
@@ -32,7 +32,7 @@ def check(complete: bool = False, **changed: Any) -> list[Any]:
 def mended(finding: Any, **changed: Any) -> list[Any]:
     """What is still found after the printed lines were put on the trainer's command line."""
     settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
-    pasted = configuration.overrides(word for line in finding.paste for word in shlex.split(line))
+    pasted = configuration.parse_overrides(word for line in finding.paste for word in shlex.split(line))
     return verl.check_settings({**settings, **pasted}, complete=False)
 
 
@@ -133,7 +133,7 @@ lr: 1e-6
 def test_yaml_is_read_with_its_references(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(YAML)
-    settings, complete = configuration.read(file)
+    settings, complete = configuration.read_config_file(file)
     assert (
         complete and settings["trainer.logger"] == ["console", "file"] and settings["skip.rollout_tq.steps"] == [1, 2]
     )
@@ -145,8 +145,8 @@ def test_yaml_without_pyyaml_is_refused_with_what_to_do(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "yaml", None)
     file = tmp_path / "config.yaml"
     file.write_text(YAML)
-    with pytest.raises(BadInput, match=r"config.yaml is YAML, which needs PyYAML: .* as JSON\."):
-        configuration.read(file)
+    with pytest.raises(UsageError, match=r"config.yaml is YAML, which needs PyYAML: .* as JSON\."):
+        configuration.read_config_file(file)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_yaml_without_pyyaml_is_refused_with_what_to_do(tmp_path: Path, monkeypa
 )
 def test_settings_come_from_json_overrides_or_hydras_own_list(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    settings, _ = configuration.read(tmp_path / name)
+    settings, _ = configuration.read_config_file(tmp_path / name)
     assert settings == {"trainer.logger": ["console"], "trainer.rollout_data_dir": "/d/r"}
 
 
@@ -194,5 +194,5 @@ def test_what_is_no_setting_is_refused(words: list[str], capsys: pytest.CaptureF
 
 
 def test_a_configuration_without_an_end_is_refused_in_a_sentence() -> None:
-    with pytest.raises(BadInput, match="/dev/zero is larger than 16 MiB; is it a configuration?"):
-        configuration.read(Path("/dev/zero"))
+    with pytest.raises(UsageError, match="/dev/zero is larger than 16 MiB; is it a configuration?"):
+        configuration.read_config_file(Path("/dev/zero"))

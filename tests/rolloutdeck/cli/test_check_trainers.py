@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.trainer_api.types import Finding
+from rolloutdeck.trainer_api.types import SettingsIssue
 from rolloutdeck.trainer_config import load
 from rolloutdeck.trainers.cure import settings_check as cure_check
 from rolloutdeck.trainers.roll import settings_check as roll_check
@@ -49,8 +49,8 @@ MOCK = {"rollout_mock.enable": True, "rollout_mock.mode": "dump", "rollout_mock.
 DOMAINS = {f"actor_train.data_args.domain_interleave_probs.{name}": 0.5 for name in ("math", "code")} | MOCK
 
 
-def found(check: Any, changed: Settings) -> list[Finding]:
-    return list(check.check({**GOOD[check], **changed}, complete=False))
+def found(check: Any, changed: Settings) -> list[SettingsIssue]:
+    return list(check.check_settings({**GOOD[check], **changed}, complete=False))
 
 
 @pytest.mark.parametrize("check", GOOD)
@@ -95,9 +95,9 @@ def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
     """The printed lines in the form that their trainer takes."""
     if check is roll_check:
         (folder / "more.yaml").write_text("\n".join(lines) + "\n")
-        return load.read(folder / "more.yaml")[0]
+        return load.read_config_file(folder / "more.yaml")[0]
     words = [word for line in lines if not line.startswith("pip ") for word in shlex.split(line)]
-    return load.overrides(words)
+    return load.parse_overrides(words)
 
 
 @pytest.mark.parametrize(("check", "changed", "says"), LOSING)
@@ -149,7 +149,7 @@ def test_what_a_user_should_know_without_a_loss_is_a_hint(check: Any, changed: S
 def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
     (finding,) = [one for one in found(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if one.lost]
     assert finding.lost == "Evals are skipped." and "nothing is generated" in finding.title
-    other = load.overrides(word for line in finding.paste for word in shlex.split(line))
+    other = load.parse_overrides(word for line in finding.paste for word in shlex.split(line))
     assert ["of rollout 0, again" in one.title for one in found(slime_check, other)] == [True]
 
 
@@ -166,18 +166,20 @@ def test_trls_callback_takes_everything_whatever_is_logged() -> None:
 
 
 def test_trls_own_default_of_logging_loses_nine_steps_of_ten() -> None:
-    findings = settings_check.check({"log_completions": True, "output_dir": "out"}, complete=False)
+    findings = settings_check.check_settings({"log_completions": True, "output_dir": "out"}, complete=False)
     assert [finding.title for finding in findings] == ["logging_steps is not set, so it is 10"]
 
 
 def test_a_checkpoint_of_trl_tells_what_was_lost_and_nothing_that_it_can_not_know() -> None:
     state = {"logging_steps": 10, "eval_steps": 5, "log_history": [{"loss": 1.0}, {"eval_reward": 0.5, "step": 5}]}
-    titles = [finding.title for finding in settings_check.check({**state, "trl_version": "1.16.0"}, complete=True)]
+    titles = [
+        finding.title for finding in settings_check.check_settings({**state, "trl_version": "1.16.0"}, complete=True)
+    ]
     assert titles == ["logging_steps=10", "evals of this run"]
 
 
 def test_a_script_of_trl_that_leaves_its_config_to_a_command_line_is_not_judged_by_defaults() -> None:
-    (finding,) = settings_check.check({"trainer": "GRPOTrainer", "args": "training_args"}, complete=False)
+    (finding,) = settings_check.check_settings({"trainer": "GRPOTrainer", "args": "training_args"}, complete=False)
     assert not finding.lost and "are not in this file" in finding.title
 
 
@@ -221,16 +223,16 @@ def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> 
 
 
 FORMS: dict[Any, Callable[[str], Settings]] = {
-    slime_check: lambda line: load.overrides(shlex.split(line)),
-    settings_check: lambda line: load.overrides([line]),
+    slime_check: lambda line: load.parse_overrides(shlex.split(line)),
+    settings_check: lambda line: load.parse_overrides([line]),
 }
 
 
 @pytest.mark.parametrize("check", FORMS)
 def test_the_recommended_lines_pass_the_check(check: Any) -> None:
-    lines = [*check.recommended(), *check.keeping()]
+    lines = [*check.recommended_lines(), *check.store_lines()]
     settings = {name: value for line in lines for name, value in FORMS[check](line).items()}
-    assert check.check({**settings, "trl_version": "1.16.0"}, complete=False) == []
+    assert check.check_settings({**settings, "trl_version": "1.16.0"}, complete=False) == []
 
 
 def test_the_command_takes_a_trainers_flags_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,10 +291,10 @@ def test_without_settings_each_trainer_says_what_to_start_with(name: str, capsys
 
 
 def test_rolls_recommended_lines_pass_its_check(tmp_path: Path) -> None:
-    lines = ["exp_name: math", *roll_check.recommended(), *roll_check.keeping()]
+    lines = ["exp_name: math", *roll_check.recommended_lines(), *roll_check.store_lines()]
     (tmp_path / "run.yaml").write_text("\n".join(lines) + "\n")
     assert main(["check", "--trainer", "roll", "--config", str(tmp_path / "run.yaml")]) == 0
-    assert load.read(tmp_path / "run.yaml")[0]["rollout_dump_dir"] == "/shared/rl/PROJECT/math/rollout"
+    assert load.read_config_file(tmp_path / "run.yaml")[0]["rollout_dump_dir"] == "/shared/rl/PROJECT/math/rollout"
 
 
 def test_a_trainer_without_a_check_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -299,13 +299,13 @@ class Dying:
     def __del__(self):
         signal.raise_signal(signal.SIG{name})
 
-turn = watch.Loop.turn
+turn = watch.WatchLoop.turn
 
 def turns(loop):
     Dying()
     return turn(loop)
 
-watch.Loop.turn = turns
+watch.WatchLoop.turn = turns
 sys.exit(cli.main(sys.argv[1:]))
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from rolloutdeck.cli import entry
 from rolloutdeck.client import artifact_uploads
-from rolloutdeck.client.launch import host_name
+from rolloutdeck.client.launch import get_host_name
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.support.verl_batches import TOKENIZER, worked
@@ -60,7 +60,7 @@ def test_import_on_pin_tells_and_keeps_the_bytes_at_home(node: Path) -> None:
     row = Artifact.objects.get()
     assert (row.state, row.missing) == ("waiting", 2)
     assert row.origin == {
-        "host": host_name(),
+        "host": get_host_name(),
         "path": str(folder),
         "command": f"rolloutdeck import {folder} --project math --run grpo --attempt files",
     }
@@ -129,7 +129,7 @@ def test_a_path_without_a_tokenizer_is_refused_in_a_sentence(node: Path, capsys:
 
 
 def test_a_large_file_travels_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifact_uploads, "PART_BYTES", 100_000)
+    monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
     folder = step(node, 1)
     imported(node)
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)

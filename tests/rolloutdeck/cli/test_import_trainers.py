@@ -59,8 +59,8 @@ def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys:
 def test_rows_that_join_samples_are_not_counted_as_more_of_them() -> None:
     told = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
     dumps = [{"format": name, "step": step, "rows": 32} for name, step in told]
-    assert import_._indexed(dumps) == "32 samples, 32 more rows of the same ones, 32 metric points"
-    assert import_._indexed(dumps[1:2]) == "32 samples"
+    assert import_._describe_indexed(dumps) == "32 samples, 32 more rows of the same ones, 32 metric points"
+    assert import_._describe_indexed(dumps[1:2]) == "32 samples"
 
 
 def test_watch_sends_a_parquet_file_once_it_is_whole_and_again_when_an_eval_wrote_over_it(

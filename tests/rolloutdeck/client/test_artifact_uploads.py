@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from rolloutdeck.client import artifact
-from rolloutdeck.client.artifact_uploads import Shelf
+from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue
 
 
 def test_thousands_of_files_that_are_gone_are_given_up_one_after_the_other(tmp_path: Path) -> None:
     names = [f"{number}.json" for number in range(3000)]
     for name in names:
         (tmp_path / name).write_text(name)
-    found = artifact.measured(tmp_path, names, "rollout", 1)
+    found = artifact.build_artifact(tmp_path, names, "rollout", 1)
     said: list[str] = []
-    shelf = Shelf(say=said.append)
+    shelf = ArtifactUploadQueue(say=said.append)
     shelf.put(found, {file["sha256"] for file in found.files.values()})
     for name in names:
         (tmp_path / name).unlink()

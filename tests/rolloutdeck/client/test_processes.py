@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.client.sync import sync
+from rolloutdeck.client.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.programs import child
 
@@ -108,5 +108,5 @@ def test_a_trainer_that_ends_while_the_server_is_down_says_what_waits_and_how_to
     said, _ = running.communicate(timeout=60)
     assert f"202 files wait in {spool_root}" in said and f"rolloutdeck sync {spool_root}" in said
     at_receiver.up()
-    assert sync([spool_root]).sent == 202
+    assert sync_spools([spool_root]).sent == 202
     assert len(at_receiver.dumps) == 200

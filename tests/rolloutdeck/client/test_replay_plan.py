@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import replay_plan
 from rolloutdeck.client.run import Run as TrainersRun
-from rolloutdeck.replay.plan import Plan
+from rolloutdeck.replay.plan import PlanRevision
 from rolloutdeck.trainer_api import registry
 from rollouts.models import Project, Replay, Run
 from rollouts.pins import pins
@@ -76,9 +76,9 @@ def test_a_plan_that_was_named_is_waited_for_longer(
 ) -> None:
     given: list[float] = []
 
-    def ask(*words: Any) -> Plan:
+    def ask(*words: Any) -> PlanRevision:
         given.append(words[-1])
-        return Plan()
+        return PlanRevision()
 
     monkeypatch.setattr(replay_plan, "request_plan", ask)
     training.replay_plan(name)

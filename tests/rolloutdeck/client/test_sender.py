@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rolloutdeck.client import delivery, dispatcher, sender, spool
-from rolloutdeck.client.dispatcher import Courier
+from rolloutdeck.client.dispatcher import Dispatcher
 from rolloutdeck.client.run import Run
-from rolloutdeck.client.sync import sync
-from rolloutdeck.lib.http import Answer, NotReachable, Server, Slice
-from rolloutdeck.lib.log import Voice
+from rolloutdeck.client.sync import sync_spools
+from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
+from rolloutdeck.lib.log import OnceLogger
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
 
@@ -138,7 +138,7 @@ def test_a_run_ends_on_the_server_when_all_of_it_is_there(
     run.finish(timeout=1)
     assert at_receiver.bodies() == bodies[1:] and at_receiver.posted("/finish/") == []
     at_receiver.mode = "ok"
-    assert sync([spool_root]).sent == 2
+    assert sync_spools([spool_root]).sent == 2
     assert at_receiver.bodies()[-1] == bodies[0] and len(at_receiver.posted("/finish/")) == 1
 
 
@@ -149,7 +149,7 @@ def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_i
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sender, "DEAF_SECONDS", 2.0)
+    monkeypatch.setattr(sender, "MAX_UNRESPONSIVE_SECONDS", 2.0)
     run = start()
     bodies = logged(run, range(1))
     until(lambda: at_receiver.bodies() == bodies)
@@ -160,7 +160,7 @@ def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_i
     assert time.monotonic() - began < 60
     assert "still wait for the server; trying" in caplog.text and "Send them with: rolloutdeck sync" in caplog.text
     at_receiver.up()
-    assert sync([spool_root]).sent == 4  # and that the run has ended
+    assert sync_spools([spool_root]).sent == 4  # and that the run has ended
     assert sorted(at_receiver.bodies()) == sorted(bodies)
 
 
@@ -190,21 +190,21 @@ def test_a_renewed_token_file_is_used_without_a_restart(
 def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped(
     at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "PART_BYTES", 1000)
+    monkeypatch.setattr(wire, "MAX_PART_BYTES", 1000)
     own = spool.Spool(spool_root, "run-1", "first")
     body = os.urandom(2500)
     write(own, body, step=1)
     at_receiver.parts[hashlib.sha256(body).hexdigest()] = body[:1700]  # an earlier sender came this far
-    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "sent"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "sent"
     assert at_receiver.bodies() == [body]
     assert at_receiver.spans == ["bytes */2500", "bytes 1700-2499/2500"]
 
 
 def test_parts_from_the_start(at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "PART_BYTES", 1000)
+    monkeypatch.setattr(wire, "MAX_PART_BYTES", 1000)
     own = spool.Spool(spool_root, "run-1", "first")
     write(own, b"a" * 2500)
-    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "sent"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "sent"
     assert at_receiver.bodies() == [b"a" * 2500] and len(at_receiver.spans) == 4
 
 
@@ -212,9 +212,9 @@ def test_a_spool_file_that_the_disk_damaged_is_put_aside(at_receiver: Receiver, 
     own = spool.Spool(spool_root, "run-1", "first")
     path = write(own, b"as it was")
     path.write_bytes(path.read_bytes().replace(b"was", b"is!"))
-    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "rejected"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "rejected"
     path.write_bytes(b"\0" * 100)
-    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "rejected"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "rejected"
     assert at_receiver.dumps == []
 
 
@@ -222,7 +222,7 @@ def test_bytes_damaged_on_the_way_are_sent_again(at_receiver: Receiver, spool_ro
     own = spool.Spool(spool_root, "run-1", "first")
     write(own, b"whole")
     at_receiver.mode = "409"
-    assert delivery.deliver(Server(at_receiver.url), own.waiting()).verdict == "later"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "later"
 
 
 def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> None:
@@ -230,32 +230,35 @@ def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> 
     bodies = [str(at).encode() for at in range(5)]
     for body in bodies:
         write(own, body)
-    sending = Courier(Voice(), own)
-    while sending.turn(Server(at_receiver.url), [own.folder or spool_root]) == 0:
+    sending = Dispatcher(OnceLogger(), own)
+    while sending.turn(ServerClient(at_receiver.url), [own.folder or spool_root]) == 0:
         pass
     assert at_receiver.bodies() == bodies
 
 
 def test_the_pause_that_the_server_asks_for_is_kept() -> None:
-    answer = Answer(503, {"retry-after": "7"}, b"{}", is_ours=True)
-    assert delivery.judge(answer).pause == 7
+    answer = ServerResponse(503, {"retry-after": "7"}, b"{}", is_ours=True)
+    assert delivery.classify_response(answer).pause == 7
     assert dispatcher.Backoff().next(asked=7) == 7
-    assert delivery.judge(Answer(429, {"retry-after": "9" * 9}, b"", is_ours=True)).pause == delivery.LONGEST_PAUSE
-    assert delivery.judge(Answer(429, {"retry-after": "soon"}, b"", is_ours=True)).pause == 0
+    assert (
+        delivery.classify_response(ServerResponse(429, {"retry-after": "9" * 9}, b"", is_ours=True)).pause
+        == delivery.MAX_SERVER_PAUSE
+    )
+    assert delivery.classify_response(ServerResponse(429, {"retry-after": "soon"}, b"", is_ours=True)).pause == 0
 
 
 def test_pauses_grow_and_differ_between_trainers() -> None:
     pauses = dispatcher.Backoff()
     grown = [pauses.next() for _ in range(30)]
-    assert grown[0] <= dispatcher.FIRST_PAUSE and max(grown) <= dispatcher.LAST_PAUSE
+    assert grown[0] <= dispatcher.MIN_BACKOFF_SECONDS and max(grown) <= dispatcher.MAX_BACKOFF_SECONDS
     assert grown[8] > 2 * grown[1]
     assert len({dispatcher.Backoff().next() for _ in range(20)}) > 1
 
 
 @pytest.mark.parametrize("url", ["", "ftp://deck", "http://", "http://[::1", "http://127.0.0.1:1", "http://h:99999999"])
 def test_an_address_that_leads_nowhere_is_one_clear_sentence(url: str) -> None:
-    with pytest.raises(NotReachable) as failure:
-        Server(url).request("GET", "runs/")
+    with pytest.raises(ServerUnreachableError) as failure:
+        ServerClient(url).request("GET", "runs/")
     assert "\n" not in str(failure.value)
 
 
@@ -264,25 +267,25 @@ def test_a_connection_that_is_reset_before_it_stands_is_one_clear_sentence(monke
         raise ConnectionResetError("the peer reset it")
 
     monkeypatch.setattr(socket, "create_connection", reset)
-    with pytest.raises(NotReachable, match="the peer reset it"):
-        Server("http://127.0.0.1:9").request("POST", "runs/", body=b"{}")
+    with pytest.raises(ServerUnreachableError, match="the peer reset it"):
+        ServerClient("http://127.0.0.1:9").request("POST", "runs/", body=b"{}")
 
 
 def test_a_token_that_cannot_be_sent_is_not_shown(at_receiver: Receiver) -> None:
-    with pytest.raises(NotReachable) as failure:
-        Server(at_receiver.url, "sec\nret").request("GET", "runs/")
+    with pytest.raises(ServerUnreachableError) as failure:
+        ServerClient(at_receiver.url, "sec\nret").request("GET", "runs/")
     assert "ret" not in str(failure.value)
 
 
 def test_a_proxy_of_the_environment_is_not_used(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert Server(at_receiver.url).send_json("POST", "runs/", {}).ok
+    assert ServerClient(at_receiver.url).send_json("POST", "runs/", {}).ok
 
 
 def test_a_slice_is_read_from_its_start_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     with (tmp_path / "file").open("rb") as file:
-        piece = Slice(file, 2, 5)
+        piece = FileSlice(file, 2, 5)
         assert [piece.read(3), piece.read(3), piece.read()] == [b"234", b"56", b""]
 
 

@@ -32,8 +32,8 @@ def test_no_kill_leaves_a_torn_file_under_a_whole_name(at_receiver: Receiver, sp
     at_receiver.mode = "500"
     for after in (1, 4, 9):
         folder = killed_child(spool_root, after=after)
-        for file in spool.waiting(folder):
-            header, start = spool.read_header(file.path)
+        for file in spool.list_spool_files(folder):
+            header, start = spool.read_spool_header(file.path)
             body = file.path.read_bytes()[start:]
             assert len(body) == header["bytes"] and (file.kind != "dump" or whole(body))
         folder.rename(tmp_path / f"seen-{after}")
@@ -89,24 +89,24 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
 
 
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:
-    from rolloutdeck.client.serialize import Rows
-    from rolloutdeck.lib.log import Voice
+    from rolloutdeck.client.serialize import RowBatch
+    from rolloutdeck.lib.log import OnceLogger
 
     own = spool.Spool(spool_root, "run-1", "a")
-    slow = writer.Writer(own, HEADER, Voice(), lambda: None, limit=1000)
+    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None, limit=1000)
     for _ in range(3):
-        slow.put(writer.Samples(Rows([{"response": "x" * 600}]), {}))
+        slow.put(writer.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
     assert own.dropped == {"samples: more than the writer could keep up with": 2}
     slow.flush(5)
     assert len(own.waiting()) == 1
 
 
 def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, spool_root: Path) -> None:
-    from rolloutdeck.lib.log import Voice
+    from rolloutdeck.lib.log import OnceLogger
 
     path = tmp_path / "12.jsonl"
     path.write_bytes(b"a" * (writer.CHUNK_BYTES + 10))
-    item = writer.File(path, {})
+    item = writer.FileItem(path, {})
     body, first = item.body, True
 
     def changing() -> Iterator[bytes]:
@@ -119,7 +119,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
 
     item.body = changing  # type: ignore[method-assign]
     own = spool.Spool(spool_root, "run-1", "a")
-    filling = writer.Writer(own, HEADER, Voice(), lambda: None)
+    filling = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
     filling.put(item)
     filling.flush(5)
     [file] = own.waiting()
@@ -137,9 +137,9 @@ def test_the_heartbeat_says_the_last_step_and_what_was_dropped(
 
 
 def test_warnings_do_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
-    from rolloutdeck.lib.log import Voice
+    from rolloutdeck.lib.log import OnceLogger
 
-    voice = Voice()
+    voice = OnceLogger()
     with caplog.at_level(logging.WARNING):
         voice.once("a", "said")
         voice.once("a", "said")
@@ -153,4 +153,4 @@ def test_a_file_that_is_sent_while_its_folder_is_listed_hides_no_other(tmp_path:
         (tmp_path / f"{number:02}.dump").symlink_to(tmp_path / "gone")
     for name in ("30.dump", "31.dump"):
         (tmp_path / name).write_bytes(b"{}\n")
-    assert [file.path.name for file in spool.waiting(tmp_path)] == ["30.dump", "31.dump"]
+    assert [file.path.name for file in spool.list_spool_files(tmp_path)] == ["30.dump", "31.dump"]

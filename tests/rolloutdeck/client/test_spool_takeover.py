@@ -11,7 +11,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.client import lease, spool
-from rolloutdeck.client.sync import sync
+from rolloutdeck.client.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, killed_child, whole
 
@@ -21,12 +21,14 @@ def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(
 ) -> None:
     at_receiver.mode = "500"
     folder = killed_child(spool_root)
-    bodies = {path.path.name for path in spool.waiting(folder)}
+    bodies = {path.path.name for path in spool.list_spool_files(folder)}
     at_receiver.mode = "ok"
     monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "another")
-    result = sync([spool_root])
+    result = sync_spools([spool_root])
     assert (result.sent, result.waiting, result.problem) == (len(bodies), 0, "")
-    assert {(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps} == {(spool.uid_of(folder), "first")}
+    assert {(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps} == {
+        (spool.parse_spool_run_uid(folder), "first")
+    }
     assert all(whole(body) for body in at_receiver.bodies()) and at_receiver.bodies()
     assert list(spool_root.iterdir()) == []
 
@@ -36,7 +38,7 @@ def test_the_next_trainer_sends_what_a_killed_neighbour_left(
 ) -> None:
     at_receiver.mode = "500"
     folder = killed_child(spool_root)
-    waiting = len(spool.waiting(folder))
+    waiting = len(spool.list_spool_files(folder))
     at_receiver.mode = "ok"
     monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
     run = start()
@@ -52,12 +54,12 @@ def test_a_spool_of_another_user_is_left_to_them_since_it_names_files_to_send(
     at_receiver.mode = "500"
     theirs = killed_child(spool_root)
     os.chown(theirs, 54_321, -1)
-    waiting = len(spool.waiting(theirs))
+    waiting = len(spool.list_spool_files(theirs))
     at_receiver.mode = "ok"
     run = start()
     run.log_samples([{"prompt": "1+1", "response": "2"}], step=1)
     until(lambda: run.uid in {uid for uid, _, _ in at_receiver.dumps})
-    assert len(spool.waiting(theirs)) == waiting and lease.abandoned(theirs)
+    assert len(spool.list_spool_files(theirs)) == waiting and lease.is_abandoned(theirs)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another's")
@@ -71,8 +73,8 @@ def test_sync_by_root_leaves_the_spools_of_others_to_them(
     assert theirs.folder
     os.chown(theirs.folder, 54_321, -1)
     for named in ([spool_root], [theirs.folder], []):
-        result = sync(named)
-        assert (result.others, len(spool.waiting(theirs.folder))) == (1, 1)
+        result = sync_spools(named)
+        assert (result.others, len(spool.list_spool_files(theirs.folder))) == (1, 1)
     assert len(at_receiver.dumps) == 1
     assert main(["sync", str(spool_root)]) == 0
     assert "1 spool of other users" in capsys.readouterr().err
@@ -82,10 +84,10 @@ def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Pat
     at_receiver.mode = "500"
     running = child(ENDLESS)
     try:
-        [folder] = until(lambda: spool.folders(spool_root))
-        until(lambda: spool.waiting(folder))
-        result = sync([spool_root], patience=0)
-        assert (result.live, result.sent) == (1, 0) and not lease.abandoned(folder)
+        [folder] = until(lambda: spool.find_spool_folders(spool_root))
+        until(lambda: spool.list_spool_files(folder))
+        result = sync_spools([spool_root], patience=0)
+        assert (result.live, result.sent) == (1, 0) and not lease.is_abandoned(folder)
     finally:
         running.kill()
         running.wait()
@@ -100,9 +102,9 @@ def test_a_spool_for_another_server_is_sent_there_only_unless_named(
     assert folder
     note = json.loads((folder / "lease").read_text())
     (folder / "lease").write_text(json.dumps({**note, "pid": 2**22 + 1}))
-    result = sync()
+    result = sync_spools()
     assert (result.elsewhere, result.sent) == (1, 0)
-    assert sync([spool_root]).sent == 1 and at_receiver.bodies() == [b"body"]
+    assert sync_spools([spool_root]).sent == 1 and at_receiver.bodies() == [b"body"]
 
 
 def test_sync_gives_up_and_says_why_and_leaves_all_as_it_was(at_receiver: Receiver, spool_root: Path) -> None:
@@ -111,10 +113,10 @@ def test_sync_gives_up_and_says_why_and_leaves_all_as_it_was(at_receiver: Receiv
     own.close()
     for mode in ("404", "500", "login"):
         at_receiver.mode = mode
-        result = sync([spool_root], patience=0.2)
+        result = sync_spools([spool_root], patience=0.2)
         assert (result.sent, result.waiting) == (0, 1) and result.problem
     at_receiver.mode = "ok"
-    assert sync([spool_root]).sent == 1
+    assert sync_spools([spool_root]).sent == 1
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,9 @@ def test_a_file_that_does_not_say_what_it_is_is_put_aside_and_holds_up_no_other(
     own.write({**HEADER, **header}, lambda: [body])  # type: ignore[typeddict-item]
     own.write(HEADER, lambda: [b"body"])
     own.close()
-    result = sync([spool_root])
+    result = sync_spools([spool_root])
     assert (result.sent, result.rejected, result.waiting) == (1, 1, 0) and at_receiver.bodies() == [b"body"]
-    [reason] = spool_root.glob(f"*/{spool.REJECTED}/*.txt")
+    [reason] = spool_root.glob(f"*/{spool.REJECTED_FOLDER}/*.txt")
     assert why in reason.read_text()
 
 
@@ -143,7 +145,7 @@ def test_what_a_dead_trainer_dropped_is_told_with_what_it_left(at_receiver: Rece
     own.drop("samples: the spool is full", 1024)
     own.write(HEADER, lambda: [b"body"])
     own.close()
-    sync([spool_root])
+    sync_spools([spool_root])
     [body] = at_receiver.posted("/heartbeat/")
     assert body == {"attempt": "a", "dropped": {own.name: {"samples: the spool is full": 1024}}}
 
@@ -152,8 +154,8 @@ def test_only_one_of_several_takes_an_abandoned_spool(spool_root: Path) -> None:
     own = spool.Spool(spool_root, "run-1", "a")
     own.write(HEADER, lambda: [b"body"])
     own.close()
-    [folder] = spool.folders(spool_root)
-    taken = [lease.take(folder, "") for _ in range(3)]
+    [folder] = spool.find_spool_folders(spool_root)
+    taken = [lease.take_over_spool(folder, "") for _ in range(3)]
     assert len([path for path in taken if path]) == 1
 
 
@@ -163,12 +165,12 @@ def test_a_lease_of_another_machine_ends_only_with_its_time(spool_root: Path) ->
     assert own.folder
     note = own.folder / "lease"
     note.write_text(json.dumps({**json.loads(note.read_text()), "machine": "another", "pid": 1}))
-    assert not lease.abandoned(own.folder)
+    assert not lease.is_abandoned(own.folder)
     old = time.time() - lease.LEASE_SECONDS - 1
     os.utime(note, (old, old))
-    assert lease.abandoned(own.folder)
-    lease.touch(own.folder)
-    assert not lease.abandoned(own.folder)
+    assert lease.is_abandoned(own.folder)
+    lease.renew_lease(own.folder)
+    assert not lease.is_abandoned(own.folder)
 
 
 def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(spool_root: Path) -> None:
@@ -178,7 +180,9 @@ def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(sp
     own.folder.rename(own.folder.with_name("run-1~a~h~1~taken"))
     own.write(HEADER, lambda: [b"after"])
     bodies = [
-        file.path.read_bytes()[-6:].strip() for folder in spool.folders(spool_root) for file in spool.waiting(folder)
+        file.path.read_bytes()[-6:].strip()
+        for folder in spool.find_spool_folders(spool_root)
+        for file in spool.list_spool_files(folder)
     ]
     assert sorted(bodies) == [b"after", b"before"]
     own.folder.rename(own.folder.with_name("run-1~a~h~1~taken2"))
@@ -187,7 +191,7 @@ def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(sp
 
 
 def test_the_heartbeat_keeps_the_lease(start: Start, monkeypatch: pytest.MonkeyPatch, spool_root: Path) -> None:
-    monkeypatch.setattr(lease, "TOUCH_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "LEASE_RENEWAL_SECONDS", 0.05)
     run = start()
     folder = until(lambda: run._writer.own.folder)
     os.utime(folder / "lease", (1, 1))

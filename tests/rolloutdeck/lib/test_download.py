@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.lib import download as fetching
-from rolloutdeck.lib.download import NotGiven, fetch
-from rolloutdeck.lib.http import NotReachable, Server
+from rolloutdeck.lib.download import DownloadError, download_file
+from rolloutdeck.lib.http import ServerClient, ServerUnreachableError
 
 BODY = bytes(range(256)) * 20_000  # 5 MB
 
@@ -29,8 +29,8 @@ class Store(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     @property
-    def asking(self) -> Server:
-        return Server(f"http://127.0.0.1:{self.server_port}")
+    def asking(self) -> ServerClient:
+        return ServerClient(f"http://127.0.0.1:{self.server_port}")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(fetching, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(fetching, "FIRST_RETRY_SECONDS", 0.01)
     running = Store()
     yield running
     running.shutdown()
@@ -63,7 +63,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def get(store: Store, into: Path, body: bytes = BODY) -> None:
-    fetch(store.asking, "runs/x/", into, hashlib.sha256(body).hexdigest(), len(body))
+    download_file(store.asking, "runs/x/", into, hashlib.sha256(body).hexdigest(), len(body))
 
 
 def test_a_file_comes_as_it_is(store: Store, tmp_path: Path) -> None:
@@ -96,33 +96,33 @@ def test_a_server_that_knows_no_ranges_sends_all_again(store: Store, tmp_path: P
 
 def test_other_bytes_under_this_name_are_thrown_away(store: Store, tmp_path: Path) -> None:
     store.body = BODY[:-1] + b"x"
-    with pytest.raises(NotGiven, match="has the sha256"):
+    with pytest.raises(DownloadError, match="has the sha256"):
         get(store, tmp_path / "blob")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_more_bytes_than_the_file_has_are_refused(store: Store, tmp_path: Path) -> None:
     store.body = BODY * 2
-    with pytest.raises(NotGiven, match="more than the 5,120,000 bytes"):
+    with pytest.raises(DownloadError, match="more than the 5,120,000 bytes"):
         get(store, tmp_path / "blob")
     assert not (tmp_path / "blob").exists()
 
 
 def test_the_servers_reason_for_a_refusal_is_told(store: Store, tmp_path: Path) -> None:
     store.status = 409
-    with pytest.raises(NotGiven, match=r"It runs code\."):
+    with pytest.raises(DownloadError, match=r"It runs code\."):
         get(store, tmp_path / "blob")
 
 
 def test_an_answer_from_something_in_between_is_not_taken(store: Store, tmp_path: Path) -> None:
     store.ours = False
-    with pytest.raises(NotGiven, match="not from a Rolloutdeck server"):
+    with pytest.raises(DownloadError, match="not from a Rolloutdeck server"):
         get(store, tmp_path / "blob")
     assert not (tmp_path / "blob").exists()
 
 
 def test_a_server_that_is_gone_keeps_what_came(store: Store, tmp_path: Path) -> None:
     store.breaks = [1_000_000] + [0] * 9
-    with pytest.raises(NotReachable):
+    with pytest.raises(ServerUnreachableError):
         get(store, tmp_path / "blob")
     assert 0 < (tmp_path / "blob.part").stat().st_size < len(BODY)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.lib.symlinks import followed
+from rolloutdeck.lib.symlinks import is_safe_to_follow
 from rolloutdeck.trainer_api.registry import find_steps
 from rolloutdeck.watch import artifact_collector
-from rolloutdeck.watch.follower import Follower, Root
-from rolloutdeck.watch.state import State
-from rolloutdeck.watch.tree_pattern import Identity, Pattern
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.watch.follower import Follower, WatchedFolder
+from rolloutdeck.watch.state import WatchState
+from rolloutdeck.watch.tree_pattern import TreePattern, TreeRun
+from rolloutdeck.watch.types import ScanOptions
 
 DATA = Path(__file__).parents[2] / "data"
 SOMEBODY = 54_321  # an account that owns no file here
@@ -38,8 +38,8 @@ def test_a_link_counts_where_its_maker_owns_what_it_leads_to(tmp_path: Path, mon
     own.symlink_to(mine)
     if os.getuid():
         monkeypatch.setattr(os, "getuid", lambda: SOMEBODY)
-    assert [followed(path) for path in (mine, own, theirs, tmp_path / "gone")] == [True, True, False, False]
-    assert not followed(link(tmp_path / "nowhere", tmp_path / "gone"))
+    assert [is_safe_to_follow(path) for path in (mine, own, theirs, tmp_path / "gone")] == [True, True, False, False]
+    assert not is_safe_to_follow(link(tmp_path / "nowhere", tmp_path / "gone"))
 
 
 @as_root
@@ -51,7 +51,11 @@ def test_watch_leaves_such_a_link_and_says_so_once(tmp_path: Path) -> None:
     theirs = link(tmp_path / "run/rollout/1.jsonl", tmp_path / "private.jsonl")
     said: list[str] = []
     follower = Follower(
-        [Root(tmp_path / "run")], tmp_path / "run", State(tmp_path / "state", "files"), Choice(), said.append
+        [WatchedFolder(tmp_path / "run")],
+        tmp_path / "run",
+        WatchState(tmp_path / "state", "files"),
+        ScanOptions(),
+        said.append,
     )
     for _ in range(2):
         assert [found.source for found in follower.whole_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
@@ -66,13 +70,13 @@ def test_a_folder_behind_such_a_link_is_no_run_of_a_tree(tmp_path: Path) -> None
         (tmp_path / user / "math/grpo/rollout").mkdir(parents=True)
     link(tmp_path / "bo/math/stolen", tmp_path / "ana/math/grpo")
     link(tmp_path / "bo/math/grpo/val", tmp_path / "ana/math/grpo/rollout")
-    runs = Pattern.read(f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}").runs()
-    assert set(runs) == {Identity("math", "grpo", "ana"), Identity("math", "grpo", "bo")}
-    assert [root.path.name for root in runs[Identity("math", "grpo", "bo")]] == ["grpo", "rollout"]
+    runs = TreePattern.read(f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}").runs()
+    assert set(runs) == {TreeRun("math", "grpo", "ana"), TreeRun("math", "grpo", "bo")}
+    assert [root.path.name for root in runs[TreeRun("math", "grpo", "bo")]] == ["grpo", "rollout"]
 
 
 @as_root
 def test_a_step_behind_such_a_link_is_not_told_of(tmp_path: Path) -> None:
     link(tmp_path / "train/step_000001.pkl", DATA / "roll/mock/train/step_000001.pkl")
     (spot,) = find_steps(tmp_path)
-    assert artifact_collector._stamps(spot) == {}
+    assert artifact_collector._read_stamps(spot) == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from rolloutdeck.protocol import compatibility
-from rolloutdeck.protocol.compatibility import Difference, differences
+from rolloutdeck.protocol.compatibility import FactDifference, compare_facts
 
 KNOWN = {
     "role": "rollout", "serialisation": "torch", "format": "verl-gen-batch", "rows": 4096, "prompts": 512,
@@ -14,41 +14,41 @@ KNOWN = {
 
 
 def test_every_fact_is_known_here():
-    assert set(KNOWN) == set(compatibility.FACTS)
+    assert set(KNOWN) == set(compatibility.COMPATIBILITY_FACTS)
 
 
 def test_the_same_facts_have_no_differences():
-    assert differences(KNOWN, dict(KNOWN)) == []
+    assert compare_facts(KNOWN, dict(KNOWN)) == []
 
 
-@pytest.mark.parametrize("fact", compatibility.REFUSE)
+@pytest.mark.parametrize("fact", compatibility.REFUSE_FACTS)
 def test_a_batch_that_cannot_be_loaded_or_would_train_on_something_else_is_refused(fact):
     asking = {**KNOWN, fact: "another"}
-    assert differences(KNOWN, asking) == [Difference(fact, KNOWN[fact], "another", "refuse")]
-    assert compatibility.refused(differences(KNOWN, asking))
+    assert compare_facts(KNOWN, asking) == [FactDifference(fact, KNOWN[fact], "another", "refuse")]
+    assert compatibility.is_incompatible(compare_facts(KNOWN, asking))
 
 
 @pytest.mark.parametrize("fact", ["model", "dataset", "versions"])
 def test_another_model_dataset_or_version_is_a_warning(fact):
-    assert differences(KNOWN, {**KNOWN, fact: "another"}) == [Difference(fact, KNOWN[fact], "another", "warn")]
+    assert compare_facts(KNOWN, {**KNOWN, fact: "another"}) == [FactDifference(fact, KNOWN[fact], "another", "warn")]
 
 
 def test_rollout_correction_that_is_on_in_the_asking_run_is_a_warning_even_when_both_have_it():
     on = {**KNOWN, "rollout_correction": True}
-    assert differences(on, on) == [Difference("rollout_correction", True, True, "warn")]
-    assert differences(on, KNOWN) == []
+    assert compare_facts(on, on) == [FactDifference("rollout_correction", True, True, "warn")]
+    assert compare_facts(on, KNOWN) == []
 
 
-@pytest.mark.parametrize("fact", compatibility.FACTS)
+@pytest.mark.parametrize("fact", compatibility.COMPATIBILITY_FACTS)
 def test_what_is_unknown_on_either_side_is_a_warning_and_always_listed(fact):
     unknown = {name: value for name, value in KNOWN.items() if name != fact}
-    assert differences(unknown, KNOWN) == [Difference(fact, None, KNOWN[fact], "warn")]
-    assert differences(KNOWN, {**KNOWN, fact: None}) == [Difference(fact, KNOWN[fact], None, "warn")]
-    assert [(one.verdict, one.unknown) for one in differences(unknown, unknown)] == [("warn", True)]
+    assert compare_facts(unknown, KNOWN) == [FactDifference(fact, None, KNOWN[fact], "warn")]
+    assert compare_facts(KNOWN, {**KNOWN, fact: None}) == [FactDifference(fact, KNOWN[fact], None, "warn")]
+    assert [(one.verdict, one.unknown) for one in compare_facts(unknown, unknown)] == [("warn", True)]
 
 
 def test_a_loosened_refusal_is_a_warning_that_says_so():
-    found = differences(KNOWN, {**KNOWN, "rows": 8, "prompts": 1}, loosened={"rows": {"note": "a test"}})
+    found = compare_facts(KNOWN, {**KNOWN, "rows": 8, "prompts": 1}, loosened={"rows": {"note": "a test"}})
     assert [(one.fact, one.verdict, one.loosened) for one in found] == [
         ("rows", "warn", True),
         ("prompts", "refuse", False),
@@ -56,5 +56,5 @@ def test_a_loosened_refusal_is_a_warning_that_says_so():
 
 
 def test_nothing_known_at_all_warns_of_every_fact():
-    assert [one.fact for one in differences({}, {})] == list(compatibility.FACTS)
-    assert not compatibility.refused(differences({}, {}))
+    assert [one.fact for one in compare_facts({}, {})] == list(compatibility.COMPATIBILITY_FACTS)
+    assert not compatibility.is_incompatible(compare_facts({}, {}))

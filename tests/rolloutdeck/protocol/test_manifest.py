@@ -13,17 +13,26 @@ SHA = "ab" * 32
 def test_the_key_is_the_sha256_of_sorted_compact_json_in_utf8():
     files = {"meta.json": {"sha256": SHA, "bytes": 20}, "é/gen_batch.dp": {"bytes": 3, "sha256": "cd" * 32}}
     plain = f'{{"meta.json":{{"bytes":20,"sha256":"{SHA}"}},"é/gen_batch.dp":{{"bytes":3,"sha256":"{"cd" * 32}"}}}}'
-    assert manifest.canonical(files) == plain.encode()
-    assert manifest.key_of(files) == hashlib.sha256(plain.encode()).hexdigest()
-    assert manifest.size_of(files) == 23
+    assert manifest.serialize_manifest(files) == plain.encode()
+    assert manifest.compute_artifact_key(files) == hashlib.sha256(plain.encode()).hexdigest()
+    assert manifest.count_manifest_bytes(files) == 23
 
 
 def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_does():
     one, two = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": "ef" * 32, "bytes": 2})
-    key = manifest.key_of(dict([one, two]))
-    assert manifest.key_of(dict([two, one])) == key
+    key = manifest.compute_artifact_key(dict([one, two]))
+    assert manifest.compute_artifact_key(dict([two, one])) == key
     others = [{"sha256": "cd" * 32, "bytes": 2}, {"sha256": "ef" * 32, "bytes": 3}]
-    assert len({key, manifest.key_of(dict([one, ("c", two[1])])), *(manifest.key_of({"b": o}) for o in others)}) == 4
+    assert (
+        len(
+            {
+                key,
+                manifest.compute_artifact_key(dict([one, ("c", two[1])])),
+                *(manifest.compute_artifact_key({"b": o}) for o in others),
+            }
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +42,7 @@ def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_do
 )  # fmt: skip
 def test_a_path_that_leads_out_of_the_folder_or_to_no_file_is_refused(path):
     with pytest.raises(ValueError, match=r"path|Path"):
-        manifest.key_of({path: {"sha256": SHA, "bytes": 1}})
+        manifest.compute_artifact_key({path: {"sha256": SHA, "bytes": 1}})
 
 
 @pytest.mark.parametrize(
@@ -44,36 +53,36 @@ def test_a_path_that_leads_out_of_the_folder_or_to_no_file_is_refused(path):
 )  # fmt: skip
 def test_a_file_needs_exactly_a_sha256_and_a_size(file):
     with pytest.raises(ValueError, match="a.dp"):
-        manifest.key_of({"a.dp": file})
+        manifest.compute_artifact_key({"a.dp": file})
 
 
 @pytest.mark.parametrize("files", [{}, [], None, "a"])
 def test_a_manifest_without_files_is_refused(files):
     with pytest.raises(ValueError, match="names 1 to"):
-        manifest.key_of(files)
+        manifest.compute_artifact_key(files)
 
 
 def test_a_name_cannot_be_a_file_and_a_folder():
     file = {"sha256": SHA, "bytes": 1}
     with pytest.raises(ValueError, match="names as a file"):
-        manifest.key_of({"0": file, "0/tq_batch.pt": file})
+        manifest.compute_artifact_key({"0": file, "0/tq_batch.pt": file})
 
 
 def test_a_folder_is_found_whatever_sorts_between_it_and_its_files():
     file = {"sha256": SHA, "bytes": 1}
-    manifest.check({"a": file, "a.b/c": file, "a-b": file})
+    manifest.check_manifest({"a": file, "a.b/c": file, "a-b": file})
     with pytest.raises(ValueError, match="'a/b/c' lies in a folder"):
-        manifest.check({"a": file, "a.b/c": file, "a-b": file, "a/b/c": file})
+        manifest.check_manifest({"a": file, "a.b/c": file, "a-b": file, "a/b/c": file})
 
 
 def test_the_same_bytes_have_one_size():
     with pytest.raises(ValueError, match="two sizes"):
-        manifest.check({"a": {"sha256": SHA, "bytes": 1}, "b": {"sha256": SHA, "bytes": 2}})
+        manifest.check_manifest({"a": {"sha256": SHA, "bytes": 1}, "b": {"sha256": SHA, "bytes": 2}})
 
 
 def test_the_longest_manifest_is_checked_at_once():
     deep = "a/" * 190
-    files = {f"{deep}{n}": {"sha256": f"{n:064x}", "bytes": 1} for n in range(manifest.MOST_FILES)}
+    files = {f"{deep}{n}": {"sha256": f"{n:064x}", "bytes": 1} for n in range(manifest.MAX_MANIFEST_FILES)}
     started = time.monotonic()
-    manifest.check(files)
+    manifest.check_manifest(files)
     assert time.monotonic() - started < 2

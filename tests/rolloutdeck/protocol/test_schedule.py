@@ -4,28 +4,28 @@ import time
 
 import pytest
 
-from rolloutdeck.protocol.schedule import resolve, strip
+from rolloutdeck.protocol.schedule import resolve_target, resolve_targets
 
 TARGETS = (3, 5, 6)
 
 
 @pytest.mark.parametrize("action", ["cache", "repeat", "repeat_last"])
 def test_a_target_replays_its_own_pin_and_every_other_step_up_to_the_last_generates(action):
-    assert strip(action, TARGETS, range(1, 7)) == [(1, None), (2, None), (3, 3), (4, None), (5, 5), (6, 6)]
+    assert resolve_targets(action, TARGETS, range(1, 7)) == [(1, None), (2, None), (3, 3), (4, None), (5, 5), (6, 6)]
 
 
 def test_past_the_last_target_cache_generates_repeat_goes_round_and_repeat_last_stays():
     past = range(7, 14)
-    assert [target for _, target in strip("cache", TARGETS, past)] == [None] * 7
-    assert [target for _, target in strip("repeat", TARGETS, past)] == [3, 5, 6, 3, 5, 6, 3]
-    assert [target for _, target in strip("repeat_last", TARGETS, past)] == [6] * 7
+    assert [target for _, target in resolve_targets("cache", TARGETS, past)] == [None] * 7
+    assert [target for _, target in resolve_targets("repeat", TARGETS, past)] == [3, 5, 6, 3, 5, 6, 3]
+    assert [target for _, target in resolve_targets("repeat_last", TARGETS, past)] == [6] * 7
 
 
 def ran(action: str, targets: tuple[int, ...], calls: int, pinned: dict[int, str]) -> tuple[list[str], int]:
     """What each step of a run trained on, and how many it generated; `pinned` takes what is generated at a target."""
     batches, generated = [], 0
     for step in range(1, calls + 1):
-        batch = pinned.get(resolve(action, targets, step) or 0)
+        batch = pinned.get(resolve_target(action, targets, step) or 0)
         if batch is None:
             generated += 1
             batch = f"generated {step}"
@@ -52,35 +52,35 @@ def test_with_targets_one_and_two_both_runs_go_as_with_rollout_skip_v2(action, c
 
 @pytest.mark.parametrize("action", ["cache", "repeat", "repeat_last"])
 def test_an_empty_plan_resolves_to_none_at_every_step(action):
-    assert [resolve(action, (), step) for step in (0, 1, 7, 10**12)] == [None] * 4
+    assert [resolve_target(action, (), step) for step in (0, 1, 7, 10**12)] == [None] * 4
 
 
 def test_a_run_that_resumes_at_a_step_gets_what_it_would_have_got_without_the_break():
-    unbroken = strip("repeat", (2, 4), range(1, 20))
-    assert [(step, resolve("repeat", (2, 4), step)) for step in range(11, 20)] == unbroken[10:]
+    unbroken = resolve_targets("repeat", (2, 4), range(1, 20))
+    assert [(step, resolve_target("repeat", (2, 4), step)) for step in range(11, 20)] == unbroken[10:]
 
 
 def test_asking_for_a_step_again_changes_nothing_for_the_next():
     """V2 counted calls, so a validation batch in between used up a step."""
-    asked = [resolve("repeat", (1, 2), step) for step in (1, 1, 1, 2, 2, 3)]
+    asked = [resolve_target("repeat", (1, 2), step) for step in (1, 1, 1, 2, 2, 3)]
     assert asked == [1, 1, 1, 2, 2, 1]
 
 
 def test_the_order_in_which_targets_are_given_does_not_matter():
-    assert strip("repeat", (6, 3, 5), range(12)) == strip("repeat", TARGETS, range(12))
+    assert resolve_targets("repeat", (6, 3, 5), range(12)) == resolve_targets("repeat", TARGETS, range(12))
 
 
 def test_one_target_far_out_is_found_at_once():
-    assert resolve("repeat", (10**12,), 2 * 10**12) == 10**12
-    assert resolve("repeat_last", (10**12,), 10**12 - 1) is None
+    assert resolve_target("repeat", (10**12,), 2 * 10**12) == 10**12
+    assert resolve_target("repeat_last", (10**12,), 10**12 - 1) is None
 
 
 def test_an_action_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="one of cache, repeat, repeat_last"):
-        resolve("nearest", (1,), 1)
+        resolve_target("nearest", (1,), 1)
 
 
 def test_a_long_strip_of_a_long_plan_is_made_at_once():
     started = time.monotonic()
-    assert strip("repeat", range(1, 10_001), range(1, 20_001))[-1] == (20_000, 10_000)
+    assert resolve_targets("repeat", range(1, 10_001), range(1, 20_001))[-1] == (20_000, 10_000)
     assert time.monotonic() - started < 1

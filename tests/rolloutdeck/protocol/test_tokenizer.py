@@ -25,20 +25,21 @@ def test_the_vocabulary_is_the_one_that_the_library_reads(made: Any, added: list
     real = made()
     real.add_tokens(added)
     real.save(str(tmp_path / "tokenizer.json"))
-    found = tokenizer.vocabulary(tokenizer.file_of(tmp_path))
+    found = tokenizer.load_vocabulary(tokenizer.find_tokenizer_file(tmp_path))
     assert found == real.get_vocab()
-    assert tokenizer.fingerprint(found) == tokenizer.fingerprint(real.get_vocab())
+    assert tokenizer.compute_tokenizer_fingerprint(found) == tokenizer.compute_tokenizer_fingerprint(real.get_vocab())
 
 
 def test_the_fingerprint_depends_on_tokens_and_ids_and_not_on_their_order() -> None:
     prints = [
-        tokenizer.fingerprint(vocab) for vocab in ({"a": 0, "b": 1}, {"b": 1, "a": 0}, {"a": 1, "b": 0}, {"a": 0})
+        tokenizer.compute_tokenizer_fingerprint(vocab)
+        for vocab in ({"a": 0, "b": 1}, {"b": 1, "a": 0}, {"a": 1, "b": 0}, {"a": 0})
     ]
     assert prints[0] == prints[1] and len(set(prints)) == 3
 
 
 def test_a_token_that_is_half_a_character_has_a_fingerprint() -> None:
-    assert len(tokenizer.fingerprint({"\ud83d": 0})) == 64
+    assert len(tokenizer.compute_tokenizer_fingerprint({"\ud83d": 0})) == 64
 
 
 @pytest.mark.parametrize(
@@ -49,15 +50,15 @@ def test_a_token_that_is_half_a_character_has_a_fingerprint() -> None:
 def test_another_file_of_that_name_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match="is no tokenizer of the tokenizers library"):
-        tokenizer.vocabulary(tmp_path / "tokenizer.json")
+        tokenizer.load_vocabulary(tmp_path / "tokenizer.json")
 
 
 def test_a_folder_without_one_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"There is no tokenizer.json at"):
-        tokenizer.file_of(tmp_path)
+        tokenizer.find_tokenizer_file(tmp_path)
 
 
 def test_a_deeply_nested_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("[" * 200_000)
     with pytest.raises(ValueError, match="is no tokenizer"):
-        tokenizer.vocabulary(tmp_path / "tokenizer.json")
+        tokenizer.load_vocabulary(tmp_path / "tokenizer.json")

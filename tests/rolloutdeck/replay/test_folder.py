@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import UsageError
 from rolloutdeck.replay import folder as replay_folder
-from rolloutdeck.replay.folder import ASIDE, MANIFEST, ReplayFolder
+from rolloutdeck.replay.folder import PULL_MANIFEST, STAGING_FOLDER, ReplayFolder
 
 TREE = PurePosixPath("e_p/GBS8_N4_in128_out256")
 
@@ -39,17 +39,17 @@ def lay(into: Path, steps: dict[int, bytes]) -> ReplayFolder:
 
 
 def found(into: Path) -> dict[str, bytes]:
-    files = [path for path in into.rglob("*") if path.is_file() and path.name != MANIFEST]
+    files = [path for path in into.rglob("*") if path.is_file() and path.name != PULL_MANIFEST]
     return {path.parent.name: path.read_bytes() for path in files if path.name == "gen_batch.dp"}
 
 
 def test_steps_are_put_and_the_folder_says_what_it_holds(tmp_path: Path) -> None:
     lay(tmp_path / "into", {2: b"two", 5: b"five"})
     assert found(tmp_path / "into") == {"2": b"two", "5": b"five"}
-    told = json.loads((tmp_path / "into" / MANIFEST).read_text())
+    told = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
     assert told["complete"] and told["plan"] == "default@1"
     assert told["files"][f"{TREE}/2/gen_batch.dp"] == sha256(b"two")
-    assert not (tmp_path / "into" / ASIDE).exists()
+    assert not (tmp_path / "into" / STAGING_FOLDER).exists()
 
 
 def test_equal_bytes_are_one_file_that_nobody_can_write_to(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_another_pull_replaces_steps_and_takes_away_what_is_no_longer_in_the_pla
     lay(tmp_path, {2: b"two", 5: b"five", 6: b"six"})
     lay(tmp_path, {2: b"two", 5: b"new"})
     assert found(tmp_path) == {"2": b"two", "5": b"new"}
-    assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == {
+    assert set(json.loads((tmp_path / PULL_MANIFEST).read_text())["files"]) == {
         f"{TREE}/{step}/{name}" for step in (2, 5) for name in ("gen_batch.dp", "meta.json")
     }
 
@@ -101,7 +101,7 @@ def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
     folder = ReplayFolder(tmp_path)
     folder.claim([TREE / "2"])
     (folder.aside / sha256(b"two")).write_bytes(b"two")
-    assert json.loads((tmp_path / MANIFEST).read_text())["complete"] is False
+    assert json.loads((tmp_path / PULL_MANIFEST).read_text())["complete"] is False
     del folder
     assert ReplayFolder(tmp_path).known(sha256(b"two")) is not None
     lay(tmp_path, {2: b"two"})
@@ -110,7 +110,7 @@ def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
 
 def test_a_folder_with_somebody_elses_files_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(BadInput, match="not empty and was not written by `pull`"):
+    with pytest.raises(UsageError, match="not empty and was not written by `pull`"):
         lay(tmp_path, {2: b"two"})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -119,8 +119,8 @@ def test_a_folder_with_somebody_elses_files_is_refused_and_not_touched(tmp_path:
     "text", ["{", "[]", '{"rolloutdeck": "pull"}', '{"rolloutdeck": "pull", "folders": ["../x"], "files": {}}']
 )
 def test_a_marker_that_is_not_ours_does_not_open_a_folder(tmp_path: Path, text: str) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(BadInput, match="was not written by `pull`"):
+    (tmp_path / PULL_MANIFEST).write_text(text)
+    with pytest.raises(UsageError, match="was not written by `pull`"):
         ReplayFolder(tmp_path)
 
 
@@ -129,10 +129,10 @@ def test_what_a_trainer_wrote_into_our_folder_is_not_lost(tmp_path: Path) -> Non
     dumped = tmp_path / TREE / "3"
     dumped.mkdir()
     (dumped / "gen_batch.dp").write_bytes(b"generated")
-    with pytest.raises(BadInput, match="/3 was not written by `pull`"):
+    with pytest.raises(UsageError, match="/3 was not written by `pull`"):
         lay(tmp_path, {3: b"three"})
     (tmp_path / TREE / "2" / "notes.txt").write_text("x")
-    with pytest.raises(BadInput, match=r"notes.txt was not written by `pull`"):
+    with pytest.raises(UsageError, match=r"notes.txt was not written by `pull`"):
         lay(tmp_path, {2: b"new"})
     assert (dumped / "gen_batch.dp").read_bytes() == b"generated"
 
@@ -141,20 +141,20 @@ def test_a_link_inside_does_not_lead_out(tmp_path: Path) -> None:
     lay(tmp_path / "into", {2: b"two"})
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "into" / "other_p").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="is a link"):
+    with pytest.raises(UsageError, match="is a link"):
         ReplayFolder(tmp_path / "into").claim([PurePosixPath("other_p/GBS1/1")])
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(BadInput, match="needs a folder"):
+    with pytest.raises(UsageError, match="needs a folder"):
         ReplayFolder(tmp_path / "file")
 
 
 def test_one_pull_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     first = ReplayFolder(tmp_path / "into")
     first.claim([TREE / "1"])
-    with pytest.raises(BadInput, match="Another `pull` is at work"):
+    with pytest.raises(UsageError, match="Another `pull` is at work"):
         ReplayFolder(tmp_path / "into")
     first.finish({})
     lay(tmp_path / "into", {1: b"one"})
@@ -163,31 +163,31 @@ def test_one_pull_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
 def test_of_two_pulls_that_find_no_folder_one_makes_it(tmp_path: Path) -> None:
     first, second = ReplayFolder(tmp_path / "into"), ReplayFolder(tmp_path / "into")
     first.claim([TREE / "1"])
-    with pytest.raises(BadInput, match="Another `pull` is at work"):
+    with pytest.raises(UsageError, match="Another `pull` is at work"):
         second.claim([TREE / "1"])
 
 
 def test_a_pull_that_was_killed_before_it_had_marked_the_folder_is_begun_again(tmp_path: Path) -> None:
-    (tmp_path / "into" / ASIDE).mkdir(parents=True)
+    (tmp_path / "into" / STAGING_FOLDER).mkdir(parents=True)
     lay(tmp_path / "into", {1: b"one"})
     assert found(tmp_path / "into") == {"1": b"one"}
 
 
-@pytest.mark.parametrize("place", [ASIDE, TREE.parts[0]])
+@pytest.mark.parametrize("place", [STAGING_FOLDER, TREE.parts[0]])
 def test_a_link_in_our_folder_leads_nowhere(tmp_path: Path, place: str) -> None:
     lay(tmp_path / "into", {1: b"one"})
     (tmp_path / "elsewhere").mkdir()
     if (tmp_path / "into" / place).exists():
         (tmp_path / "into" / place).rename(tmp_path / "moved")
     (tmp_path / "into" / place).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="is a link"):
+    with pytest.raises(UsageError, match="is a link"):
         lay(tmp_path / "into", {1: b"one", 2: b"two"})
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_list_that_is_no_file_is_not_ours(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / MANIFEST)
-    with pytest.raises(BadInput, match="not written by `pull`"):
+    os.mkfifo(tmp_path / PULL_MANIFEST)
+    with pytest.raises(UsageError, match="not written by `pull`"):
         ReplayFolder(tmp_path)
 
 
@@ -218,7 +218,7 @@ def test_steps_that_share_a_folder_are_replaced_and_withdrawn_one_by_one(tmp_pat
     share(tmp_path, {"0.pt": b"zero", "1.pt": b"new"})
     assert shared(tmp_path) == {"0.pt": b"zero", "1.pt": b"new"}
     assert (tmp_path / ALL / "0.pt").stat().st_ino == kept
-    assert json.loads((tmp_path / MANIFEST).read_text())["files"] == {
+    assert json.loads((tmp_path / PULL_MANIFEST).read_text())["files"] == {
         str(ALL / "0.pt"): sha256(b"zero"), str(ALL / "1.pt"): sha256(b"new"),
     }  # fmt: skip
     lay(tmp_path, {2: b"two"})  # another trainer's layout
@@ -230,7 +230,7 @@ def test_steps_that_share_a_folder_are_replaced_and_withdrawn_one_by_one(tmp_pat
 def test_a_file_that_a_trainer_wrote_among_ours_would_be_replayed_so_it_stops_the_pull(tmp_path: Path) -> None:
     share(tmp_path, {"0.pt": b"zero"})
     (tmp_path / ALL / "1.pt").write_bytes(b"generated")
-    with pytest.raises(BadInput, match=r"rollout_data/1\.pt was not written by `pull`"):
+    with pytest.raises(UsageError, match=r"rollout_data/1\.pt was not written by `pull`"):
         share(tmp_path, {"0.pt": b"zero", "1.pt": b"one"})
     assert (tmp_path / ALL / "1.pt").read_bytes() == b"generated"
 
@@ -246,7 +246,7 @@ def test_a_link_in_a_shared_folder_is_replaced_and_never_written_through(tmp_pat
     assert other.read_bytes() == b"zero"
     (into / ALL).rename(tmp_path / "moved")
     (into / ALL).symlink_to(tmp_path / "moved")
-    with pytest.raises(BadInput, match="is a link"):
+    with pytest.raises(UsageError, match="is a link"):
         share(into, {"0.pt": b"newer"})
 
 
@@ -255,7 +255,7 @@ def test_a_pull_that_was_killed_between_two_steps_of_a_folder_is_gone_on_from_or
     share(tmp_path, {"0.pt": b"zero", "1.pt": b"one"}, end=False)
     share(tmp_path, {"1.pt": b"one", "2.pt": b"two"})
     assert shared(tmp_path) == {"1.pt": b"one", "2.pt": b"two"}
-    assert "coming" not in json.loads((tmp_path / MANIFEST).read_text())
+    assert "coming" not in json.loads((tmp_path / PULL_MANIFEST).read_text())
 
 
 def test_a_pull_that_was_killed_between_two_step_folders_is_gone_on_from(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import BadInput
-from rolloutdeck.replay.placement import Placement, placements, steps_of
-from rolloutdeck.replay.plan import Plan, read_plan
-from rolloutdeck.trainers.verl.layout import Asking, asking
+from rolloutdeck.errors import UsageError
+from rolloutdeck.replay.placement import Placement, build_placements, find_layout_steps
+from rolloutdeck.replay.plan import PlanRevision, parse_plan
+from rolloutdeck.trainers.verl.layout import VerlRequirements, read_requirements
 
 NAMED = {
     "trainer.experiment_name": "e",
@@ -21,7 +21,7 @@ NAMED = {
     "data.train_batch_size": 8,
 }
 ASYNC = {**NAMED, "async_training.require_batches": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 2}
-V0, FED = asking(NAMED), asking(ASYNC)
+V0, FED = read_requirements(NAMED), read_requirements(ASYNC)
 
 
 def entry(target: int, source: int, role: str = "rollout", **more: Any) -> dict[str, Any]:
@@ -35,17 +35,17 @@ def entry(target: int, source: int, role: str = "rollout", **more: Any) -> dict[
     return {"target_step": target, "pin": source, "source": told, "artifacts": artifacts, "differences": [], **more}
 
 
-def plan(action: str, *entries: dict[str, Any], **more: Any) -> Plan:
+def plan(action: str, *entries: dict[str, Any], **more: Any) -> PlanRevision:
     told = {"plan": "default", "revision": 3, "action": action, "on_mismatch": "generate", "exclude_flagged": False}
-    return read_plan({**told, "entries": list(entries), **more})
+    return parse_plan({**told, "entries": list(entries), **more})
 
 
 def laid(found: list[Placement]) -> dict[int, Any]:
     return {placement.number: placement.entry.source["step"] for placement in found}
 
 
-def lay(told: Plan, most: int | None = None, fits: Asking = V0) -> dict[int, Any]:
-    return laid(placements(told, fits, steps_of(told, fits, most))[0])
+def lay(told: PlanRevision, most: int | None = None, fits: VerlRequirements = V0) -> dict[int, Any]:
+    return laid(build_placements(told, fits, find_layout_steps(told, fits, most))[0])
 
 
 def test_cache_lies_at_its_targets_only() -> None:
@@ -58,8 +58,8 @@ def test_a_target_far_away_costs_nothing() -> None:
 
 
 def test_a_plan_that_goes_on_is_not_laid_out_for_ever() -> None:
-    with pytest.raises(BadInput, match="too many to lay out"):
-        steps_of(plan("repeat", entry(1, 12)), V0, 10**30)
+    with pytest.raises(UsageError, match="too many to lay out"):
+        find_layout_steps(plan("repeat", entry(1, 12)), V0, 10**30)
 
 
 def test_repeat_goes_round_its_targets_and_waits_until_the_first() -> None:
@@ -72,13 +72,13 @@ def test_repeat_last_stays_at_its_last_target() -> None:
 
 def test_repeat_ends_with_the_run_or_asks_for_the_number_of_steps() -> None:
     told = plan("repeat", entry(1, 12))
-    assert lay(told, fits=asking({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
-    with pytest.raises(BadInput, match="say --steps N"):
+    assert lay(told, fits=read_requirements({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
+    with pytest.raises(UsageError, match="say --steps N"):
         lay(told)
 
 
 def test_a_file_is_asked_for_where_the_server_has_it() -> None:
-    (found,), _ = placements(plan("cache", entry(3, 12)), V0, range(1, 4))
+    (found,), _ = build_placements(plan("cache", entry(3, 12)), V0, range(1, 4))
     assert str(found.folder) == "e_p/GBS8_N4_in128_out256/3"
     assert [file.name for file in found.files] == ["gen_batch.dp", "meta.json"]
     assert found.files[0].address == f"runs/old/artifacts/{12:064x}/files/{12:064x}/"
@@ -88,25 +88,25 @@ def test_a_file_is_asked_for_where_the_server_has_it() -> None:
 def test_a_pin_that_does_not_fit_is_left_out_with_its_reason_and_its_steps_are_generated() -> None:
     wrong = {"fact": "rows", "pinned": 32, "asking": 64, "verdict": "refuse"}
     told = plan("repeat", entry(1, 12, differences=[wrong]), entry(2, 20))
-    found, left_out = placements(told, V0, range(1, 5))
+    found, left_out = build_placements(told, V0, range(1, 5))
     assert laid(found) == {2: 20, 4: 20}
     assert left_out == ["Target step 1 (step 12 of grpo) is left out: rows: 32 pinned, 64 asked for."]
 
 
 def test_a_role_of_another_trainer_is_told_in_the_trainers_words() -> None:
-    _, (why,) = placements(plan("cache", entry(1, 12, role="rollout_tq")), V0, range(1, 2))
+    _, (why,) = build_placements(plan("cache", entry(1, 12, role="rollout_tq")), V0, range(1, 2))
     assert "it is a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in why
 
 
 def test_a_plan_that_says_so_stops_instead() -> None:
     told = plan("cache", entry(1, 12, role="rollout_tq"), on_mismatch="stop")
-    with pytest.raises(BadInput, match="the plan default@3 says to stop then"):
-        placements(told, V0, range(1, 2))
+    with pytest.raises(UsageError, match="the plan default@3 says to stop then"):
+        build_placements(told, V0, range(1, 2))
 
 
 def test_the_prompts_of_a_fully_async_step_lie_at_their_feed_indices() -> None:
     told = plan("cache", entry(4, 3, role="async_rollout", prompts=[5, 8]))
-    assert [placement.number for placement in placements(told, FED, range(1, 5))[0]] == [7, 10]
+    assert [placement.number for placement in build_placements(told, FED, range(1, 5))[0]] == [7, 10]
 
 
 def test_two_pins_in_one_folder_are_refused() -> None:
@@ -115,8 +115,8 @@ def test_two_pins_in_one_folder_are_refused() -> None:
         entry(3, 3, role="async_rollout", prompts=[5, 8]),
         entry(4, 4, role="async_rollout", prompts=[8, 9]),
     )
-    with pytest.raises(BadInput, match="Both step 3 of grpo and step 4 of grpo would lie in .*/8"):
-        placements(told, FED, range(1, 5))
+    with pytest.raises(UsageError, match="Both step 3 of grpo and step 4 of grpo would lie in .*/8"):
+        build_placements(told, FED, range(1, 5))
 
 
 @pytest.mark.parametrize("path", ["../meta.json", "/etc/meta.json", "a\0b"])
@@ -131,9 +131,9 @@ def test_bytes_that_have_not_come_stop_and_those_that_never_will_leave_their_ste
     late, unsafe = entry(1, 12), entry(2, 20)
     late["artifacts"][0]["state"] = "uploading"
     unsafe["artifacts"][0] |= {"state": "unsafe", "message": "It runs os.system."}
-    with pytest.raises(BadInput, match=r"The files of step 12 of grpo are not on the server yet \(uploading\)"):
-        placements(plan("cache", late), V0, range(1, 2))
-    _, (why,) = placements(plan("cache", unsafe), V0, range(1, 3))
+    with pytest.raises(UsageError, match=r"The files of step 12 of grpo are not on the server yet \(uploading\)"):
+        build_placements(plan("cache", late), V0, range(1, 2))
+    _, (why,) = build_placements(plan("cache", unsafe), V0, range(1, 3))
     assert why.endswith("is left out: its files are unsafe: It runs os.system.")
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
+from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_batch
 
 
 def digest(data: bytes) -> str:
@@ -18,7 +18,7 @@ def text(value: Any) -> str:
     return digest(json.dumps(value, ensure_ascii=True).encode())
 
 
-def tensor(batch: Batch, name: str) -> list[Any]:
+def tensor(batch: RolloutBatch, name: str) -> list[Any]:
     field = batch.fields[name]
     rows = [batch.tensor(name, row) for row in range(batch.rows)]
     shape = [len(row) for row in rows] if field.jagged else list(field.shape)

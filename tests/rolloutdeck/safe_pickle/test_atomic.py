@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.rewrite.atomic import whole
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from tests.rolloutdeck.safe_pickle.dumps import HOSTILE, MAIN
 
 
@@ -19,7 +19,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def test_a_loadable_batch_takes_the_place_of_the_older_one_when_it_is_whole(target: Path) -> None:
-    with whole(target) as file:
+    with open_checked_output(target) as file:
         file.write(MAIN.read_bytes())
         assert target.read_bytes() == b"older"
     assert target.read_bytes() == MAIN.read_bytes()
@@ -27,13 +27,16 @@ def test_a_loadable_batch_takes_the_place_of_the_older_one_when_it_is_whole(targ
 
 
 def test_a_batch_that_may_not_be_loaded_is_refused_with_its_reason_and_leaves_nothing(target: Path) -> None:
-    with pytest.raises(Refused, match="what was written could not be loaded: ."), whole(target) as file:
+    with (
+        pytest.raises(SafePickleError, match="what was written could not be loaded: ."),
+        open_checked_output(target) as file,
+    ):
         file.write(HOSTILE.read_bytes())
     assert (target.read_bytes(), list(target.parent.iterdir())) == (b"older", [target])
 
 
 def test_a_batch_that_was_not_written_to_its_end_leaves_nothing(target: Path) -> None:
-    with pytest.raises(OSError, match="full"), whole(target) as file:
+    with pytest.raises(OSError, match="full"), open_checked_output(target) as file:
         file.write(MAIN.read_bytes())
         raise OSError("the disk is full")
     assert (target.read_bytes(), list(target.parent.iterdir())) == (b"older", [target])

@@ -15,26 +15,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe_pickle.batches.batch import Batch, open_batch
-from rolloutdeck.safe_pickle.batches.layouts import Contents
-from rolloutdeck.safe_pickle.batches.torch_dict import open_saved
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_batch
+from rolloutdeck.safe_pickle.batches.layouts import BatchContents
+from rolloutdeck.safe_pickle.batches.torch_dict import open_torch_dict
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import placeholders
-from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
+from rolloutdeck.safe_pickle.load.placeholders import Array, ByteSpan, Dtype, Name, Piece, Proto
 from rolloutdeck.safe_pickle.rewrite import archive_writer as packing
-from rolloutdeck.safe_pickle.rewrite.exclude import LeftOut, exclude_prompts, rows_of
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
-from rolloutdeck.safe_pickle.rewrite.row_selection import Joined, Part, Plain, Ragged
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive
-from rolloutdeck.safe_pickle.verdict import check
+from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult, exclude_prompts, resolve_flagged_rows
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
+from rolloutdeck.safe_pickle.rewrite.row_selection import ByteRange, JoinedBytes, SelectedJaggedTensor, SelectedTensor
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle.verdict import check_file_safety
 from tests.rolloutdeck.safe_pickle.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe_pickle.test_repair import objects
 
 __all__ = ["pickled"]
 
 
-def said(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
+def said(batch: RolloutBatch, rows: Sequence[int]) -> dict[str, Any]:
     """What some rows of a batch hold."""
     return {
         "tensors": {
@@ -54,7 +54,7 @@ DUMPS = [MAIN, NUMPY, QUEUE, V2]
 @pytest.mark.parametrize("path", DUMPS, ids=["torch", "raw arrays", "queue", "verl 0.8"])
 def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: Path) -> None:
     target = tmp_path / path.name
-    assert exclude_prompts(path, target, [5, 6, 9], answers=4) == LeftOut(
+    assert exclude_prompts(path, target, [5, 6, 9], answers=4) == ExclusionResult(
         rows=8, prompts=2, rows_left=24, prompts_left=6
     )
     with open_batch(path) as whole, open_batch(target) as left:
@@ -63,7 +63,10 @@ def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: P
         keep = [row for row, prompt in enumerate(asked) if prompt not in (asked[5], asked[9])]
         assert said(left, range(left.rows)) == said(whole, keep)
         assert left.serialisation == whole.serialisation
-    assert (check(target).loadable, check(target).format) == (True, check(path).format)
+    assert (check_file_safety(target).loadable, check_file_safety(target).format) == (
+        True,
+        check_file_safety(path).format,
+    )
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -76,32 +79,32 @@ def test_the_groups_of_a_queue_are_those_of_its_keys_wherever_their_rows_lie(tmp
 
 
 def test_a_batch_that_names_its_groups_needs_no_count(tmp_path: Path) -> None:
-    assert exclude_prompts(WITHOUT_SCORES, tmp_path / "out", [2]) == LeftOut(2, 1, 2, 1)
+    assert exclude_prompts(WITHOUT_SCORES, tmp_path / "out", [2]) == ExclusionResult(2, 1, 2, 1)
     with open_batch(WITHOUT_SCORES) as whole, open_batch(tmp_path / "out") as left:
         assert left.column("uid") == whole.column("uid")[:2]
 
 
 @pytest.mark.parametrize("answers", [0, 5, 8, 16], ids=["unknown", "not a part", "too many", "half"])
 def test_a_batch_whose_groups_nobody_knows_is_not_written(answers: int, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="which of its rows answer one prompt"):
+    with pytest.raises(SafePickleError, match="which of its rows answer one prompt"):
         exclude_prompts(MAIN, tmp_path / "out", [0], answers)
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_where_nothing_would_be_left(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="all its prompts are flagged"):
+    with pytest.raises(SafePickleError, match="all its prompts are flagged"):
         exclude_prompts(ASYNC, tmp_path / "out", [1], answers=4)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="row 32 is flagged and the batch has 32"):
+    with pytest.raises(SafePickleError, match="row 32 is flagged and the batch has 32"):
         exclude_prompts(MAIN, tmp_path / "out", [32], answers=4)
 
 
 def test_rows_that_fill_up_a_batch_are_not_counted_whether_key_or_tag_says_so() -> None:
     keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {}]
-    assert rows_of(Batch(Contents("tq_batch", 4, {}, {}, {}, keys, tags)), [0, 1]) == [2, 3]
+    assert resolve_flagged_rows(RolloutBatch(BatchContents("tq_batch", 4, {}, {}, {}, keys, tags)), [0, 1]) == [2, 3]
 
 
 def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
@@ -122,7 +125,7 @@ def test_what_can_t_be_read_wholly_is_not_written_again_and_what_was_there_stays
     target = tmp_path / "into" / "gen_batch.dp"
     target.parent.mkdir()
     target.write_bytes(b"older")
-    with pytest.raises(Refused, match=r"decimal\.Decimal"):
+    with pytest.raises(SafePickleError, match=r"decimal\.Decimal"):
         exclude_prompts(source, target, [0], answers=2)
     assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
     assert exclude_prompts(source, target, [3], answers=2).rows_left == 2  # the unread value went with its group
@@ -131,7 +134,7 @@ def test_what_can_t_be_read_wholly_is_not_written_again_and_what_was_there_stays
 @pytest.mark.parametrize("column", [np.arange(3), np.zeros((1, 4))], ids=["fewer rows", "one row of four"])
 def test_a_column_with_other_rows_than_its_batch_is_refused(column: Any, pickled: Any, tmp_path: Path) -> None:
     source = pickled(((4,), None, {"prompts": ("int64", Size((4, 1)), np.zeros(32, "u1"))}), {"n": column})
-    with pytest.raises(Refused, match="without a value per row"):
+    with pytest.raises(SafePickleError, match="without a value per row"):
         exclude_prompts(source, tmp_path / "out", [0], answers=2)
 
 
@@ -153,14 +156,14 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
     with raw.open("wb") as file:
         file.truncate(size)
     core = Name("numpy._core.multiarray", "_reconstruct")
-    with Source.open(raw) as opened, source.open("wb") as file:
+    with ByteSource.open(raw) as opened, source.open("wb") as file:
         flags = ("|", None, None, None, -1, -1)
         text, bytes_ = Dtype("O8", (3, *flags, 63)), Dtype("u1", (3, *flags, 0))
-        flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
+        flat = Array(core, bytes_, (size,), Piece(opened, ByteSpan(0, size)))
         rows = size // width
         tensors = ((rows,), None, {"prompts": ("uint8", placeholders.Size((rows, width)), flat)})
         uids = Array(core, text, (rows,), [str(row // 2) for row in range(rows)])
-        write(Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": uids}, {})), file)
+        write_pickle(Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": uids}, {})), file)
     tracemalloc.start()
     assert exclude_prompts(source, target, [0, 9]).rows_left == rows - 4
     peak = tracemalloc.get_traced_memory()[1]
@@ -171,12 +174,12 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
 def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_own(tmp_path: Path) -> None:
     data = bytes(range(96))
     tensors = {
-        "a": Plain("int64", (2, 3, 2), Joined([Part(data, 0, 96)])),
-        "b": Plain("uint8", (2,), Joined([Part(data, 7, 2)])),
+        "a": SelectedTensor("int64", (2, 3, 2), JoinedBytes([ByteRange(data, 0, 96)])),
+        "b": SelectedTensor("uint8", (2,), JoinedBytes([ByteRange(data, 7, 2)])),
     }
     with (tmp_path / "made").open("wb") as file:
-        packing.pack(tensors, file)
-    with open_saved(tmp_path / "made") as saved:
+        packing.write_torch_batch(tensors, file)
+    with open_torch_dict(tmp_path / "made") as saved:
         assert [(one.shape, one.stride) for one in saved.values()] == [((2, 3, 2), (6, 2, 1)), ((2,), (1,))]
     with zipfile.ZipFile(tmp_path / "made") as made:
         names = [name.partition("/")[2] for name in made.namelist()]
@@ -186,23 +189,23 @@ def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_o
 
 
 def test_a_tensor_that_stands_in_two_places_is_written_once_and_is_one_tensor_again(tmp_path: Path) -> None:
-    offsets = Plain("int64", (2,), Joined([Part(bytes(16), 0, 16)]))
-    rows = Ragged(Plain("uint8", (0,), Joined([])), offsets)
+    offsets = SelectedTensor("int64", (2,), JoinedBytes([ByteRange(bytes(16), 0, 16)]))
+    rows = SelectedJaggedTensor(SelectedTensor("uint8", (0,), JoinedBytes([])), offsets)
     with (tmp_path / "made").open("wb") as file:
-        packing.pack({"offsets": offsets, "rows": rows, "again": {"rows": rows}}, file)
+        packing.write_torch_batch({"offsets": offsets, "rows": rows, "again": {"rows": rows}}, file)
     with zipfile.ZipFile(tmp_path / "made") as made:
         assert [name for name in made.namelist() if "/data/" in name] == ["archive/data/0", "archive/data/1"]
-    assert check(tmp_path / "made").loadable
-    with open_saved(tmp_path / "made") as saved:
+    assert check_file_safety(tmp_path / "made").loadable
+    with open_torch_dict(tmp_path / "made") as saved:
         assert saved["rows"] is saved["again"]["rows"]
 
 
 def test_an_archive_is_written_a_block_at_a_time(tmp_path: Path) -> None:
     block, size = bytes(1 << 20), 64 << 20
-    zeros = [Part(block, 0, len(block))] * (size >> 20)
+    zeros = [ByteRange(block, 0, len(block))] * (size >> 20)
     tracemalloc.start()
     with (tmp_path / "made").open("wb") as file:
-        packing.pack(Plain("uint8", (size,), Joined(zeros)), file)
+        packing.write_torch_batch(SelectedTensor("uint8", (size,), JoinedBytes(zeros)), file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "made").stat().st_size > size and peak < 8 << 20
@@ -212,15 +215,19 @@ def test_an_archive_of_more_than_4_gib_has_its_sizes_where_torch_has_them(tmp_pa
     """Sizes and positions that don't fit into 32 bits, told by as many zeros as that; only their places are read."""
     huge, path = (1 << 32) + 64, tmp_path / "huge"
     block = bytes(1 << 20)
-    zeros = [Part(block, 0, len(block))] * (huge >> 20) + [Part(block, 0, huge % (1 << 20))]
+    zeros = [ByteRange(block, 0, len(block))] * (huge >> 20) + [ByteRange(block, 0, huge % (1 << 20))]
     with path.open("wb") as file:
-        packing.pack(
-            [Plain("uint8", (huge,), Joined(zeros)), Plain("uint8", (1,), Joined([Part(b"x", 0, 1)]))], Sparse(file)
+        packing.write_torch_batch(
+            [
+                SelectedTensor("uint8", (huge,), JoinedBytes(zeros)),
+                SelectedTensor("uint8", (1,), JoinedBytes([ByteRange(b"x", 0, 1)])),
+            ],
+            Sparse(file),
         )
-    with Source.open(path) as opened:
-        archive = Archive.open(opened)
+    with ByteSource.open(path) as opened:
+        archive = TorchArchive.open(opened)
         assert (archive.members["data/0"].length, archive.member("data/1").read(0, 1)) == (huge, b"x")
-    assert check(path).loadable
+    assert check_file_safety(path).loadable
     with zipfile.ZipFile(path) as other:  # another reader of ZIPs than our own
         assert (other.getinfo("archive/data/0").file_size, other.read("archive/data/1")) == (huge, b"x")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.safe_pickle import check
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.rewrite.mask import mask_samples, save
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import BLOCK
+from rolloutdeck.safe_pickle import check_file_safety
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.rewrite.mask import mask_samples, write_plain_archive
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import COPY_BLOCK_BYTES
 
 torch = pytest.importorskip("torch")
 
@@ -31,7 +31,7 @@ def test_only_the_marked_samples_change_and_torch_loads_weights_only(tmp_path: P
     for place in (1, 31):
         pinned["samples"][place].pop("remove_sample")
     assert placed == pinned
-    assert check(tmp_path / name).loadable and check(tmp_path / name).format == "torch"
+    assert check_file_safety(tmp_path / name).loadable and check_file_safety(tmp_path / name).format == "torch"
 
 
 def test_the_same_values_are_the_same_bytes(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_values_of_every_kind_that_json_has_come_back(tmp_path: Path) -> None:
         "samples": [{"k": [*values, "", "日本\ud800", text, text, (), (1,), (1, 2, 3, 4), {}, shared, shared]}] * 300
     }
     with (tmp_path / "x.pt").open("wb") as file:
-        save(told, file)
+        write_plain_archive(told, file)
     found = loaded(tmp_path / "x.pt")
     assert found == told
     assert found["samples"][0]["k"][-1] is found["samples"][0]["k"][-2]
@@ -64,14 +64,14 @@ def test_what_cannot_be_written_again_is_refused_with_its_kind_and_nothing_is_le
     tmp_path: Path, extra: dict[str, Any], reason: str
 ) -> None:
     torch.save({"rollout_id": 0, "samples": [{"reward": 1.0, **extra}]}, tmp_path / "0.pt")
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(SafePickleError, match=reason):
         mask_samples(tmp_path / "0.pt", tmp_path / "out.pt", [0])
     assert [path.name for path in tmp_path.iterdir()] == ["0.pt"]
 
 
 @pytest.mark.parametrize("places", [[32], [-1]])
 def test_a_sample_that_is_not_there_is_refused(tmp_path: Path, places: list[int]) -> None:
-    with pytest.raises(Refused, match="it has no samples at"):
+    with pytest.raises(SafePickleError, match="it has no samples at"):
         mask_samples(DATA / "0.pt", tmp_path / "0.pt", places)
 
 
@@ -89,7 +89,7 @@ def test_the_file_has_the_members_and_the_protocol_that_torch_writes(tmp_path: P
 
 def test_the_checksum_of_a_file_that_is_written_in_blocks_is_of_all_of_it(tmp_path: Path) -> None:
     with (tmp_path / "x.pt").open("wb") as file:
-        save({"samples": [{"response": letter * (BLOCK + 1)} for letter in "abc"]}, file)
+        write_plain_archive({"samples": [{"response": letter * (COPY_BLOCK_BYTES + 1)} for letter in "abc"]}, file)
     with zipfile.ZipFile(tmp_path / "x.pt") as made:
         assert made.testzip() is None
     assert [one["response"][0] for one in loaded(tmp_path / "x.pt")["samples"]] == ["a", "b", "c"]
@@ -108,5 +108,5 @@ def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path
 )
 def test_what_is_no_list_of_samples_is_refused(tmp_path: Path, samples: Any, reason: str) -> None:
     torch.save({"samples": samples}, tmp_path / "0.pt")
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(SafePickleError, match=reason):
         mask_samples(tmp_path / "0.pt", tmp_path / "out.pt", [0, 1] if samples else [])

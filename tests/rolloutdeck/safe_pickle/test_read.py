@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from rolloutdeck.safe_pickle.batches.batch import open_batch
-from rolloutdeck.safe_pickle.batches.token_ids import tokens
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.token_ids import extract_row_tokens
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 from tests.rolloutdeck.safe_pickle.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
 from tests.rolloutdeck.safe_pickle.summary import summary
 
@@ -93,7 +93,7 @@ def test_v2_s_new_batch_has_columns_and_no_tensors() -> None:
     with open_batch(V2_NEW) as batch:
         assert (batch.format, batch.rows, batch.fields) == ("new_batch", 32, {})
         assert batch.meta["global_steps"] == 1 and batch.column("reward_model")[0]["style"] == "rule"
-        with pytest.raises(Refused, match="no tokens"):
+        with pytest.raises(SafePickleError, match="no tokens"):
             batch.tokens(0)
 
 
@@ -105,17 +105,17 @@ def test_both_serialisations_of_a_step_hold_the_same_tensors() -> None:
 
 def test_one_row_costs_its_own_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plain = Source.read
+    plain = ByteSource.read
     with open_batch(MAIN) as batch:
-        monkeypatch.setattr(Source, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
+        monkeypatch.setattr(ByteSource, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
         assert batch.tensor("responses", 17).shape == (256,)
         assert sum(read) == 256 * 8
 
 
 def test_opening_reads_none_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plain = Source.read
-    monkeypatch.setattr(Source, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
+    plain = ByteSource.read
+    monkeypatch.setattr(ByteSource, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
     with open_batch(MAIN) as batch:
         assert batch.rows == 32
     assert sum(read) < 90_000  # a block or two; the file has 534,069 bytes
@@ -204,5 +204,5 @@ def test_bfloat16_and_nested_rows_of_the_numpy_serialisation_are_read(pickled: A
 
 def test_without_an_attention_mask_a_response_ends_with_the_model_s_last_token() -> None:
     fields: dict[str, list[Any]] = {"prompts": [0, 7, 8], "responses": [1, 2, 3, 0], "response_mask": [1, 0, 1, 0]}
-    found = tokens(fields.get, padded=True)
+    found = extract_row_tokens(fields.get, padded=True)
     assert (found.prompt_ids, found.response_ids, found.response_mask) == ([0, 7, 8], [1, 2, 3], [1, 0, 1])

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rolloutdeck.safe_pickle.batches.batch import open_batch
-from rolloutdeck.safe_pickle.batches.plain_values import plain
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.plain_values import convert_to_plain
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import interpreter
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 from tests.rolloutdeck.safe_pickle import assembler as asm
 from tests.rolloutdeck.safe_pickle import sparse
 from tests.rolloutdeck.safe_pickle.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_batch_that_contradicts_itself_is_refused_with_its_reason(case: str, file: Callable[[bytes], Path]) -> None:
     data, reason = REFUSED[case]
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(SafePickleError, match=reason):
         read_all(file(data))
 
 
@@ -217,7 +217,7 @@ def test_the_hostile_dump_is_refused_by_its_name_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Refused, match="not verl's DataProto"):
+    with pytest.raises(SafePickleError, match="not verl's DataProto"):
         read_all(HOSTILE)
     assert not list(tmp_path.iterdir())
 
@@ -226,7 +226,7 @@ def test_keys_whose_hashes_could_be_forged_become_inert() -> None:
     many = (
         b"".join(asm.row(asm.number(n)) + asm.NONE for n in range(3)) + b"\x8a\x0a" + b"\xff" * 9 + b"\x7f" + asm.NONE
     )
-    found = interpreter.load(Source.of(asm.pickled(b"}(" + many + b"u")))
+    found = interpreter.load_pickle(ByteSource.of(asm.pickled(b"}(" + many + b"u")))
     assert [str(key) for key in found] == ["unreadable: a key of type tuple"] * 3 + ["unreadable: a key of type int"]
 
 
@@ -235,32 +235,34 @@ def test_a_value_that_contains_another_ten_times_forty_levels_deep_is_refused_no
     level = asm.listed(asm.text("x"))
     for _ in range(40):
         level = b"](" + level + b"2" * 9 + b"e"  # DUP
-    with pytest.raises(Refused, match="8,000,000"):
-        plain(interpreter.load(Source.of(asm.pickled(level))))
+    with pytest.raises(SafePickleError, match="8,000,000"):
+        convert_to_plain(interpreter.load_pickle(ByteSource.of(asm.pickled(level))))
 
 
 def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
     file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.batch.MAX_VALUES", 1000)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.batch.MAX_PLAIN_VALUES", 1000)
     rows = asm.objects(*[asm.listed(*[asm.NONE] * 100)] * 4)
     with open_batch(file(asm.proto(asm.NONE, asm.mapped(a=rows, b=rows, c=rows)))) as batch:
         assert [len(batch.column(name)) for name in ("a", "a", "a", "b", "a")] == [4] * 5
-        with pytest.raises(Refused, match="values"):
+        with pytest.raises(SafePickleError, match="values"):
             batch.column("c")
 
 
 @pytest.mark.parametrize("opened", [b"]", b"}N"])
 def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_one(opened: bytes) -> None:
     closed = b"a" if opened == b"]" else b"s"
-    found = plain(interpreter.load(Source.of(asm.pickled(opened * 100_000 + b"N" + closed * 100_000))))
+    found = convert_to_plain(
+        interpreter.load_pickle(ByteSource.of(asm.pickled(opened * 100_000 + b"N" + closed * 100_000)))
+    )
     for _ in range(65):
         found = found[0] if isinstance(found, list) else found[None]
     assert str(found) == "unreadable: values nested too deep"
 
 
 def test_a_list_that_holds_itself_ends_in_an_inert_value() -> None:
-    (found,) = plain(interpreter.load(Source.of(asm.pickled(b"]\x94h\x00a"))))
+    (found,) = convert_to_plain(interpreter.load_pickle(ByteSource.of(asm.pickled(b"]\x94h\x00a"))))
     assert str(found) == "unreadable: value inside itself"
 
 
@@ -270,8 +272,8 @@ def test_a_long_argument_handed_over_again_and_again_is_refused(name: str) -> No
     args = long + (b"\x85" if name == "builtins.set" else asm.text("latin1") + b"\x86") + b"\x94"
     again = b"0" + asm.named(name) + b"\x94" + args + b"0" + b"h\x00h\x01R0" * 50_000 + asm.NONE
     program = asm.pickled(asm.NONE + again)
-    with pytest.raises(Refused, match="again and again"):
-        interpreter.load(Source.of(program))
+    with pytest.raises(SafePickleError, match="again and again"):
+        interpreter.load_pickle(ByteSource.of(program))
 
 
 def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], Path]) -> None:
@@ -279,14 +281,14 @@ def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], 
     told = {"cls": asm.text("TensorDict"), "non_tensors": asm.EMPTY_DICT, "leaves": asm.EMPTY_DICT}
     name = "tensordict._reductions._rebuild_tensordict_files_consolidated"
     inside = asm.call(name, asm.mapped(**told, cls_metadata=settings), asm.tensor(asm.storage(16), 16))
-    with pytest.raises(Refused, match="how many rows"):
+    with pytest.raises(SafePickleError, match="how many rows"):
         read_all(file(asm.proto(asm.data(asm.saved(inside, bytes(16))))))
 
 
 def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(file: Callable[[bytes], Path]) -> None:
     state = (asm.number(1), asm.row(asm.number(1), asm.number(1 << 39), asm.number(0)), asm.dtype(), asm.FALSE)
     rows = asm.given(asm.blank(), asm.row(*state, asm.data(b"")))
-    with pytest.raises(Refused, match="8,000,000"):
+    with pytest.raises(SafePickleError, match="8,000,000"):
         read_all(file(column(rows)))
 
 
@@ -294,7 +296,7 @@ def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(file: Callable[[by
 def test_a_file_cut_short_anywhere_is_refused(path: Path, file: Callable[[bytes], Path]) -> None:
     data = path.read_bytes()
     for length in range(0, len(data), 997):
-        with pytest.raises(Refused):
+        with pytest.raises(SafePickleError):
             read_all(file(data[:length]))
 
 
@@ -317,7 +319,7 @@ def test_a_damaged_file_is_refused_or_read_but_never_breaks_the_reader(
     for data in damaged(path.read_bytes(), 150, seed=7):
         try:
             read_all(file(data))
-        except Refused:
+        except SafePickleError:
             refused += 1
     assert 30 < refused < 150
 
@@ -329,7 +331,7 @@ def test_reading_a_hostile_pickle_keeps_memory_small(file: Callable[[bytes], Pat
         opened.seek(0, 2)
         opened.write(b".")
     tracemalloc.start()
-    with pytest.raises(Refused):
+    with pytest.raises(SafePickleError):
         read_all(path)
     peak: Any = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -339,6 +341,6 @@ def test_reading_a_hostile_pickle_keeps_memory_small(file: Callable[[bytes], Pat
 def test_a_row_of_millions_of_tokens_is_not_listed(tmp_path: Path) -> None:
     with (
         open_batch(sparse.batch(tmp_path / "gen_batch.dp", 1 << 30)) as batch,
-        pytest.raises(Refused, match="a row of 67,108,864 tokens; at most 4,194,304 are read"),
+        pytest.raises(SafePickleError, match="a row of 67,108,864 tokens; at most 4,194,304 are read"),
     ):
         batch.tokens(0)

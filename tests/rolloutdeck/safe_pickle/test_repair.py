@@ -15,19 +15,25 @@ import numpy as np
 import pytest
 
 from rolloutdeck.safe_pickle.batches.batch import open_batch
-from rolloutdeck.safe_pickle.batches.layouts import proto
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.layouts import load_data_proto
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import placeholders
-from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Piece, Proto, Span
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import write
-from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, Difference, columns_to_drop, drop_columns
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.verdict import check
+from rolloutdeck.safe_pickle.load.placeholders import Array, ByteSpan, Dtype, Name, Piece, Proto
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
+from rolloutdeck.safe_pickle.rewrite.repair import (
+    ALWAYS_DROPPED_COLUMNS,
+    MOVED_DROPPED_COLUMNS,
+    RepairResult,
+    columns_to_drop,
+    drop_columns,
+)
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.verdict import check_file_safety
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe_pickle.summary import summary
 
 __all__ = ["pickled"]
-BOTH = (*ALWAYS, *ELSEWHERE)
+BOTH = (*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS)
 
 
 def objects(*values: Any) -> np.ndarray:
@@ -36,20 +42,23 @@ def objects(*values: Any) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("drop", [ALWAYS, BOTH], ids=["at its own step", "moved"])
+@pytest.mark.parametrize("drop", [ALWAYS_DROPPED_COLUMNS, BOTH], ids=["at its own step", "moved"])
 def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...], tmp_path: Path) -> None:
     target = tmp_path / "gen_batch.dp"
-    assert drop_columns(WITHOUT_SCORES, target, drop) == Difference(drop, 4)
+    assert drop_columns(WITHOUT_SCORES, target, drop) == RepairResult(drop, 4)
     before, after = summary(WITHOUT_SCORES), summary(target)
     assert set(before["columns"]) - set(after["columns"]) == set(drop)
     before["columns"] = {name: text for name, text in before["columns"].items() if name not in drop}
     assert after == before
-    assert (check(target).loadable, list(tmp_path.iterdir())) == (True, [target])
+    assert (check_file_safety(target).loadable, list(tmp_path.iterdir())) == (True, [target])
 
 
 def test_what_is_needed_depends_on_the_scores_and_on_whether_the_step_moves() -> None:
     with open_batch(WITHOUT_SCORES) as batch:
-        assert (columns_to_drop(batch, moved=False), columns_to_drop(batch, moved=True)) == (ALWAYS, BOTH)
+        assert (columns_to_drop(batch, moved=False), columns_to_drop(batch, moved=True)) == (
+            ALWAYS_DROPPED_COLUMNS,
+            BOTH,
+        )
     for path in (MAIN, NUMPY, QUEUE, V2_NEW):
         with open_batch(path) as batch:
             assert columns_to_drop(batch, moved=True) == ()
@@ -57,7 +66,7 @@ def test_what_is_needed_depends_on_the_scores_and_on_whether_the_step_moves() ->
 
 @pytest.mark.parametrize("path", [MAIN, NUMPY, QUEUE], ids=["with scores", "raw arrays with scores", "queue"])
 def test_a_batch_that_replays_as_it_is_is_not_touched(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(SafePickleError):
         drop_columns(path, tmp_path / "out", BOTH)
     assert not list(tmp_path.iterdir())
 
@@ -65,7 +74,7 @@ def test_a_batch_that_replays_as_it_is_is_not_touched(path: Path, tmp_path: Path
 def test_a_uid_beside_scores_stays(pickled: Any, tmp_path: Path) -> None:
     scores = ("float32", Size((2, 1)), np.zeros(8, "u1"))
     source = pickled(((2,), None, {"rm_scores": scores}), {"uid": objects("a", "b")})
-    with pytest.raises(Refused, match="nothing to repair"):
+    with pytest.raises(SafePickleError, match="nothing to repair"):
         drop_columns(source, tmp_path / "out", ["uid"])
     with open_batch(source) as batch:
         assert columns_to_drop(batch, moved=True) == ()
@@ -104,8 +113,8 @@ def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path
 
 def test_an_ordered_dict_is_written_as_one(pickled: Any, tmp_path: Path) -> None:
     drop_columns(pickled(None, {"uid": objects("a")}, {"o": OrderedDict(b=1, a=2)}), tmp_path / "out", ["uid"])
-    with Source.open(tmp_path / "out") as source:
-        state = proto(source).state
+    with ByteSource.open(tmp_path / "out") as source:
+        state = load_data_proto(source).state
     assert state is not None and state[2]["o"] == OrderedDict(b=1, a=2)
     assert type(state[2]["o"]) is OrderedDict
 
@@ -122,7 +131,7 @@ def test_a_batch_that_we_can_t_read_wholly_is_not_written_again(pickled: Any, tm
     target = tmp_path / "into" / "gen_batch.dp"
     target.parent.mkdir()
     target.write_bytes(b"older")
-    with pytest.raises(Refused, match=r"decimal\.Decimal"):
+    with pytest.raises(SafePickleError, match=r"decimal\.Decimal"):
         drop_columns(source, target, ["uid"])
     assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
 
@@ -133,14 +142,14 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
     with raw.open("wb") as file:
         file.truncate(size)
     core = Name("numpy._core.multiarray", "_reconstruct")
-    with Source.open(raw) as opened, source.open("wb") as file:
+    with ByteSource.open(raw) as opened, source.open("wb") as file:
         text, bytes_ = (
             Dtype("O8", (3, "|", None, None, None, -1, -1, 63)),
             Dtype("u1", (3, "|", None, None, None, -1, -1, 0)),
         )
-        flat = Array(core, bytes_, (size,), Piece(opened, Span(0, size)))
+        flat = Array(core, bytes_, (size,), Piece(opened, ByteSpan(0, size)))
         tensors = ((2,), None, {"prompts": ("int64", placeholders.Size((2, size // 16)), flat)})
-        write(
+        write_pickle(
             Proto(Name("verl.protocol", "DataProto"), (tensors, {"uid": Array(core, text, (2,), ["a", "b"])}, {})), file
         )
     tracemalloc.start()

@@ -7,46 +7,48 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load.placeholders import Piece, fill
-from rolloutdeck.safe_pickle.stream.opcodes import Span
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.load.placeholders import Piece, read_bytes_into
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 DATA = bytes(range(200))
 
 
-def in_memory(path: Path) -> Source:
-    return Source.of(DATA)
+def in_memory(path: Path) -> ByteSource:
+    return ByteSource.of(DATA)
 
 
-def in_a_file(path: Path) -> Source:
+def in_a_file(path: Path) -> ByteSource:
     path.write_bytes(DATA)
-    return Source.open(path)
+    return ByteSource.open(path)
 
 
 @pytest.mark.parametrize("made", [in_memory, in_a_file])
-def test_a_part_is_copied_into_a_buffer_and_nothing_beyond_it(made: Callable[[Path], Source], tmp_path: Path) -> None:
+def test_a_part_is_copied_into_a_buffer_and_nothing_beyond_it(
+    made: Callable[[Path], ByteSource], tmp_path: Path
+) -> None:
     with made(tmp_path / "file") as source:
-        piece = Piece(source.window(10, 100), Span(20, 50))
+        piece = Piece(source.window(10, 100), ByteSpan(20, 50))
         buffer = bytearray(7)
-        fill(memoryview(buffer)[2:6], piece, 46)
+        read_bytes_into(memoryview(buffer)[2:6], piece, 46)
         assert bytes(buffer) == b"\0\0" + DATA[76:80] + b"\0"
         for at, length in [(47, 4), (-1, 4), (0, 51)]:
-            with pytest.raises(Refused):
-                fill(memoryview(bytearray(length)), piece, at)
+            with pytest.raises(SafePickleError):
+                read_bytes_into(memoryview(bytearray(length)), piece, at)
 
 
 def test_bytes_that_are_no_piece_are_copied_the_same_way() -> None:
     buffer = bytearray(3)
-    fill(memoryview(buffer), DATA, 5)
+    read_bytes_into(memoryview(buffer), DATA, 5)
     assert bytes(buffer) == DATA[5:8]
-    with pytest.raises(Refused):
-        fill(memoryview(buffer), DATA, 198)
+    with pytest.raises(SafePickleError):
+        read_bytes_into(memoryview(buffer), DATA, 198)
 
 
 @pytest.mark.parametrize("made", [in_memory, in_a_file])
-def test_a_buffer_is_never_filled_from_beyond_a_window(made: Callable[[Path], Source], tmp_path: Path) -> None:
-    with made(tmp_path / "file") as source, pytest.raises(Refused):
+def test_a_buffer_is_never_filled_from_beyond_a_window(made: Callable[[Path], ByteSource], tmp_path: Path) -> None:
+    with made(tmp_path / "file") as source, pytest.raises(SafePickleError):
         source.window(0, 100).read_into(98, memoryview(bytearray(3)))
 
 
@@ -54,5 +56,5 @@ def test_a_file_that_became_shorter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with in_a_file(path) as source:
         path.write_bytes(DATA[:50])
-        with pytest.raises(Refused, match="became shorter"):
+        with pytest.raises(SafePickleError, match="became shorter"):
             source.read_into(0, memoryview(bytearray(200)))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck import safe_pickle as safe
-from rolloutdeck.safe_pickle import Verdict
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.verdict import judge
+from rolloutdeck.safe_pickle import SafetyReport
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.verdict import check_source_safety
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.hostile import BENIGN, CORPUS, LIMITS, Case
 
@@ -23,22 +23,22 @@ OF_ROLL = sorted((DATA / "roll").rglob("*.pkl"))
 EVERY = 997  # bytes
 
 
-def verdict(data: bytes) -> Verdict:
-    return judge(Source.of(data))
+def verdict(data: bytes) -> SafetyReport:
+    return check_source_safety(ByteSource.of(data))
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: "/".join(path.parts[-6:]))
 def test_a_dump_of_verl_is_readable_and_loadable_and_its_format_is_known(path: Path) -> None:
-    assert safe.check(path) == Verdict(True, True, (), path.stem)
+    assert safe.check_file_safety(path) == SafetyReport(True, True, (), path.stem)
 
 
 @pytest.mark.parametrize("path", OF_ROLL, ids=lambda path: path.name)
 def test_a_batch_that_roll_loads_again_is_readable_and_loadable(path: Path) -> None:
-    assert safe.check(path) == Verdict(True, True, (), "roll-mock")
+    assert safe.check_file_safety(path) == SafetyReport(True, True, (), "roll-mock")
 
 
 def test_the_hostile_dump_is_neither() -> None:
-    found = safe.check(next((DATA / "verl_skip" / "broken").rglob("5/gen_batch.dp")))
+    found = safe.check_file_safety(next((DATA / "verl_skip" / "broken").rglob("5/gen_batch.dp")))
     assert (found.readable, found.loadable) == (False, False)
     assert "posix.system" in found.reasons[0]
 
@@ -56,7 +56,7 @@ def test_the_hostile_dump_is_neither() -> None:
     ],
 )
 def test_what_the_hostile_files_are_made_of_is_loadable(data: bytes, kind: str) -> None:
-    assert verdict(data) == Verdict(True, True, (), kind)
+    assert verdict(data) == SafetyReport(True, True, (), kind)
 
 
 @pytest.mark.parametrize("number", range(len(BENIGN)))
@@ -107,4 +107,4 @@ def test_a_name_from_a_file_cannot_garble_the_reason() -> None:
 
 def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        safe.check(tmp_path / "gen_batch.dp")
+        safe.check_file_safety(tmp_path / "gen_batch.dp")

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rolloutdeck import safe_pickle as safe
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.verdict import judge
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.verdict import check_source_safety
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.hostile import CORPUS
 from tests.rolloutdeck.safe_pickle.test_verdict import DUMPS, OF_ROLL
@@ -71,7 +71,7 @@ def changed() -> dict[str, bytes]:
     found = {}
     for name, seed in SEEDS.items():
         for number, data in enumerate(mutants(seed, 1000)):
-            if judge(Source.of(data)).loadable:
+            if check_source_safety(ByteSource.of(data)).loadable:
                 found[f"{name}-{number}"] = data
     return found
 
@@ -81,7 +81,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     pytest.importorskip("torch", reason="torch really loads what we judge loadable")
     base = tmp_path_factory.mktemp("loading")
     built = [case.build() for case in CORPUS.values()]
-    files = [path for path in (*DUMPS, *OF_ROLL) if safe.check(path).loadable]
+    files = [path for path in (*DUMPS, *OF_ROLL) if safe.check_file_safety(path).loadable]
     files += written(base / "seeds", SEEDS)
     files += written(base / "changed", changed())
     files += written(base / "hostile", {str(number): data for number, data in enumerate(built) if b"PWNED" in data})
@@ -99,7 +99,7 @@ def test_the_canary_sees_what_a_hostile_file_runs(session: Session) -> None:
 def test_no_file_that_really_runs_something_was_judged_loadable(session: Session) -> None:
     ran = [one["file"] for one in session.outcomes.values() if one["ran"]]
     assert {Path(path).parent.name for path in ran} == {"hostile"}
-    assert not any(safe.check(path).loadable for path in ran)
+    assert not any(safe.check_file_safety(path).loadable for path in ran)
 
 
 def test_every_dump_that_we_judged_loadable_loads_and_nothing_runs(session: Session) -> None:
@@ -128,7 +128,7 @@ def trainer() -> str:
 
 @pytest.mark.trainers
 def test_real_verl_loads_what_we_judged_loadable_and_nothing_runs(tmp_path: Path, trainer: str) -> None:
-    files = [path for path in DUMPS if safe.check(path).loadable and "numpy_ser" not in str(path)]
+    files = [path for path in DUMPS if safe.check_file_safety(path).loadable and "numpy_ser" not in str(path)]
     found = loaded(tmp_path, *files, python=trainer)
     assert [one for one in found if one["error"] or one["ran"]] == []
 
@@ -139,6 +139,6 @@ def test_batches_of_every_shape_that_real_verl_writes_are_loadable_and_load(tmp_
     subprocess.run([trainer, str(script), str(tmp_path)], check=True, capture_output=True, timeout=240)
     files = sorted(tmp_path.iterdir())
     assert len(files) == 11
-    assert {path.name: safe.check(path).reasons for path in files} == {path.name: () for path in files}
+    assert {path.name: safe.check_file_safety(path).reasons for path in files} == {path.name: () for path in files}
     found = loaded(tmp_path, *(path for path in files if "numpy" not in path.name), python=trainer)
     assert [one for one in found if one["error"] or one["ran"]] == []

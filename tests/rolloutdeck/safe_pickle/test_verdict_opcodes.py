@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolloutdeck.safe_pickle import Refused
-from rolloutdeck.safe_pickle.stream.opcodes import Limits, Span, scan
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.stream.torch_archive import Archive
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan, PickleLimits, scan_opcodes
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
 from tests.rolloutdeck.safe_pickle import assembler as made
 
 VALUES = st.recursive(
@@ -27,14 +27,14 @@ VALUES = st.recursive(
 
 def told(data: bytes) -> list[tuple[str, Any, int]]:
     """As `pickletools` tells it; what we skipped is read here."""
-    source = Source.of(data)
+    source = ByteSource.of(data)
     return [
         (
             op.name,
-            source.read(op.argument.start, op.argument.length) if isinstance(op.argument, Span) else op.argument,
+            source.read(op.argument.start, op.argument.length) if isinstance(op.argument, ByteSpan) else op.argument,
             op.at,
         )
-        for op in scan(source)
+        for op in scan_opcodes(source)
     ]
 
 
@@ -52,7 +52,7 @@ def test_protocol_0_is_told_too(value: Any) -> None:
 
 
 def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
-    class Counting(Source):
+    class Counting(ByteSource):
         taken = 0
 
         def read(self, at: int, length: int) -> bytes:
@@ -60,24 +60,24 @@ def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
             return super().read(at, length)
 
     data = pickle.dumps([bytes(50 << 20), "end"])
-    ops = list(scan(Counting(data, 0, len(data))))
-    assert [op.argument for op in ops if isinstance(op.argument, Span)] == [Span(ops[4].at + 5, 50 << 20)]
+    ops = list(scan_opcodes(Counting(data, 0, len(data))))
+    assert [op.argument for op in ops if isinstance(op.argument, ByteSpan)] == [ByteSpan(ops[4].at + 5, 50 << 20)]
     assert Counting.taken < 1 << 18
 
 
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (Limits(opcodes=5), "opcodes"),
-        (Limits(memo=1), "memo"),
-        (Limits(text=3), "a string"),
-        (Limits(protocol=3), "protocol 4"),
+        (PickleLimits(opcodes=5), "opcodes"),
+        (PickleLimits(memo=1), "memo"),
+        (PickleLimits(text=3), "a string"),
+        (PickleLimits(protocol=3), "protocol 4"),
     ],
 )
-def test_what_is_more_than_the_limits_allow_is_refused(limits: Limits, reason: str) -> None:
+def test_what_is_more_than_the_limits_allow_is_refused(limits: PickleLimits, reason: str) -> None:
     data = pickle.dumps([["abcd"], ["efgh"]], 4)
-    with pytest.raises(Refused, match=reason):
-        list(scan(Source.of(data), limits))
+    with pytest.raises(SafePickleError, match=reason):
+        list(scan_opcodes(ByteSource.of(data), limits))
 
 
 def test_a_line_may_reach_across_blocks() -> None:
@@ -88,35 +88,35 @@ def test_a_line_may_reach_across_blocks() -> None:
 def test_a_window_reads_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
-    with Source.open(path) as source:
+    with ByteSource.open(path) as source:
         window = source.window(2, 5).window(1, 3)
         assert (window.size, window.read(0, 3)) == (3, b"345")
-        with pytest.raises(Refused, match="ends after 3 bytes"):
+        with pytest.raises(SafePickleError, match="ends after 3 bytes"):
             window.read(1, 3)
-        with pytest.raises(Refused, match="reaches beyond"):
+        with pytest.raises(SafePickleError, match="reaches beyond"):
             source.window(8, 3)
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
-    with Source.open(path) as source:
+    with ByteSource.open(path) as source:
         path.write_bytes(b"")
-        with pytest.raises(Refused, match="became shorter"):
+        with pytest.raises(SafePickleError, match="became shorter"):
             source.read(0, 100)
 
 
 def test_an_archive_tells_where_each_member_lies() -> None:
-    source = Source.of(made.archive(made.queued()))
-    archive = Archive.open(source)
+    source = ByteSource.of(made.archive(made.queued()))
+    archive = TorchArchive.open(source)
     assert archive.root == "archive"
     assert archive.member("byteorder").read(0, 6) == b"little"
     assert archive.member("data/1").size == 24
     assert archive.pickle.read(0, 2) == b"\x80\x02"
-    with pytest.raises(Refused, match="no member 'data/2'"):
+    with pytest.raises(SafePickleError, match="no member 'data/2'"):
         archive.member("data/2")
 
 
 def test_an_archive_of_a_torch_without_zip64_is_canonical_too() -> None:
     whole = made.archive(made.queued())
-    assert Archive.open(Source.of(whole[:-98] + whole[-22:])).root == "archive"
+    assert TorchArchive.open(ByteSource.of(whole[:-98] + whole[-22:])).root == "archive"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from rolloutdeck import safe_pickle as safe
-from rolloutdeck.safe_pickle import Verdict
-from rolloutdeck.safe_pickle.stream.source import Source
-from rolloutdeck.safe_pickle.verdict import judge
+from rolloutdeck.safe_pickle import SafetyReport
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.verdict import check_source_safety
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle import sparse
 
@@ -18,18 +18,18 @@ GIGABYTE = 1 << 30
 
 
 class Cost(NamedTuple):
-    verdict: Verdict
+    verdict: SafetyReport
     seconds: float
     memory: int  # the most bytes at once
 
 
-def cost(source: Source) -> Cost:
+def cost(source: ByteSource) -> Cost:
     began = time.monotonic()
-    verdict = judge(source)
+    verdict = check_source_safety(source)
     seconds = time.monotonic() - began
     tracemalloc.start()
     try:
-        judge(source)
+        check_source_safety(source)
         return Cost(verdict, seconds, tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
@@ -39,9 +39,9 @@ def cost(source: Source) -> Cost:
 def test_a_batch_of_gigabytes_is_checked_at_once_and_not_read(tmp_path: Path, size: int) -> None:
     path = sparse.batch(tmp_path / "gen_batch.dp", size)
     assert path.stat().st_size > size
-    with Source.open(path) as source:
+    with ByteSource.open(path) as source:
         found = cost(source)
-    assert found.verdict == Verdict(True, True, (), "gen_batch")
+    assert found.verdict == SafetyReport(True, True, (), "gen_batch")
     assert found.seconds < 2
     assert found.memory < 1 << 20
 
@@ -50,14 +50,14 @@ def test_a_batch_of_gigabytes_that_was_cut_short_is_refused(tmp_path: Path) -> N
     path = sparse.batch(tmp_path / "gen_batch.dp", 5 * GIGABYTE)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 1)
-    assert not safe.check(path).readable
+    assert not safe.check_file_safety(path).readable
 
 
 def test_a_step_of_thousands_of_rows_is_checked_in_seconds_with_its_memory_bounded() -> None:
     """A row of a `tq_batch.pt` has about a thousand opcodes in all; 8,000 values are a column of a large step."""
     values = [made.value(made.mapped(status=made.text("success"), at=made.number(at))) for at in range(8000)]
     data = made.archive(made.members(made.queue(made.tensordict(extra=made.stack(*values)))))
-    found = cost(Source.of(data))
+    found = cost(ByteSource.of(data))
     assert found.verdict.loadable
     assert found.seconds < 20
     assert found.memory < 8000 * 4096

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe_pickle import Refused, check
-from rolloutdeck.safe_pickle.batches.batch import open_rollout
+from rolloutdeck.safe_pickle import SafePickleError, check_file_safety
+from rolloutdeck.safe_pickle.batches.batch import open_roll_batch
 from rolloutdeck.safe_pickle.rewrite.zero import zero_rows
 from tests.rolloutdeck.safe_pickle import assembler as made
 
@@ -25,8 +25,8 @@ def inner(path: Path) -> zipfile.ZipFile:
 
 def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_path: Path) -> None:
     zero_rows(STEP, tmp_path / "made.pkl", MASK, [5, 1] * 16)  # as often as there are rows
-    assert check(tmp_path / "made.pkl").loadable
-    with open_rollout(STEP) as before, open_rollout(tmp_path / "made.pkl") as after:
+    assert check_file_safety(tmp_path / "made.pkl").loadable
+    with open_roll_batch(STEP) as before, open_roll_batch(tmp_path / "made.pkl") as after:
         assert after.meta == before.meta
         assert dict(after.columns) == dict(before.columns)
         changed = {
@@ -46,7 +46,7 @@ def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
     monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.BLOCK", block)  # read at once
     zero_rows(STEP, tmp_path / "made.pkl", MASK, [1])
     before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
-    with open_rollout(STEP) as batch:
+    with open_roll_batch(STEP) as batch:
         weighed = sum(batch.numbers(MASK, 1) or [])
     assert len(before) == len(after)
     assert weighed < sum(one != other for one, other in zip(before, after, strict=True)) <= weighed + 8
@@ -69,7 +69,7 @@ def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(50_000))
     zero_rows(tmp_path / "step.pkl", tmp_path / "made.pkl", "mask", [1])
     assert inner(tmp_path / "made.pkl").testzip() is None
-    with open_rollout(tmp_path / "made.pkl") as after:
+    with open_roll_batch(tmp_path / "made.pkl") as after:
         assert after.numbers("mask", 1) == [0] * 50_000
         for name, row in (("mask", 0), ("prompts", 0), ("prompts", 1)):
             assert after.numbers(name, row) == [ord("x")] * 50_000
@@ -77,7 +77,7 @@ def test_a_tensordict_in_one_piece_is_masked_too(tmp_path: Path) -> None:
 
 def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step.pkl").write_bytes(consolidated(8))
-    with pytest.raises(Refused, match="so short"):
+    with pytest.raises(SafePickleError, match="so short"):
         zero_rows(tmp_path / "step.pkl", tmp_path / "made.pkl", "prompts", [1])
 
 
@@ -94,7 +94,7 @@ def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: P
 def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
     tmp_path: Path, name: str, rows: list[int], reason: str
 ) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(SafePickleError, match=reason):
         zero_rows(STEP, tmp_path / "made.pkl", name, rows)
     assert not list(tmp_path.iterdir())
 

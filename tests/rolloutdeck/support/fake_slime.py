@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
+from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 
 DATA = Path(__file__).parents[2] / "data/slime/rollout_data"
 Status = enum.Enum(
@@ -44,8 +44,8 @@ class RolloutFnTrainOutput:
 
 def dumped(name: str) -> list[dict[str, Any]]:
     """The samples of one of slime's own files, as `Sample.to_dict` made them."""
-    rows = Rows()
-    with open_saved(DATA / name) as saved:
+    rows = RowConverter()
+    with open_torch_dict(DATA / name) as saved:
         return [rows.plain(sample) for sample in saved["samples"]]
 
 

@@ -68,12 +68,12 @@ def main() -> None:
 
 
 sys.modules.update(fake_slime.modules())
-download.FIRST_PAUSE, shared.MOST_WAITING = 0.05, 100  # a rollout takes no time here
+download.FIRST_RETRY_SECONDS, shared.MAX_WAITING_STEPS = 0.05, 100  # a rollout takes no time here
 if WRONG == "raise":
-    for module, name in ((record, "session_of"), (record, "frozen"), (replay, "session_of")):
+    for module, name in ((record, "get_slime_session"), (record, "freeze_sample"), (replay, "get_slime_session")):
         setattr(module, name, fail)
 if WRONG == "kill":
-    vars(replay.pinned_step)["fetch"], session.EXIT_SECONDS = awaited(download.fetch), 1.0
+    vars(replay.pinned_step)["download_file"], session.EXIT_SECONDS = awaited(download.download_file), 1.0
 if WRONG == "full":
     tempfile.gettempdir()  # is looked for by writing
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -43,11 +43,13 @@ def killed_child(spool_root: Path, *, after: int = 3) -> Path:
     """The spool folder of a trainer that was killed while it wrote."""
     running = child(ENDLESS)
     try:
-        until(lambda: any(len(spool.waiting(folder)) > after for folder in spool.folders(spool_root)))
+        until(
+            lambda: any(len(spool.list_spool_files(folder)) > after for folder in spool.find_spool_folders(spool_root))
+        )
     finally:
         running.send_signal(signal.SIGKILL)
         running.wait()
-    [folder] = spool.folders(spool_root)
+    [folder] = spool.find_spool_folders(spool_root)
     return folder
 
 

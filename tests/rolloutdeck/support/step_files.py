@@ -44,7 +44,7 @@ def bytes_of(row: Artifact) -> dict[str, bytes]:
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in artifact.below(folder)}
+    return {name: (folder / name).read_bytes() for name in artifact.list_files_below(folder)}
 
 
 def pinned(number: int, owner: User) -> Any:

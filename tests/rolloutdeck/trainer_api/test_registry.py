@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import Reference, Trainer
+from rolloutdeck.trainer_api.types import FunctionReference, Trainer
 
 
 @pytest.mark.parametrize("trainer", registry.all_trainers(), ids=lambda trainer: str(trainer.name))
 def test_every_reference_of_a_trainer_leads_to_a_function(trainer: Trainer) -> None:
-    references = [value for value in vars(trainer).values() if isinstance(value, Reference)]
+    references = [value for value in vars(trainer).values() if isinstance(value, FunctionReference)]
     assert len(references) >= 5 and all(callable(reference.load()) for reference in references)
     assert (trainer.find_steps is None) == (trainer.read_step is None)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_config import load
 
 
 def read(folder: Path, name: str, text: str) -> dict[str, Any]:
     (folder / name).write_text(text)
-    return load.read(folder / name)[0]
+    return load.read_config_file(folder / name)[0]
 
 
 def test_a_file_of_flags_and_overrides_is_read_as_words(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_file_of_flags_and_overrides_is_read_as_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "text"), [("run.sh", "python3 train.py --a 1\n"), ("run", "#!/bin/sh\ntrain a=1\n")])
 def test_a_shell_script_is_refused_with_what_to_give_instead(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(BadInput, match=f"{name} is a shell script.*key=value or --flag value"):
+    with pytest.raises(UsageError, match=f"{name} is a shell script.*key=value or --flag value"):
         read(tmp_path, name, text)
 
 
@@ -41,7 +41,7 @@ def test_a_shell_script_is_refused_with_what_to_give_instead(tmp_path: Path, nam
     ],
 )
 def test_flags_are_settings_as_they_stand(words: list[str], found: dict[str, Any]) -> None:
-    assert load.overrides(words) == found
+    assert load.parse_overrides(words) == found
 
 
 PYTHON = """\
@@ -91,12 +91,12 @@ def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) ->
     ],
 )
 def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(UsageError, match=says):
         read(tmp_path, name, text)
 
 
 def test_a_deep_python_file_is_refused_too(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is no Python"):
+    with pytest.raises(UsageError, match="is no Python"):
         read(tmp_path, "deep.py", "(" * 5000 + ")" * 5000)
 
 

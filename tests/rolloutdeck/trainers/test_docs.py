@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli.entry import arranged, main, parser
+from rolloutdeck.cli.entry import build_parser, main, reorder_check_arguments
 from rolloutdeck.trainer_api import registry
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Sample
@@ -135,7 +135,7 @@ def test_an_import_of_the_page_brings_samples(words: list[str], node: Path, monk
 def test_every_command_of_a_page_is_one_that_there_is(path: Path) -> None:
     for word in ("check", "import", "watch", "pull", "plan", "samples"):
         for words in commands(word, path):
-            parser().parse_args(arranged(words))
+            build_parser().parse_args(reorder_check_arguments(words))
 
 
 def test_every_test_that_stands_beside_a_trap_is_there() -> None:

@@ -18,13 +18,13 @@ from tests.rolloutdeck.support.fake_server import Receiver
 ROOT = Path(__file__).parents[3]
 
 
-class Held(session.Session):
+class Held(session.TrainerSession):
     thread, who, late = "rolloutdeck-test", "trainer", "rows of steps that ended sooner than they could be written"
 
 
 @pytest.fixture
 def held(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    monkeypatch.setattr(patching, "voice", patching.Voice())
+    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
     one = Held(init.init(project="math", name="waits"))
     yield one
     one.run.finish(timeout=0)
@@ -51,11 +51,11 @@ def test_the_many_small_batches_of_an_evaluation_all_wait(held: Held) -> None:
     assert made(held, 200, rows=8) == 200
 
 
-@pytest.mark.parametrize("rows", [None, session.MOST_ROWS])
+@pytest.mark.parametrize("rows", [None, session.MAX_WAITING_ROWS])
 def test_of_whole_steps_only_a_few_wait_and_the_others_are_counted_as_lost(
     held: Held, rows: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert made(held, 20, rows) in (session.MOST_WAITING, session.MOST_WAITING + 1)  # one may be in work
+    assert made(held, 20, rows) in (session.MAX_WAITING_STEPS, session.MAX_WAITING_STEPS + 1)  # one may be in work
     assert "leaves out rows of steps" in caplog.text
 
 
@@ -69,9 +69,9 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
     program = (
         "import time\n"
         "from rolloutdeck.client import init as opening\n"
-        "from rolloutdeck.trainers.common.session import Session\n"
-        "Session.thread = Session.who = Session.late = 'test'\n"
-        "held = Session(opening.init(project='math', name='ends'))\n"
+        "from rolloutdeck.trainers.common.session import TrainerSession\n"
+        "TrainerSession.thread = TrainerSession.who = TrainerSession.late = 'test'\n"
+        "held = TrainerSession(opening.init(project='math', name='ends'))\n"
         "def job():\n"
         "    time.sleep(0.5)\n"
         "    held.run.log_samples([{'prompt': '1+1=', 'response': '2'}], step=7)\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli.watch import Follow
-from rolloutdeck.lib.http import Server
+from rolloutdeck.cli.watch import RunFollower
+from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.watch import follower
-from rolloutdeck.watch.follower import Root
-from rolloutdeck.watch.types import Choice
-from rolloutdeck.watch.upload import Target
+from rolloutdeck.watch.follower import WatchedFolder
+from rolloutdeck.watch.types import ScanOptions
+from rolloutdeck.watch.upload import UploadTarget
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching
 
@@ -31,9 +31,9 @@ def watching(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wat
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
 
-    def start(folder: Path = tmp_path / "run", choice: Choice | None = None) -> Follow:
-        target = Target(Server(deck.url, "secret"), "math", "grpo", "files")
-        return Follow(target, [Root(folder)], folder, choice or Choice())
+    def start(folder: Path = tmp_path / "run", choice: ScanOptions | None = None) -> RunFollower:
+        target = UploadTarget(ServerClient(deck.url, "secret"), "math", "grpo", "files")
+        return RunFollower(target, [WatchedFolder(folder)], folder, choice or ScanOptions())
 
     return start
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.watch import follower as watch
-from rolloutdeck.watch.follower import Follower, Piece, Root
-from rolloutdeck.watch.state import State
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.watch.follower import FilePart, Follower, WatchedFolder
+from rolloutdeck.watch.state import WatchState
+from rolloutdeck.watch.types import ScanOptions
 
 DUMPS = Path(__file__).parents[2] / "data"
 
@@ -19,11 +19,11 @@ DUMPS = Path(__file__).parents[2] / "data"
 def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
     (tmp_path / "run").mkdir()
-    state = State.load(tmp_path / "home", ("a",), "files")
-    return Follower([Root(tmp_path / "run")], tmp_path / "run", state, Choice(), lambda said: None)
+    state = WatchState.load(tmp_path / "home", ("a",), "files")
+    return Follower([WatchedFolder(tmp_path / "run")], tmp_path / "run", state, ScanOptions(), lambda said: None)
 
 
-def sent(follower: Follower) -> list[Piece]:
+def sent(follower: Follower) -> list[FilePart]:
     """All that is ready after two looks: the first sees the files, the second that they are still."""
     follower.look()
     pieces = []

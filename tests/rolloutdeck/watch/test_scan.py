@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.errors import BadInput
-from rolloutdeck.trainer_api.types import Head
+from rolloutdeck.errors import UsageError
+from rolloutdeck.trainer_api.types import FileHead
 from rolloutdeck.watch import scan
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.watch.types import ScanOptions
 
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
@@ -23,8 +23,8 @@ def sample(step: int, **more: object) -> dict[str, object]:
     return {"input": "1+1", "output": "2", "gts": "2", "score": 1.0, "step": step, **more}
 
 
-def found(path: Path, choice: Choice | None = None) -> list[tuple[str, str, int | None, str]]:
-    files = scan.survey([path], choice or Choice()).files
+def found(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str]]:
+    files = scan.scan_folders([path], choice or ScanOptions()).files
     return [(one.source, one.split, one.step, one.kind.format) for one in files]
 
 
@@ -75,7 +75,7 @@ def test_the_given_folder_counts_only_when_its_name_is_nothing_but_a_split(tmp_p
 def test_without_a_telling_name_step_zero_means_eval_and_the_person_is_told(tmp_path: Path) -> None:
     for step in (0, 5):
         write(tmp_path / "a" / f"{step}.jsonl", sample(step, reward=1.0))
-    survey = scan.survey([tmp_path], Choice())
+    survey = scan.scan_folders([tmp_path], ScanOptions())
     assert {one.split for one in survey.files} == {"eval"}
     assert "step 0" in survey.notes[0] and "--split" in survey.notes[0]
 
@@ -88,13 +88,13 @@ def test_the_key_reward_alone_makes_nothing_eval(tmp_path: Path) -> None:
 
 def test_what_the_person_says_wins_over_names(tmp_path: Path) -> None:
     write(tmp_path / "val" / "4.jsonl", sample(4))
-    assert found(tmp_path, Choice(split="train"))[0][1] == "train"
+    assert found(tmp_path, ScanOptions(split="train"))[0][1] == "train"
 
 
 def test_two_folders_with_the_same_steps_of_one_split_are_said_to_look_alike(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write(tmp_path / folder / "1.jsonl", sample(1))
-    assert any("look alike" in note for note in scan.survey([tmp_path], Choice()).notes)
+    assert any("look alike" in note for note in scan.scan_folders([tmp_path], ScanOptions()).notes)
 
 
 def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> N
         for step in (place, place + 1):  # each shares a step with the next
             write(tmp_path / folder / f"{step + 1}.jsonl", sample(step + 1))
     write(tmp_path / "z" / "99.jsonl", sample(99))
-    taken, alike = scan.survey([tmp_path], Choice()).notes
+    taken, alike = scan.scan_folders([tmp_path], ScanOptions()).notes
     assert taken.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 4 more were taken as train: ")
     assert alike.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 3 more look alike: ")
     assert "more than one of them has train step 2," in alike
@@ -111,7 +111,7 @@ def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> N
 def test_steps_may_count_other_things_per_split(tmp_path: Path) -> None:
     write(tmp_path / "val" / "513.jsonl", sample(513))
     write(tmp_path / "rollout" / "2.jsonl", sample(2))
-    files = scan.survey([tmp_path], Choice(step_kinds={"eval": "feed_index"})).files
+    files = scan.scan_folders([tmp_path], ScanOptions(step_kinds={"eval": "feed_index"})).files
     assert {one.split: one.step_kind for one in files} == {"train": "global_step", "eval": "feed_index"}
 
 
@@ -120,10 +120,10 @@ def test_other_files_are_left_out_by_what_they_are(tmp_path: Path) -> None:
     write(tmp_path / "log.jsonl", {"message": "hello"})
     for name in ("2.jsonl", "notes.txt", "gen_batch.dp", "LICENSE", ".hidden"):
         (tmp_path / name).touch()
-    left = scan.survey([tmp_path], Choice()).left_out
+    left = scan.scan_folders([tmp_path], ScanOptions()).left_out
     assert left.pop(next(reason for reason in left if "rollout-skip" in reason)) == ["gen_batch.dp"]
     assert left == {
-        scan.NO_FORMAT: ["log.jsonl"],
+        scan.UNKNOWN_FORMAT_FILES: ["log.jsonl"],
         "empty files": ["2.jsonl"],
         ".txt files": ["notes.txt"],
         "files without an ending": ["LICENSE"],
@@ -133,14 +133,14 @@ def test_other_files_are_left_out_by_what_they_are(tmp_path: Path) -> None:
 def test_several_folders_have_sources_below_the_folder_they_share(tmp_path: Path) -> None:
     for folder in ("rollout", "val"):
         write(tmp_path / folder / "1.jsonl", sample(1))
-    both = scan.survey([tmp_path / "rollout", tmp_path / "val"], Choice()).files
+    both = scan.scan_folders([tmp_path / "rollout", tmp_path / "val"], ScanOptions()).files
     assert sorted(one.source for one in both) == ["rollout/1.jsonl", "val/1.jsonl"]
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="nowhere"):
-        scan.survey([tmp_path / "nowhere"], Choice())
+    with pytest.raises(UsageError, match="nowhere"):
+        scan.scan_folders([tmp_path / "nowhere"], ScanOptions())
 
 
 def test_a_deeply_nested_line_is_no_dump_and_no_crash() -> None:
-    assert Head.of(b"[" * 100_000 + b"\n").rows == ()
+    assert FileHead.of(b"[" * 100_000 + b"\n").rows == ()

@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolloutdeck.cli import entry
-from rolloutdeck.cli.common import table_of
+from rolloutdeck.cli.common import resolve_table_format
 from rolloutdeck.protocol import columns
 from rolloutdeck.watch import scan
-from rolloutdeck.watch.types import Choice, Survey
+from rolloutdeck.watch.types import ScanOptions, ScanResult
 
 DUMPS = Path(__file__).parents[2] / "data"
 CURE = "outputs-rl-{}-CodeContests.json"
 
 
-def survey(path: Path, choice: Choice | None = None) -> Survey:
-    return scan.survey([path], choice or Choice())
+def survey(path: Path, choice: ScanOptions | None = None) -> ScanResult:
+    return scan.scan_folders([path], choice or ScanOptions())
 
 
-def found(path: Path, choice: Choice | None = None) -> list[tuple[str, str, int | None, str, str]]:
+def found(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str, str]]:
     files = survey(path, choice).files
     return [
         (one.source, one.split, one.step, one.step_kind, one.kind.format)
@@ -91,8 +91,8 @@ def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Pat
         (f"traces/{name}", "train", None, "global_step", "verifiers") for name in ("00000.jsonl.zst", "00001.jsonl")
     ]
     assert [one.kind.arrives for one in survey(tmp_path).files] == ["whole", "append"]
-    assert {one.split for one in survey(tmp_path, Choice(split="eval")).files} == {"eval"}
-    assert survey(tmp_path).left_out[scan.UNSEEN] == ["traces/rows.jsonl.zst"]
+    assert {one.split for one in survey(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
+    assert survey(tmp_path).left_out[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
 
 
 def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_fo
     (tmp_path / "tap.jsonl").write_text('{"step": 7, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
     left = survey(tmp_path)
     assert {one.kind.format for one in left.files} == {"trl-completions"}
-    assert left.left_out[scan.BESIDE] == ["tap.jsonl"]
-    assert "tap.jsonl" in {one.source for one in survey(tmp_path, Choice(format="table")).files}
+    assert left.left_out[scan.EXTRA_TABLES] == ["tap.jsonl"]
+    assert "tap.jsonl" in {one.source for one in survey(tmp_path, ScanOptions(format="table")).files}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
@@ -147,14 +147,14 @@ def test_columns_are_known_however_people_spell_them(tmp_path: Path, name: str) 
     else:
         (tmp_path / name).write_text("\t,"[name == "a.csv"].join(spelled) + "\n")
     assert [one.kind.format for one in survey(tmp_path / name).files] == ["table"]
-    found = columns.guessed(spelled, {})
+    found = columns.guess_columns(spelled, {})
     assert found == {"prompt": "Prompt", "response": "Model Output", "score": "Is-Correct", "step": "Global Step"}
 
 
 def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("frage,antwort\n1+1?,2\n")
-    form, columns = table_of("prompt=frage,response=antwort", "")
-    (one,) = survey(tmp_path, Choice(format=form, columns=columns)).files
+    form, columns = resolve_table_format("prompt=frage,response=antwort", "")
+    (one,) = survey(tmp_path, ScanOptions(format=form, columns=columns)).files
     assert (one.kind.format, one.columns) == ("table", "prompt=frage,response=antwort")
 
 
@@ -166,7 +166,7 @@ def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: 
     ],
 )  # fmt: skip
 def test_a_trainers_name_stands_for_its_columns(mapped: str, expected: tuple[str, str]) -> None:
-    assert table_of(mapped, "") == expected
+    assert resolve_table_format(mapped, "") == expected
 
 
 def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,11 +232,11 @@ def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(t
     (tmp_path / "20260101.jsonl").write_text('{"question": "q", "response": "a", "score": 1}\n')
     (tmp_path / "losses.table.json").write_text('{"columns": ["step", "loss"], "data": [[1, 0.5]]}')
     assert [one[:3] for one in found(tmp_path)] == [("20260101.jsonl", "train", None), ("rows.jsonl", "train", None)]
-    assert survey(tmp_path).left_out == {scan.NO_COLUMNS: ["losses.table.json"]}
+    assert survey(tmp_path).left_out == {scan.UNKNOWN_COLUMN_TABLES: ["losses.table.json"]}
 
 
 @pytest.mark.parametrize("part", [b'"\\', b'"\\"', b'"', b"\\", b"{", b'{"response":[', b'"a" '])
 def test_a_beginning_that_never_ends_is_gone_through_once(part: bytes) -> None:
     """Else, squared, its million bytes take hours."""
     start = b'{"' + part * ((1 << 20) // len(part))
-    assert not any(map(columns.looks, columns.objects(start)))
+    assert not any(map(columns.has_generation_columns, columns.find_row_keys(start)))

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.watch import scan
-from rolloutdeck.watch.file_endings import ends_whole
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.watch.file_endings import is_complete_file
+from rolloutdeck.watch.types import ScanOptions
 
 DATA = Path(__file__).parents[2] / "data"
 
 
-def found(path: Path, choice: Choice | None = None) -> list[tuple[str, str, int | None, str]]:
-    files = scan.survey([path], choice or Choice()).files
+def found(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str]]:
+    files = scan.scan_folders([path], choice or ScanOptions()).files
     return [(one.source, one.split, one.step, one.kind.format) for one in files]
 
 
@@ -24,13 +24,13 @@ def copied(name: str, target: Path) -> Path:
 
 
 def test_completions_are_of_the_step_in_their_name_and_the_person_is_told_what_an_eval_does() -> None:
-    survey = scan.survey([DATA / "trl" / "plain"], Choice())
+    survey = scan.scan_folders([DATA / "trl" / "plain"], ScanOptions())
     assert found(DATA / "trl" / "plain") == [("completions/completions_00004.parquet", "train", 4, "trl-completions")]
     assert "TRL writes the rows of an eval into the train file of its step" in survey.notes[0]
 
 
 def test_rollouts_evals_and_train_dumps_are_told_apart_and_count_rollouts() -> None:
-    survey = scan.survey([DATA / "slime"], Choice())
+    survey = scan.scan_folders([DATA / "slime"], ScanOptions())
     assert {(one.source, one.split, one.step, one.kind.format) for one in survey.files} == {
         ("rollout_data/0.pt", "train", 0, "slime-rollout"), ("rollout_data/1.pt", "train", 1, "slime-rollout"),
         ("rollout_data/2.pt", "train", 2, "slime-rollout"), ("rollout_data/eval_0.pt", "eval", 0, "slime-rollout"),
@@ -56,7 +56,7 @@ def test_batches_to_load_again_are_of_the_split_of_their_folder(tmp_path: Path) 
         ("mock/train/step_000001.pkl", "train", 1, "roll-mock"), ("mock/val/step_000001.pkl", "eval", 1, "roll-mock"),
         ("rollout/rollout_dump_data.step_1.jsonl", "train", 1, "roll-jsonl"),
     ]  # fmt: skip
-    assert scan.survey([tmp_path], Choice()).notes == []
+    assert scan.scan_folders([tmp_path], ScanOptions()).notes == []
 
 
 def test_other_files_with_such_names_are_left_out(tmp_path: Path) -> None:
@@ -77,6 +77,6 @@ def test_a_file_that_is_still_being_written_is_not_whole(name: str, tmp_path: Pa
     path = copied(name, tmp_path / Path(name).name)
     size = path.stat().st_size
     with path.open("r+b") as file:
-        assert ends_whole(file, size, path.suffix)
+        assert is_complete_file(file, size, path.suffix)
         file.truncate(size * 2 // 3)
-        assert not ends_whole(file, size * 2 // 3, path.suffix)
+        assert not is_complete_file(file, size * 2 // 3, path.suffix)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli.watch import Loop
-from rolloutdeck.watch.upload import NotNow
+from rolloutdeck.cli.watch import WatchLoop
+from rolloutdeck.watch.upload import RetryLaterError
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
@@ -22,7 +22,7 @@ from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 def test_while_the_server_is_down_nothing_is_lost_and_it_is_said_once(
     deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loop = Loop(poll=0.001)
+    loop = WatchLoop(poll=0.001)
     loop.follows[None] = watching()
     deck.mode = "503"
     for step in (1, 2, 3):
@@ -89,12 +89,12 @@ def test_a_file_over_eight_megabytes_travels_in_parts_and_goes_on_after_an_inter
 
     def cut_off(piece: Any, body: Any, span: str = "") -> Any:
         if len(spans) == 2:
-            raise NotNow("cut")
+            raise RetryLaterError("cut")
         spans.append(span)
         return put(piece, body, span)
 
     follow.target._put = cut_off  # type: ignore[method-assign]
-    with pytest.raises(NotNow):
+    with pytest.raises(RetryLaterError):
         turns(follow)
     follow.target._put = put  # type: ignore[method-assign]
     turns(follow)

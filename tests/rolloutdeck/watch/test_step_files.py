@@ -11,15 +11,15 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli import entry
-from rolloutdeck.cli.watch import Follow
+from rolloutdeck.cli.watch import RunFollower
 from rolloutdeck.client import artifact, artifact_uploads
-from rolloutdeck.client.launch import host_name
-from rolloutdeck.lib.http import Server
+from rolloutdeck.client.launch import get_host_name
+from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.watch import artifact_collector
-from rolloutdeck.watch.artifact_collector import Keeping
-from rolloutdeck.watch.follower import Root
-from rolloutdeck.watch.types import Choice
-from rolloutdeck.watch.upload import NotNow, Target
+from rolloutdeck.watch.artifact_collector import ArtifactOptions
+from rolloutdeck.watch.follower import WatchedFolder
+from rolloutdeck.watch.types import ScanOptions
+from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
@@ -32,20 +32,20 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 @pytest.fixture
-def following(site: Site, secret: str, node: Path) -> Callable[..., Follow]:
+def following(site: Site, secret: str, node: Path) -> Callable[..., RunFollower]:
     """A new process's `watch` of the node's disk."""
 
-    def start(mode: str = "on-pin", port: int = site.port) -> Follow:
-        target = Target(Server(f"http://127.0.0.1:{port}", secret), "math", "grpo", "files")
-        return Follow(target, [Root(node)], node, Choice(), keeping=Keeping(mode))
+    def start(mode: str = "on-pin", port: int = site.port) -> RunFollower:
+        target = UploadTarget(ServerClient(f"http://127.0.0.1:{port}", secret), "math", "grpo", "files")
+        return RunFollower(target, [WatchedFolder(node)], node, ScanOptions(), keeping=ArtifactOptions(mode))
 
     return start
 
 
-Following = Callable[..., Follow]
+Following = Callable[..., RunFollower]
 
 
-def turns(follow: Follow, count: int = 3, *, looking: bool = True) -> None:
+def turns(follow: RunFollower, count: int = 3, *, looking: bool = True) -> None:
     for _ in range(count):
         follow.gatherer._look_at = 0.0 if looking else time.monotonic() + 60
         follow.turn()
@@ -108,7 +108,7 @@ def test_a_pin_brings_the_bytes_of_its_step_and_of_no_other(node: Path, followin
     turns(follow, 1)
     assert bytes_of(Artifact.objects.get(step=1)) == on_disk(folder)
     assert checked() == ["ready", "waiting"]
-    assert list(Run.objects.get().pollers) == [host_name()]
+    assert list(Run.objects.get().pollers) == [get_host_name()]
 
 
 def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
@@ -119,8 +119,8 @@ def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
     pinned(1, owner)
     artifact._hashes.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(artifact, "sha256_of", lambda *_: pytest.fail("hashed again"))
-        patched.setattr(artifact_collector.trainers, "described", lambda *_: pytest.fail("read again"))
+        patched.setattr(artifact, "hash_stable_file", lambda *_: pytest.fail("hashed again"))
+        patched.setattr(artifact_collector.registry, "read_step", lambda *_: pytest.fail("read again"))
         turns(following())
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)
 
@@ -128,7 +128,7 @@ def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
 def test_an_interrupted_file_goes_on_where_it_was(
     node: Path, following: Following, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifact_uploads, "PART_BYTES", 100_000)
+    monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
     folder = step(node, 1)
     follow = following()
     turns(follow)
@@ -140,11 +140,11 @@ def test_an_interrupted_file_goes_on_where_it_was(
         if span := options.get("headers", {}).get("Content-Range"):
             spans.append(span)
             if len(spans) == 3:
-                raise NotNow("the server does not answer")
+                raise RetryLaterError("the server does not answer")
         return ask(method, path, **options)
 
     monkeypatch.setattr(follow.target, "ask_run", breaking)
-    with pytest.raises(NotNow):
+    with pytest.raises(RetryLaterError):
         follow.turn()
     assert Artifact.objects.get().state == "uploading"
     turns(follow)
@@ -205,8 +205,8 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     follow = following()
     turns(follow)
     monkeypatch.setattr("rollouts.pins.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
-    monkeypatch.setattr(artifact_uploads, "host_name", lambda: "node" * 500)
-    follow.gatherer.keeping = Keeping("on-pin", artifact.of_tokenizer(TOKENIZER))
+    monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
+    follow.gatherer.keeping = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
     (told,) = follow.gatherer.shelf.artifacts.values()
     follow.gatherer.shelf.lost.append((told, "it is gone"))
     (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli.watch import Follow
-from rolloutdeck.lib.http import Server
+from rolloutdeck.cli.watch import RunFollower
+from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
-from rolloutdeck.watch.artifact_collector import Keeping
-from rolloutdeck.watch.follower import Root
-from rolloutdeck.watch.types import Choice
-from rolloutdeck.watch.upload import Target
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.watch.artifact_collector import ArtifactOptions
+from rolloutdeck.watch.follower import WatchedFolder
+from rolloutdeck.watch.types import ScanOptions
+from rolloutdeck.watch.upload import UploadTarget
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
@@ -34,8 +34,8 @@ Watch = Callable[[], None]
 @pytest.fixture
 def watch(site: Site, secret: str, node: Path) -> Watch:
     """A few turns of `watch` on the node's disk."""
-    target = Target(Server(f"http://127.0.0.1:{site.port}", secret), "math", "grpo", "files")
-    follow = Follow(target, [Root(node)], node, Choice(), keeping=Keeping("on-pin"))
+    target = UploadTarget(ServerClient(f"http://127.0.0.1:{site.port}", secret), "math", "grpo", "files")
+    follow = RunFollower(target, [WatchedFolder(node)], node, ScanOptions(), keeping=ArtifactOptions("on-pin"))
 
     def turns() -> None:
         for _ in range(4):
@@ -97,7 +97,7 @@ def test_a_step_that_is_written_over_while_it_is_looked_at_is_none(
     write(node, 0, BASE, *REWARDS)
     looked_at = registry.read_step
 
-    def meanwhile(spot: Spot) -> SkipFolder | str:
+    def meanwhile(spot: StepLocation) -> LoadableStep | str:
         found = looked_at(spot)
         monkeypatch.setattr(registry, "read_step", looked_at)
         write(node, 1, CODE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rolloutdeck.cli.watch import Follow
+from rolloutdeck.cli.watch import RunFollower
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
@@ -15,7 +15,7 @@ EXECUTED = "code acc: 0.5, code accumulate acc: 0.58\nBoN setting (4, 4):\nacc: 
 EVALUATED = "code acc (average proportion of tasks the generated code can pass): 0.5\n"
 
 
-def written(trainer: Trainer, name: str, rows: object, follow: Follow) -> None:
+def written(trainer: Trainer, name: str, rows: object, follow: RunFollower) -> None:
     """As Python writes a file in place: emptied, half of it, all of it, with somebody looking in between."""
     text = json.dumps(rows, indent=2)
     for part in ("", text[: len(text) // 2], text):
@@ -23,7 +23,7 @@ def written(trainer: Trainer, name: str, rows: object, follow: Follow) -> None:
         turns(follow)
 
 
-def step(trainer: Trainer, model: str, number: int, follow: Follow) -> None:
+def step(trainer: Trainer, model: str, number: int, follow: RunFollower) -> None:
     """What sample.py, execute.py and reward.py do in `optimization`, in their order."""
     outputs, results = f"temp_data/outputs-rl-{model}-D.json", f"results/results-rl-{model}-D.txt"
     trainer.clock += 600  # as long as sampling takes
@@ -37,7 +37,7 @@ def step(trainer: Trainer, model: str, number: int, follow: Follow) -> None:
         written(trainer, f"optimization/temp_data/{name}.json", [row], follow)
 
 
-def evaluated(trainer: Trainer, number: int, follow: Follow) -> None:
+def evaluated(trainer: Trainer, number: int, follow: RunFollower) -> None:
     trainer.clock += 600
     trainer.write(f"evaluation/results/results-eval-{TUNED}-E.txt", EVALUATED, "a")
     written(trainer, f"evaluation/temp_data/outputs-eval-{TUNED}-E.json", [{"question": f"eval {number}"}], follow)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.errors import BadInput
+from rolloutdeck.errors import UsageError
 from rolloutdeck.watch import follower
-from rolloutdeck.watch.tree_pattern import Identity, Pattern
+from rolloutdeck.watch.tree_pattern import TreePattern, TreeRun
 from tests.rolloutdeck.support.deck import Deck
 
 Command = Callable[..., int]
@@ -97,16 +97,16 @@ def test_a_pattern_that_no_folder_fits_is_said_to_fit_none(
 
 def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:
     sample(tmp_path / "a" / "dumps" / "rollout")
-    runs = Pattern.read(f"{tmp_path}/{{run}}/dumps", project="math").runs()
+    runs = TreePattern.read(f"{tmp_path}/{{run}}/dumps", project="math").runs()
     assert {one: [root.path for root in roots] for one, roots in runs.items()} == {
-        Identity("math", "a"): [tmp_path / "a" / "dumps"]
+        TreeRun("math", "a"): [tmp_path / "a" / "dumps"]
     }
 
 
 def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
     for name in ("run-a_x", "run-b_x", "other"):
         (tmp_path / name).mkdir()
-    runs = Pattern.read(f"{tmp_path}/run-{{run}}_x", project="math").runs()
+    runs = TreePattern.read(f"{tmp_path}/run-{{run}}_x", project="math").runs()
     assert sorted(one.run for one in runs) == ["a", "b"]
 
 
@@ -123,5 +123,5 @@ def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_that_leaves_something_open_is_refused(pattern: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says.replace("{", r"\{")):
-        Pattern.read(pattern)
+    with pytest.raises(UsageError, match=says.replace("{", r"\{")):
+        TreePattern.read(pattern)

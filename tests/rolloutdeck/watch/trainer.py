@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rolloutdeck.cli.watch import Follow
+from rolloutdeck.cli.watch import RunFollower
 
-Watching = Callable[..., Follow]
+Watching = Callable[..., RunFollower]
 
 
 class Trainer:
@@ -43,5 +43,5 @@ def metric(step: int, launch: int = 1) -> str:
     return json.dumps({"step": step, "data": {"loss": step / launch}}) + "\n"
 
 
-def turns(follow: Follow, count: int = 3) -> int:
+def turns(follow: RunFollower, count: int = 3) -> int:
     return sum(follow.turn() for _ in range(count))

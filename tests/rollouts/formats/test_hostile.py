@@ -258,6 +258,6 @@ def test_a_text_that_is_kept_once_and_named_often_is_counted_each_time(
     body = asm.archive(asm.members(pickle.dumps({"rollout_id": 1, "samples": samples}, protocol=2)))
     assert len(body) < 100_000
     assert len(kept("slime-rollout", body)) == 100
-    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MOST_VALUES", 10 * len(text))
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MAX_ROW_VALUES", 10 * len(text))
     with pytest.raises(UnreadableDumpError, match="values"):
         read("slime-rollout", body)

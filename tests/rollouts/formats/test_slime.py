@@ -110,7 +110,7 @@ def test_a_torch_file_that_is_no_rollout_is_refused(value: Any) -> None:
 
 
 def test_what_a_few_bytes_unfold_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MOST_VALUES", 1000)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MAX_ROW_VALUES", 1000)
     long = list(range(300))
     with pytest.raises(UnreadableDumpError, match="more than"):
         read(slime_rollout, rollout(*[sample(tokens=long, response_length=0)] * 5))

@@ -187,9 +187,11 @@ def test_values_that_are_no_json_are_named_or_left_out(batch: Any) -> None:
 
 
 def test_rows_that_fill_up_a_batch_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rolloutdeck.safe_pickle.batches.batch import Batch
+    from rolloutdeck.safe_pickle.batches.batch import RolloutBatch
 
-    real = Batch.tags.func  # type: ignore[attr-defined]
-    monkeypatch.setattr(Batch, "tags", property(lambda self: [{**real(self)[0], "is_padding": True}, *real(self)[1:]]))
+    real = RolloutBatch.tags.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        RolloutBatch, "tags", property(lambda self: [{**real(self)[0], "is_padding": True}, *real(self)[1:]])
+    )
     items = list(TQ.read(io.BytesIO(), DumpContext("tq_batch.pt", path=V1 / "0/tq_batch.pt")))
     assert items[0] == SkippedRow("padding") and len(items) == 32

@@ -140,7 +140,7 @@ def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
     """A file of slime's with these responses, None for one that can't be read; `came`: as a dump of its own, too."""
     file = io.BytesIO()
     rows = [{"prompt": "2+2?", "response": text, "reward": 1.0, "group_index": 0} if text else "torn" for text in texts]
-    mask.save({"rollout_id": 0, "samples": rows}, file)
+    mask.write_plain_archive({"rollout_id": 0, "samples": rows}, file)
     if came:
         push(run, file.getvalue(), step=0, step_kind="rollout_id", source="0.pt", format="slime-rollout")
     files, facts = {"0.pt": file.getvalue()}, {"format": "slime-rollout", "rows": len(texts), "prompts": 1}

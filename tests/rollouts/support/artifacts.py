@@ -42,4 +42,4 @@ def brought(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
 
 
 def key_of(files: dict[str, bytes]) -> str:
-    return manifest.key_of(manifest_of(files))
+    return manifest.compute_artifact_key(manifest_of(files))

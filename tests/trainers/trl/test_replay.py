@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.replay.folder import MANIFEST
+from rolloutdeck.replay.folder import PULL_MANIFEST
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python, train
@@ -103,7 +103,7 @@ def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_ca
     changed.unlink()  # another name of the same file is step 3's
     changed.write_bytes(whole + b" ")
     (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / MANIFEST).write_text('{"rolloutdeck": "pull", "complete": false}')
+    (tmp_path / "torn" / PULL_MANIFEST).write_text('{"rolloutdeck": "pull", "complete": false}')
     told = {"FOLDER": str(tmp_path / "into"), "NO_STEPS": f"{tmp_path / 'none'} {tmp_path / 'torn'}"}
     found = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, **told)
     said = found.done.stderr

@@ -17,7 +17,7 @@ import torch
 from equality import compare
 from verl.protocol import DataProto
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.trainers.verl.plugin import load_batch
 
 METHOD = "VERL_DATAPROTO_SERIALIZATION_METHOD"
@@ -37,13 +37,13 @@ def ours(path: str) -> Any:
         mock.patch("pickle.loads", side_effect=AssertionError("unpickled")),
         mock.patch("torch.load", side_effect=AssertionError("unpickled")),
     ):
-        return load_batch.load(path)
+        return load_batch.load_native_batch(path)
 
 
 def verdict(path: str) -> str:
     try:
         built = ours(path)
-    except Refused as refused:
+    except SafePickleError as refused:
         return f"refused: {refused}"
     try:
         compare(theirs(path), built, "")

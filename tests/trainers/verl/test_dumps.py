@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS, ELSEWHERE, drop_columns
+from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS_DROPPED_COLUMNS, MOVED_DROPPED_COLUMNS, drop_columns
 from tests.rolloutdeck.safe_pickle.dumps import ALL, WITHOUT_SCORES, name_of
 from tests.rolloutdeck.safe_pickle.summary import summary
 
@@ -40,14 +40,14 @@ def test_every_field_and_column_of_a_dump_is_what_verl_loads(python: str) -> Non
 def repaired(tmp_path: Path) -> dict[str, Path]:
     """The dump without its uid, and without all that another step would contradict."""
     paths = {"same": tmp_path / "same.dp", "moved": tmp_path / "moved.dp"}
-    drop_columns(WITHOUT_SCORES, paths["same"], ALWAYS)
-    drop_columns(WITHOUT_SCORES, paths["moved"], ALWAYS + ELSEWHERE)
+    drop_columns(WITHOUT_SCORES, paths["same"], ALWAYS_DROPPED_COLUMNS)
+    drop_columns(WITHOUT_SCORES, paths["moved"], ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS)
     return paths
 
 
 def test_verl_loads_a_repaired_dump_with_all_its_other_values(python: str, repaired: dict[str, Path]) -> None:
     loaded = json.loads(run(python, "load_with_verl.py", WITHOUT_SCORES, *repaired.values()))
-    for when, drop in (("same", ALWAYS), ("moved", ALWAYS + ELSEWHERE)):
+    for when, drop in (("same", ALWAYS_DROPPED_COLUMNS), ("moved", ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS)):
         whole = dict(loaded[str(WITHOUT_SCORES)])
         whole["columns"] = {name: told for name, told in whole["columns"].items() if name not in drop}
         assert loaded[str(repaired[when])] == whole

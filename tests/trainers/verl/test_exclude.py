@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.safe_pickle.batches.batch import open_batch
-from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts, groups_of
+from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts, find_row_groups
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
@@ -42,7 +42,7 @@ FILES = {MAIN: (5, 9), NUMPY: (0,), QUEUE: (3, 30), V2: (31,), WITHOUT_SCORES: (
 def selected(path: Path, target: Path, flagged: tuple[int, ...]) -> list[Any]:
     exclude_prompts(path, target, flagged, answers=4)
     with open_batch(path) as batch:
-        groups = groups_of(batch, 4)
+        groups = find_row_groups(batch, 4)
     gone = {groups[row] for row in flagged}
     return [str(path), str(target), [row for row, group in enumerate(groups) if group not in gone]]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainer_config import load
-from rolloutdeck.trainers.verl.layout import asking, quoted
+from rolloutdeck.trainers.verl.layout import quote_hydra_value, read_requirements
 from tests.support.server import Product
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
@@ -146,7 +146,7 @@ def test_real_verl_returns_the_batch_that_real_verl_dumped(product: Product, kin
 
 
 def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
-    names = ["1e5", *map(quoted, ("a/b", "with space", "1e5", "it's", 'a "b"', "日本", "a=b,c", "${x}"))]
+    names = ["1e5", *map(quote_hydra_value, ("a/b", "with space", "1e5", "it's", 'a "b"', "日本", "a=b,c", "${x}"))]
     cases: list[tuple[str, list[str]]] = []
     for role in ("rollout", "rollout_tq"):
         told = [f"skip.{role}.dump_dir={tmp_path}", TRAINER[role]]
@@ -155,7 +155,7 @@ def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
         cases += [(role, [*OLD, *told, f"trainer.experiment_name={name}"]) for name in names]
     printed = ended("installed.py", [json.dumps([overrides for _, overrides in cases])], tmp_path)
     for (role, _), found in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
-        asked = asking(dict(load.flat(found["config"])))
+        asked = read_requirements(dict(load.flatten_settings(found["config"])))
         assert asked.role == role
         assert str(tmp_path / asked.step_folder(7)) == found["folders"][role]
 

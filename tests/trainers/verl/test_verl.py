@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.watch.scan import survey
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.watch.scan import scan_folders
+from rolloutdeck.watch.types import ScanOptions
 from rollouts.formats import HEAD_BYTES, DumpContext, select_format
 from rollouts.samples.record import MetricPoint, Record
 
@@ -60,7 +60,7 @@ def test_its_metrics_file_becomes_points(written: Path) -> None:
 
 
 def test_the_command_line_finds_both_and_their_steps(written: Path) -> None:
-    found = survey([written], Choice()).files
+    found = scan_folders([written], ScanOptions()).files
     assert sorted((each.path.name, each.kind.format, each.split, each.step) for each in found) == [
         ("7.jsonl", "verl-jsonl", "train", 7),
         ("metrics.jsonl", "verl-metrics", "train", None),

@@ -11,24 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe_pickle.verify.abstract_values import Thing, Value
+from rolloutdeck.safe_pickle.verify.abstract_values import AbstractObject, AbstractValue
 from rolloutdeck.safe_pickle.verify.rules import arrays, batches, roll, stdlib, tensors
-from rolloutdeck.safe_pickle.verify.rules.tensors import storage
+from rolloutdeck.safe_pickle.verify.rules.tensors import verify_storage
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.types import Judge
+    from rolloutdeck.safe_pickle.verify.types import Verifier
 
-__all__ = ["CALLS", "NAMES", "NEW", "STATES", "Rule", "State", "storage"]
+__all__ = ["CALL_RULES", "ALLOWED_GLOBALS", "NEW_RULES", "STATE_RULES", "CallRule", "StateRule", "verify_storage"]
 
-Rule = Callable[["Judge", list[Value]], Value]
-State = Callable[["Judge", Thing, Value], None]
+CallRule = Callable[["Verifier", list[AbstractValue]], AbstractValue]
+StateRule = Callable[["Verifier", AbstractObject, AbstractValue], None]
 
-CALLS: dict[str, Rule] = {
-    **stdlib.CALLS,
-    **arrays.CALLS,
-    **tensors.CALLS,
-    **batches.CALLS,
+CALL_RULES: dict[str, CallRule] = {
+    **stdlib.STDLIB_CALL_RULES,
+    **arrays.ARRAY_CALL_RULES,
+    **tensors.TENSOR_CALL_RULES,
+    **batches.BATCH_CALL_RULES,
 }
-NEW: dict[str, Rule] = {**tensors.NEW, **batches.NEW, **roll.NEW}
-STATES: dict[str, State] = {**arrays.STATES, **tensors.STATES, **batches.STATES, **roll.STATES}
-NAMES = frozenset({*CALLS, *NEW, *arrays.NAMES, *tensors.NAMES, *batches.NAMES})
+NEW_RULES: dict[str, CallRule] = {**tensors.TENSOR_NEW_RULES, **batches.BATCH_NEW_RULES, **roll.ROLL_NEW_RULES}
+STATE_RULES: dict[str, StateRule] = {
+    **arrays.ARRAY_STATE_RULES,
+    **tensors.TENSOR_STATE_RULES,
+    **batches.BATCH_STATE_RULES,
+    **roll.ROLL_STATE_RULES,
+}
+ALLOWED_GLOBALS = frozenset(
+    {*CALL_RULES, *NEW_RULES, *arrays.ARRAY_GLOBALS, *tensors.TENSOR_GLOBALS, *batches.BATCH_GLOBALS}
+)

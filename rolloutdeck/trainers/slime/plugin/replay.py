@@ -13,24 +13,24 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import Unfit
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.log import log
-from rolloutdeck.replay.plan import Entry, PinnedArtifact, Plan
-from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
+from rolloutdeck.lib.log import logger
+from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry, PlanRevision
+from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.trainers.common import patching, pinned_step
-from rolloutdeck.trainers.slime.facts import facts_of
-from rolloutdeck.trainers.slime.plugin.session import Session, session_of
+from rolloutdeck.trainers.slime.facts import build_argument_facts
+from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
 
 KIND = "rollout_id"
-DEFAULT = "slime.rollout.sglang_rollout.generate_rollout"
+DEFAULT_ROLLOUT_FUNCTION = "slime.rollout.sglang_rollout.generate_rollout"
 SETTING = "rolloutdeck_rollout_function_path"  # in the YAML of `--custom-config-path`
 NEEDED = ("tokens", "response_length", "reward", "status")
 # Tensors of more than one dimension, or images: not built here.
 TENSORS = ("multimodal_inputs", "multimodal_train_inputs", "rollout_routed_experts")
 
-_plans: dict[int, Plan] = {}
+_plans: dict[int, PlanRevision] = {}
 
 
 def generate_rollout(args, rollout_id, data_source, evaluation=False):  # type: ignore[no-untyped-def]
@@ -42,71 +42,73 @@ def generate_rollout(args, rollout_id, data_source, evaluation=False):  # type: 
     found = None if evaluation else _replayed(args, rollout_id, data_source)
     if found is not None:
         return found
-    return generating(args)(args, rollout_id, data_source, evaluation=evaluation)
+    return load_rollout_function(args)(args, rollout_id, data_source, evaluation=evaluation)
 
 
-def generating(args: Any) -> Callable[..., Any]:
-    module, _, name = str(getattr(args, SETTING, None) or DEFAULT).rpartition(".")
+def load_rollout_function(args: Any) -> Callable[..., Any]:
+    module, _, name = str(getattr(args, SETTING, None) or DEFAULT_ROLLOUT_FUNCTION).rpartition(".")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return function
 
 
-@patching.harmless
+@patching.catch_errors
 def _replayed(args: Any, step: int, data_source: Any) -> Any:
     if not Settings.read().plan:
         return None
-    session = session_of(args)
-    plan = plan_of(session, args)
+    session = get_slime_session(args)
+    plan = load_session_plan(session, args)
     entry = plan.resolve(int(step))
     if entry is None:
         return None
     start = time.monotonic()
     try:
-        pinned_step.check(plan, entry)
-        flagged = flagged_in(entry) if plan.exclude_flagged else ()
-        samples = brought(entry, flagged)
+        pinned_step.check_pinned_step(plan, entry)
+        flagged = find_flagged_samples(entry) if plan.exclude_flagged else ()
+        samples = load_pinned_samples(entry, flagged)
     except Exception as error:  # whatever it is, the rollout can be generated
-        pinned_step.leave(session.run, plan, entry, step, error, KIND)
+        pinned_step.report_not_replayed(session.run, plan, entry, step, error, KIND)
         return None
     passed_over(args, data_source)
     seconds = time.monotonic() - start
     without = f"{len(flagged)} flagged samples have no weight (remove_sample)" if flagged else ""
     session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, without, step_kind=KIND)
-    log.info("Rollout %d replays pin %d: %d samples in %.1f s.", step, entry.pin, len(samples), seconds)
+    logger.info("Rollout %d replays pin %d: %d samples in %.1f s.", step, entry.pin, len(samples), seconds)
     return output(samples)
 
 
-def plan_of(session: Session, args: Any) -> Plan:
+def load_session_plan(session: SlimeSession, args: Any) -> PlanRevision:
     """Asked for once a run."""
     if id(session) not in _plans:
-        _plans[id(session)] = session.run.replay_plan(facts=facts_of(vars(args)))
+        _plans[id(session)] = session.run.replay_plan(facts=build_argument_facts(vars(args)))
     return _plans[id(session)]
 
 
-def chosen(entry: Entry) -> tuple[PinnedArtifact, str]:
+def chosen(entry: PlanEntry) -> tuple[PinnedArtifact, str]:
     """The artifact that holds the rollout, and its file. Raises Unfit."""
     pairs = [(one, name) for one in entry.artifacts for name in one.files if PurePosixPath(name).suffix == ".pt"]
     if len(pairs) != 1:
-        raise Unfit(f"the pin has {len(pairs)} rollout files of slime, one is needed")
+        raise NotReplayableError(f"the pin has {len(pairs)} rollout files of slime, one is needed")
     return pairs[0]
 
 
-def flagged_in(entry: Entry) -> list[int]:
+def find_flagged_samples(entry: PlanEntry) -> list[int]:
     """The places of the samples that are flagged. Raises Unfit where they are not all known, or are all there are."""
     source, name = chosen(entry)
     if unplaced := int(entry.source.get("unplaced", entry.source.get("flagged")) or 0):
-        raise Unfit(f"{unplaced} of its flagged samples can't be found in its file, so they can't be left out")
+        raise NotReplayableError(
+            f"{unplaced} of its flagged samples can't be found in its file, so they can't be left out"
+        )
     if source.whole:
-        raise Unfit("all its samples are flagged")
+        raise NotReplayableError("all its samples are flagged")
     return list(source.flagged.get(name, ()))
 
 
-def brought(entry: Entry, flagged: Collection[int] = ()) -> list[Any]:
+def load_pinned_samples(entry: PlanEntry, flagged: Collection[int] = ()) -> list[Any]:
     """The samples of a pin's file, those that are `flagged` without weight: slime zeroes their loss masks, and counts
     them in the rewards of their group (`ray/rollout.py:680`). Raises Unfit, Refused, NotGiven, NotReachable, OSError.
     """
-    with pinned_step.brought(entry, *chosen(entry)) as path:
-        rows = read(path)
+    with pinned_step.download_pinned_file(entry, *chosen(entry)) as path:
+        rows = read_rollout_samples(path)
     from slime.utils.types import Sample
 
     for place in flagged:
@@ -114,26 +116,26 @@ def brought(entry: Entry, flagged: Collection[int] = ()) -> list[Any]:
     return [Sample.from_dict(row) for row in rows]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_rollout_samples(path: Path) -> list[dict[str, Any]]:
     """The samples of slime's file as plain values. Raises Unfit, Refused, OSError."""
-    rows = Rows()
-    with open_saved(path) as saved:
+    rows = RowConverter()
+    with open_torch_dict(path) as saved:
         samples = saved.get("samples")
         if not isinstance(samples, list) or not samples:
-            raise Unfit("its file holds no samples")
+            raise NotReplayableError("its file holds no samples")
         return [checked(rows.plain(sample), place) for place, sample in enumerate(samples)]
 
 
 def checked(row: Any, place: int) -> dict[str, Any]:
     """Raises Unfit for a sample that slime could not train on, or that would be another one than was pinned."""
     if not isinstance(row, dict):
-        raise Unfit(f"its sample {place} is none")
+        raise NotReplayableError(f"its sample {place} is none")
     if lacking := [name for name in NEEDED if row.get(name) is None]:
-        raise Unfit(f"its sample {place} has no {', '.join(lacking)}")
+        raise NotReplayableError(f"its sample {place} has no {', '.join(lacking)}")
     if tensors := [name for name in TENSORS if row.get(name) is not None]:
-        raise Unfit(f"its samples have {', '.join(tensors)}, which are not built here")
+        raise NotReplayableError(f"its samples have {', '.join(tensors)}, which are not built here")
     if unread := unread_in(row):
-        raise Unfit(f"its sample {place} holds {unread}, which is not built here")
+        raise NotReplayableError(f"its sample {place} holds {unread}, which is not built here")
     return row
 
 
@@ -148,7 +150,7 @@ def unread_in(value: Any) -> str:
     return next((found for one in value if (found := unread_in(one))), "")
 
 
-@patching.harmless
+@patching.catch_errors
 def passed_over(args: Any, data_source: Any) -> None:
     """The prompts that the rollout would have taken, so that the next one has those that it had in the pinned run."""
     data_source.get_samples(args.rollout_batch_size)

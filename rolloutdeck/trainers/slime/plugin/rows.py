@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.common.token_selection import TokenSelection
 
-Row = dict[str, Any]
+SlimeRow = dict[str, Any]
 
 SCORES = ("score", "reward")  # of a reward dict, where no `--reward-key` is set
 SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
@@ -24,27 +24,27 @@ HEAVY = frozenset(
 )  # fmt: skip
 
 
-def flat(samples: Any) -> list[Any]:
+def flatten_samples(samples: Any) -> list[Any]:
     """The samples of however deeply nested lists: groups, and the fragments of one execution."""
     if not isinstance(samples, (list, tuple)):
         return [samples]
-    return [one for inner in samples for one in flat(inner)]
+    return [one for inner in samples for one in flatten_samples(inner)]
 
 
-def frozen(sample: Any) -> Any:
+def freeze_sample(sample: Any) -> Any:
     """A sample that keeps what this one holds now: slime gives samples other masks and rewards as it goes on."""
     copy = object.__new__(type(sample))
     copy.__dict__.update(sample.__dict__)
     return copy
 
 
-def rows_of(samples: Sequence[Any], key: str = "", source: str = "") -> list[Row]:
+def build_slime_rows(samples: Sequence[Any], key: str = "", source: str = "") -> list[SlimeRow]:
     """A row per sample, in order, without tokens. `key` of a reward dict is the score; `source` names the data set."""
     often = Counter(one.rollout_id for one in samples if getattr(one, "rollout_id", None) is not None)
     in_group, turns = Counter[str](), Counter[Any]()
     rows = []
     for sample in samples:
-        row = row_of(sample.__dict__, key, source)
+        row = build_slime_row(sample.__dict__, key, source)
         if (group := row.get("group")) is not None:
             row["index"] = in_group[group]
             in_group[group] += 1
@@ -58,12 +58,12 @@ def rows_of(samples: Sequence[Any], key: str = "", source: str = "") -> list[Row
     return rows
 
 
-def row_of(told: Mapping[str, Any], key: str = "", source: str = "") -> Row:
+def build_slime_row(told: Mapping[str, Any], key: str = "", source: str = "") -> SlimeRow:
     """One sample by itself; what it has nothing of is left out."""
     metadata = told.get("metadata")
     named = metadata if isinstance(metadata, dict) else {}
     group, status = told.get("group_index"), told.get("status")
-    row: Row = {
+    row: SlimeRow = {
         **extras(told),
         **reward_of(told.get("reward"), key),
         "prompt": told.get("prompt"),
@@ -82,7 +82,7 @@ def row_of(told: Mapping[str, Any], key: str = "", source: str = "") -> Row:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def reward_of(reward: Any, key: str) -> Row:
+def reward_of(reward: Any, key: str) -> SlimeRow:
     """The score, and the parts of a reward that is a dict."""
     if not isinstance(reward, Mapping):
         return {"score": number(reward)}
@@ -100,7 +100,7 @@ def number(value: Any) -> Any:
     return value if isinstance(value, (int, float)) else None
 
 
-def extras(told: Mapping[str, Any]) -> Row:
+def extras(told: Mapping[str, Any]) -> SlimeRow:
     """The other keys that hold something; those that a generate function of one's own added too."""
     found = {name: shown(value) for name, value in told.items() if name not in TOLD and name not in HEAVY}
     return {name: value for name, value in found.items() if value not in (None, False, "")}
@@ -121,7 +121,7 @@ def text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def versions(told: Any) -> Row:
+def versions(told: Any) -> SlimeRow:
     """The weights that the generation began with; all of them where they changed under way or are no numbers."""
     if not isinstance(told, (list, tuple)) or not told:
         return {}
@@ -130,18 +130,20 @@ def versions(told: Any) -> Row:
     return {"policy_version": first} | ({"weight_versions": list(told)} if changed or first is None else {})
 
 
-def put_tokens(rows: Sequence[Row], samples: Sequence[Any], selection: Selection, split: str, step: int) -> None:
+def add_sample_tokens(
+    rows: Sequence[SlimeRow], samples: Sequence[Any], selection: TokenSelection, split: str, step: int
+) -> None:
     """Token fields of the rows whose groups are chosen."""
     for place in selection.rows([row.get("group", str(at)) for at, row in enumerate(rows)], split, step):
-        rows[place].update(tokens_of(samples[place]))
+        rows[place].update(extract_sample_tokens(samples[place]))
 
 
-def tokens_of(sample: Any) -> Row:
+def extract_sample_tokens(sample: Any) -> SlimeRow:
     """Only what is as long as the response says: an array of another length would be read against other tokens."""
     tokens, length = listed(sample.tokens), sample.response_length
     if tokens is None or not 0 <= length <= len(tokens):
         return {}
-    row: Row = {"prompt_ids": tokens[: len(tokens) - length], "response_ids": tokens[len(tokens) - length :]}
+    row: SlimeRow = {"prompt_ids": tokens[: len(tokens) - length], "response_ids": tokens[len(tokens) - length :]}
     for name, theirs in (("response_mask", sample.loss_mask), ("logprobs", sample.rollout_log_probs)):
         found = listed(theirs)
         if found is not None and len(found) == length:

@@ -12,31 +12,31 @@ from rolloutdeck.client.init import init
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers.common.session import EXIT_SECONDS
-from rolloutdeck.trainers.common.session import Session as Shared
+from rolloutdeck.trainers.common.session import TrainerSession as Shared
 
 SECRETS = ("wandb_key",)
 
 
-class Session(Shared):
+class SlimeSession(Shared):
     thread = "rolloutdeck-slime"
     who = "slime"
     late = "rollouts whose rows could not be made in time"
 
 
-_sessions: dict[int, Session] = {}
+_sessions: dict[int, SlimeSession] = {}
 _opening = threading.Lock()
 
 
-def session_of(args: Any) -> Session:
+def get_slime_session(args: Any) -> SlimeSession:
     """The session of this process, opened by the first that asks."""
     with _opening:
         found = _sessions.get(os.getpid())
         if found is None or found.run.finished:
-            found = _sessions[os.getpid()] = Session(opened(args))
+            found = _sessions[os.getpid()] = SlimeSession(open_slime_run(args))
         return found
 
 
-def opened(args: Any) -> Run:
+def open_slime_run(args: Any) -> Run:
     """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before slime's `--wandb-project` and `--wandb-group`."""
     settings, told = Settings.read(), settings_of(args)
     save = str(told.get("save") or "")

@@ -14,21 +14,21 @@ from typing import Any
 
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.trl.plugin import tools
-from rolloutdeck.trainers.trl.plugin.rows import Held
+from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
 GENERATE, REWARD, ROLLOUT = "_generate_and_score_completions", "_calculate_rewards", "rollout_func"
 MAKE = "_generate"  # what the trainer, or its `rollout_func`, takes to make the completions of its prompts
 OF_ROLLOUT = ("prompt_ids", "completion_ids", "logprobs", "env_mask")  # all else is handed on to the reward functions
-TENSORS = (
+CAPTURED_TENSORS = (
     "prompt_ids", "prompt_mask", "advantages", "tool_mask", "sampling_per_token_logps", "old_per_token_logps",
     "ref_per_token_logps",
 )  # fmt: skip
 
 
-class Taking:
+class GenerationCapture:
     """Calls `give(held)` after each generation of `trainer`."""
 
-    def __init__(self, trainer: Any, give: Callable[[Held], None]) -> None:
+    def __init__(self, trainer: Any, give: Callable[[CapturedGeneration], None]) -> None:
         self.trainer, self.give = trainer, give
         self._scored: tuple[Any, ...] | None = None
         self._at: tuple[str, int] = ("", -1)
@@ -39,7 +39,7 @@ class Taking:
         missing = [name for name in (GENERATE, REWARD) if not callable(getattr(trainer, name, None))]
         if missing:
             kind = type(trainer).__name__
-            patching.voice.once(
+            patching.once_logger.once(
                 kind, "This %s has no %s: Rolloutdeck keeps its metrics only.", kind, " and no ".join(missing)
             )
             return
@@ -51,7 +51,7 @@ class Taking:
 
     def _wrap(self, name: str, after: Callable[[Any, Any], None]) -> None:
         """`after(arguments, result)` follows each call of the trainer's method; what it raises is ours alone."""
-        original, safe = getattr(self.trainer, name), patching.harmless(after)
+        original, safe = getattr(self.trainer, name), patching.catch_errors(after)
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -102,13 +102,13 @@ class Taking:
         self._seconds, self._making = self._seconds + self._making, 0.0
         own = rewards[rank * count : (rank + 1) * count]
         self.give(
-            Held(
+            CapturedGeneration(
                 step, split, first, generations(trainer, is_training),
                 [dict(one) for one in inputs], list(prompts), list(completions), list(ids),
                 list(trainer.reward_func_names), weights(trainer, int(rewards.shape[1])), own.detach().cpu(),
                 ends(trainer), extras,
-                {name: batch[name].detach().cpu() for name in TENSORS if name in batch}, fields, self._seconds,
-                tools.called(trainer, split, int(rewards.shape[0])),
+                {name: batch[name].detach().cpu() for name in CAPTURED_TENSORS if name in batch}, fields, self._seconds,
+                tools.count_tool_calls(trainer, split, int(rewards.shape[0])),
             )
         )  # fmt: skip
 

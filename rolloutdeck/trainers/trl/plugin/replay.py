@@ -13,21 +13,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rolloutdeck.client.run import Run
-from rolloutdeck.errors import Unfit
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.trl.plugin import step_files, tools
 from rolloutdeck.trainers.trl.plugin.callback import RolloutdeckCallback
-from rolloutdeck.trainers.trl.plugin.rows import Tools
+from rolloutdeck.trainers.trl.plugin.rows import ToolUse
 
 T = TypeVar("T")
-Batch = dict[str, Any]
-Rollout = Callable[[Sequence[Any], Any], Batch]  # (prompts, trainer), as TRL calls it
+TrlBatch = dict[str, Any]
+RolloutFunction = Callable[[Sequence[Any], Any], TrlBatch]  # (prompts, trainer), as TRL calls it
 
 
-class Step(Protocol):
+class PlannedStep(Protocol):
     """A step that shall be replayed."""
 
-    def generation(self, call: int, trainer: Any) -> step_files.Generation:
+    def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
         """Its `call`-th generation, from 0. Raises whatever speaks against it, Unfit where the pin does not fit."""
 
     def hit(self, trainer: Any, rows: int, seconds: float) -> None:
@@ -37,42 +37,42 @@ class Step(Protocol):
         """It is generated after all. Raises hooks.Stop where the plan asks for it."""
 
 
-class Source(Protocol):
+class StepSource(Protocol):
     """Where steps come from."""
 
-    def at(self, step: int, trainer: Any) -> Step | None:
+    def at(self, step: int, trainer: Any) -> PlannedStep | None:
         """None where the step is generated; the same in all processes."""
 
 
-class Replaying:
+class StepReplayer:
     """A `rollout_func`: the steps of `source` are replayed, all others and every eval are made by `otherwise`.
 
     Called by the trainer with the prompts of its rows, each as often as it has answers.
     """
 
-    def __init__(self, source: Source, otherwise: Rollout) -> None:
+    def __init__(self, source: StepSource, otherwise: RolloutFunction) -> None:
         self.source, self.otherwise = source, otherwise
-        self.calls = Calls()
+        self.calls = CallCounter()
 
-    def __call__(self, prompts: Sequence[Any], trainer: Any) -> Batch:
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch:
         """Raises hooks.Stop where the plan asks for it, and what generating raises."""
         found = self._replayed(prompts, trainer) if trainer.model.training else None
         return self.otherwise(prompts, trainer) if found is None else found
 
-    @patching.harmless
-    def _replayed(self, prompts: Sequence[Any], trainer: Any) -> Batch | None:
+    @patching.catch_errors
+    def _replayed(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
         number, call = self.calls.next(trainer)
         step = self.source.at(number, trainer)
         if step is None:
             return None
-        start, found, error = time.monotonic(), step_files.Generation([]), None
+        start, found, error = time.monotonic(), step_files.StoredGeneration([]), None
         try:
             found = step.generation(call, trainer)
-            tools.check(trainer, found)
+            tools.check_tools(trainer, found)
             found = own_of(found, prompts, trainer)
         except Exception as raised:  # whatever it is, the step can be generated
             error = raised
-        error = objection(trainer, error)
+        error = find_shared_error(trainer, error)
         if error is not None:
             step.leave(trainer, error)
             return None
@@ -80,7 +80,7 @@ class Replaying:
         return batch_of(found, trainer)
 
 
-class Calls:
+class CallCounter:
     """Counts the generations of a step."""
 
     def __init__(self) -> None:
@@ -98,71 +98,74 @@ def callback_of(trainer: Any) -> RolloutdeckCallback | None:
     return next(found, None)
 
 
-def run_of(trainer: Any) -> Run | None:
+def find_reporting_run(trainer: Any) -> Run | None:
     """The run that is told what came of a step: that of the first process's callback, where it has one."""
     callback = callback_of(trainer)
-    return callback.opened(trainer.args).run if callback is not None and leads(trainer) else None
+    return callback.opened(trainer.args).run if callback is not None and is_main_process(trainer) else None
 
 
 def ranks(trainer: Any) -> int:
     return int(trainer.accelerator.num_processes)
 
 
-def leads(trainer: Any) -> bool:
+def is_main_process(trainer: Any) -> bool:
     """Whether this process speaks for all."""
     return int(trainer.accelerator.process_index) == 0
 
 
-def said_once(trainer: Any, ask: Callable[[], T]) -> T:
+def broadcast_from_main(trainer: Any, ask: Callable[[], T]) -> T:
     """What `ask` gives in the first process, in all of them. It must not raise."""
     if ranks(trainer) == 1:
         return ask()
     from accelerate.utils import broadcast_object_list
 
-    said: list[T] = broadcast_object_list([ask() if leads(trainer) else None], from_process=0)
+    said: list[T] = broadcast_object_list([ask() if is_main_process(trainer) else None], from_process=0)
     return said[0]
 
 
-def objection(trainer: Any, error: Exception | None) -> Exception | None:
+def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None:
     """What speaks against a step in any of the processes, the same in all: whoever has nothing against it says None."""
     if ranks(trainer) == 1:
         return error
     from accelerate.utils import gather_object
 
-    told = None if error is None else (isinstance(error, Unfit), str(error) or type(error).__name__)
+    told = None if error is None else (isinstance(error, NotReplayableError), str(error) or type(error).__name__)
     first = next((one for one in gather_object([told]) if one is not None), None)
-    return None if first is None else (Unfit if first[0] else OSError)(first[1])
+    return None if first is None else (NotReplayableError if first[0] else OSError)(first[1])
 
 
-def own_of(found: step_files.Generation, prompts: Sequence[Any], trainer: Any) -> step_files.Generation:
+def own_of(found: step_files.StoredGeneration, prompts: Sequence[Any], trainer: Any) -> step_files.StoredGeneration:
     """Those of a generation's rows that this process trains on. Raises Unfit unless they are the answers to its
     prompts, in their order."""
     rows, count, rank = found.rows, len(prompts), int(trainer.accelerator.process_index)
     if len(rows) != count * ranks(trainer):
-        raise Unfit(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")
+        raise NotReplayableError(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")
     own = list(rows[rank * count : (rank + 1) * count])
     wrong = sum(
-        pinned != asked for pinned, asked in zip(step_files.texts(own), map(step_files.text_of, prompts), strict=True)
+        pinned != asked
+        for pinned, asked in zip(
+            step_files.serialize_prompts(own), map(step_files.serialize_prompt, prompts), strict=True
+        )
     )
     if wrong:
-        raise Unfit(f"the prompts of {wrong} of {count} rows are not those that were answered")
-    return step_files.Generation(own, found.tools)
+        raise NotReplayableError(f"the prompts of {wrong} of {count} rows are not those that were answered")
+    return step_files.StoredGeneration(own, found.tools)
 
 
-def batch_of(found: step_files.Generation, trainer: Any) -> Batch:
+def batch_of(found: step_files.StoredGeneration, trainer: Any) -> TrlBatch:
     """What TRL takes from a `rollout_func`. Where the trainer has tools, it calls none of them behind this batch."""
     rows = found.rows
-    made: Batch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}
+    made: TrlBatch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}
     for key in ("logprobs", *([] if found.tools else ["env_mask"])):
         if all(row.get(key) is not None for row in rows):
             made[key] = [row[key] for row in rows]
     fields = {name: [row["fields"][name] for row in rows] for name in rows[0].get("fields") or {}}
     if found.tools:
-        tools.once(trainer, rows, found.tools if leads(trainer) else Tools(found.tools.names))
+        tools.replay_tool_calls(trainer, rows, found.tools if is_main_process(trainer) else ToolUse(found.tools.names))
     return {**fields, "logprobs": None, **made}
 
 
-def generated(prompts: Sequence[Any], trainer: Any) -> Batch:
+def generate_batch(prompts: Sequence[Any], trainer: Any) -> TrlBatch:
     """What the trainer generates without a `rollout_func`: TRL has no name for it that is public."""
     prompt_ids, images, fields = trainer._tokenize_prompts(prompts)
     answers = trainer.num_generations if trainer.model.training else trainer.num_generations_eval

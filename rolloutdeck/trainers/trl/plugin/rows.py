@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.common.token_selection import TokenSelection
 
-Row = dict[str, Any]
+TrlRow = dict[str, Any]
 
-TRUTHS = ("ground_truth", "solution", "answer", "target")  # columns that data sets keep it in
+GROUND_TRUTH_COLUMNS = ("ground_truth", "solution", "answer", "target")  # columns that data sets keep it in
 LEFT_OUT = ("prompt", "completion", "completion_ids", "image", "images", "environment")
 # Tensors of a generation, by the keys that rows have for them: the first that is there.
 PER_TOKEN = {
@@ -22,7 +22,7 @@ PER_TOKEN = {
 
 
 @dataclass(frozen=True)
-class Tools:
+class ToolUse:
     """Those of a trainer, by their names, and how often all processes called one in a generation, and in vain.
     `environments`: whether some are methods of environments, which have a state of their own."""
 
@@ -33,7 +33,7 @@ class Tools:
 
 
 @dataclass
-class Held:
+class CapturedGeneration:
     """One generation of one process, `n` rows. `first`: the place of its first row among all of its step and split,
     `generations`: how many of them answer a prompt.
 
@@ -59,9 +59,9 @@ class Held:
     tensors: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    tools: Tools | None = None
+    tools: ToolUse | None = None
 
-    def rows(self, selection: Selection) -> list[Row]:
+    def rows(self, selection: TokenSelection) -> list[TrlRow]:
         """In the trainer's order; reads the tensors."""
         rewards, count = self.rewards.tolist(), len(self.prompts)
         places = [divmod(self.first + place, self.generations) for place in range(count)]
@@ -72,10 +72,10 @@ class Held:
             self._put_tokens(made[place], place)
         return made
 
-    def _row(self, place: int, group: int, index: int, rewards: Sequence[float]) -> Row:
+    def _row(self, place: int, group: int, index: int, rewards: Sequence[float]) -> TrlRow:
         parts = {name: None if math.isnan(value) else value for name, value in zip(self.names, rewards, strict=False)}
         ids = self.ids[place]
-        row: Row = {"prompt": self.prompts[place], "response": self.completions[place], "group": str(group)}
+        row: TrlRow = {"prompt": self.prompts[place], "response": self.completions[place], "group": str(group)}
         row |= {"index": index, "rewards": parts, "score": self._score(rewards), "response_length": len(ids)}
         if self.ends:
             row["truncated"] = not ids or ids[-1] not in self.ends
@@ -92,7 +92,7 @@ class Held:
         found = self.tensors.get("advantages")
         return iter(() if found is None else found.tolist())
 
-    def _put_tokens(self, row: Row, place: int) -> None:
+    def _put_tokens(self, row: TrlRow, place: int) -> None:
         row["response_ids"] = list(self.ids[place])
         row["prompt_ids"] = self.prompt_ids(place)
         for key, names in PER_TOKEN.items():
@@ -106,11 +106,11 @@ class Held:
         return [each for each, real in zip(ids, mask, strict=True) if real]
 
 
-def put_columns(row: Row, columns: Mapping[str, Any]) -> None:
+def put_columns(row: TrlRow, columns: Mapping[str, Any]) -> None:
     """The columns of the data set, or of `log_extra`, by their names, where they are no keys of the row already."""
     for name, value in columns.items():
         if name not in LEFT_OUT and name not in row and value is not None:
             row[name] = value
-    truth = next((row[name] for name in TRUTHS if name in row), None)
+    truth = next((row[name] for name in GROUND_TRUTH_COLUMNS if name in row), None)
     if truth is not None:
         row["ground_truth"] = truth if isinstance(truth, str) else str(truth)

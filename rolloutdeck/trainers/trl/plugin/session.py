@@ -8,16 +8,16 @@ from typing import Any
 
 from rolloutdeck.client.init import init
 from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers.common.session import Session as Shared
+from rolloutdeck.trainers.common.session import TrainerSession as Shared
 
 
-class Session(Shared):
+class TrlSession(Shared):
     thread = "rolloutdeck-trl"
     who = "TRL callback"
     late = "generations whose rows could not be made in time"
 
 
-def opened(args: Any, project: str, name: str) -> Session:
+def open_trl_session(args: Any, project: str, name: str) -> TrlSession:
     """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before the given names, these before the trainer's `run_name`."""
     settings = Settings.read()
     keeps = getattr(args, "save_strategy", "no") != "no"
@@ -30,4 +30,4 @@ def opened(args: Any, project: str, name: str) -> Session:
         checkpoint_dir=Path(args.output_dir).absolute() if keeps and args.output_dir else None,
         producer=f"rank{rank}" if world > 1 else "",
     )
-    return Session(run)
+    return TrlSession(run)

@@ -18,51 +18,51 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import serialize
-from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.trl.layout import FORMAT, asking
-from rolloutdeck.trainers.trl.plugin.rows import Held, Tools
+from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.trainers.trl.layout import TRL_ROLLOUT_FORMAT, read_requirements
+from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration, ToolUse
 
 OF_TOOLS = ("names", "calls", "failures")
 OF_ROW = {"logprobs": "sampling_per_token_logps", "env_mask": "tool_mask"}
 
-Row = dict[str, Any]
+StoredRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Generation:
+class StoredGeneration:
     """What a file holds; `tools` where the trainer called some, and then each row has `env_mask` and `completion`."""
 
-    rows: Sequence[Row]
-    tools: Tools | None = None
+    rows: Sequence[StoredRow]
+    tools: ToolUse | None = None
 
 
-def name_of(call: int) -> str:
+def build_generation_name(call: int) -> str:
     """The file of the `call`-th generation of a step, from 0."""
     return f"rollout-{call}.json"
 
 
-def folder_of(step: int) -> str:
+def build_step_folder_name(step: int) -> str:
     return f"step_{step:06d}"
 
 
-def write(folder: Path, held: Held, call: int) -> Path:
+def write_generation(folder: Path, held: CapturedGeneration, call: int) -> Path:
     """Writes one generation; returns the folder of its step."""
-    step = folder / folder_of(held.step)
+    step = folder / build_step_folder_name(held.step)
     step.mkdir(parents=True, exist_ok=True)
-    put(step / name_of(call), head_of(held), lines(held))
+    put(step / build_generation_name(call), head_of(held), lines(held))
     return step
 
 
-def head_of(held: Held) -> str:
-    told: dict[str, Any] = {"format": FORMAT, "step": held.step}
+def head_of(held: CapturedGeneration) -> str:
+    told: dict[str, Any] = {"format": TRL_ROLLOUT_FORMAT, "step": held.step}
     if held.tools:
         told["tools"] = {name: getattr(held.tools, name) for name in OF_TOOLS}
     return json.dumps(told)[:-1] + ', "rows": ['
 
 
-def lines(held: Held) -> Iterator[str]:
+def lines(held: CapturedGeneration) -> Iterator[str]:
     """A row a line. One by one: the interpreter lock is free in between."""
-    return (json.dumps(row_of(held, place), default=serialize.plain) for place in range(len(held.prompts)))
+    return (json.dumps(row_of(held, place), default=serialize.convert_for_json) for place in range(len(held.prompts)))
 
 
 def put(path: Path, head: str, rows: Iterable[str]) -> None:
@@ -78,18 +78,20 @@ def put(path: Path, head: str, rows: Iterable[str]) -> None:
 
 def part_of(step: Path, call: int, rank: int) -> Path:
     """The rows of one of several processes."""
-    return step / f".{name_of(call)}.rank{rank}"
+    return step / f".{build_generation_name(call)}.rank{rank}"
 
 
-def write_part(folder: Path, held: Held, call: int, rank: int, attempt: str) -> Path:
+def write_generation_part(folder: Path, held: CapturedGeneration, call: int, rank: int, attempt: str) -> Path:
     """Writes this process's rows of a generation; returns the folder of its step."""
-    step = folder / folder_of(held.step)
+    step = folder / build_step_folder_name(held.step)
     step.mkdir(parents=True, exist_ok=True)
     put(part_of(step, call, rank), json.dumps({"attempt": attempt})[:-1] + ', "rows": [', lines(held))
     return step
 
 
-def join(step: Path, held: Held, call: int, ranks: int, attempt: str, seconds: float) -> bool:
+def join_generation_parts(
+    step: Path, held: CapturedGeneration, call: int, ranks: int, attempt: str, seconds: float
+) -> bool:
     """Makes one file of the parts of all `ranks` of this launch, `held` the first one's, once they are there; waits for
     them so long. Whether they came: a part that an earlier launch left is none. Raises OSError."""
     parts, end = [part_of(step, call, rank) for rank in range(ranks)], time.monotonic() + seconds
@@ -98,7 +100,7 @@ def join(step: Path, held: Held, call: int, ranks: int, attempt: str, seconds: f
         if time.monotonic() >= end:
             return False
         time.sleep(0.05)
-    put(step / name_of(call), head_of(held), (row for part in parts for row in rows_in(part)))
+    put(step / build_generation_name(call), head_of(held), (row for part in parts for row in rows_in(part)))
     for part in parts:
         part.unlink(missing_ok=True)
     return True
@@ -121,9 +123,9 @@ def rows_in(part: Path) -> Iterator[str]:
                 yield line.rstrip("\n").removesuffix(",")
 
 
-def row_of(held: Held, place: int) -> Row:
+def row_of(held: CapturedGeneration, place: int) -> StoredRow:
     ids = list(held.ids[place])
-    row: Row = {"prompt": held.prompts[place], "prompt_ids": held.prompt_ids(place), "completion_ids": ids}
+    row: StoredRow = {"prompt": held.prompts[place], "prompt_ids": held.prompt_ids(place), "completion_ids": ids}
     for key, name in OF_ROW.items():
         if name in held.tensors:
             row[key] = held.tensors[name][place].tolist()[: len(ids)]
@@ -132,13 +134,13 @@ def row_of(held: Held, place: int) -> Row:
     return {**row, "fields": fields_of(held, place)} if held.fields else row
 
 
-def completion_of(held: Held, place: int) -> Any:
+def completion_of(held: CapturedGeneration, place: int) -> Any:
     """The messages of a row, its tools' results among them. Raises Unfit where a replay could not give them."""
     if held.tools and held.tools.environments:
-        raise Unfit("the trainer's environments have a state, which a replay does not make again")
+        raise NotReplayableError("the trainer's environments have a state, which a replay does not make again")
     told = held.completions[place]
     if not is_plain(told) or any(map(shows_images, told)):
-        raise Unfit("a tool's call or result is no plain JSON, or an image")
+        raise NotReplayableError("a tool's call or result is no plain JSON, or an image")
     return told
 
 
@@ -155,22 +157,22 @@ def is_plain(value: Any) -> bool:
         return False
 
 
-def fields_of(held: Held, place: int) -> dict[str, Any]:
+def fields_of(held: CapturedGeneration, place: int) -> dict[str, Any]:
     """As TRL hands them to the reward functions of this row. Raises Unfit where a replay could not."""
     found = {
         name: value[place : place + 1] if isinstance(value, list) else [value] for name, value in held.fields.items()
     }
     odd = next((name for name, value in found.items() if not value or not is_plain(value)), "")
     if odd:
-        raise Unfit(f"the rollout_func gave a `{odd}` that is no plain JSON, or not one for each row")
+        raise NotReplayableError(f"the rollout_func gave a `{odd}` that is no plain JSON, or not one for each row")
     return {name: value[0] for name, value in found.items()}
 
 
-def read(path: Path) -> Generation:
+def read_generation(path: Path) -> StoredGeneration:
     """Raises OSError, and ValueError with a sentence where the file is no generation of ours."""
     try:
         told = json.loads(path.read_bytes())
-        rows = [dict(row) for row in told["rows"]] if told["format"] == FORMAT else []
+        rows = [dict(row) for row in told["rows"]] if told["format"] == TRL_ROLLOUT_FORMAT else []
         tools = tools_of(told.get("tools"))
         if not rows or not all(is_row(row) for row in rows):
             raise ValueError("its rows have no token ids")
@@ -180,12 +182,12 @@ def read(path: Path) -> Generation:
             raise ValueError("its rows have different fields")
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name} is no generation that Rolloutdeck kept of TRL: {error}") from error
-    return Generation(rows, tools)
+    return StoredGeneration(rows, tools)
 
 
-def tools_of(told: Any) -> Tools | None:
+def tools_of(told: Any) -> ToolUse | None:
     """Raises ValueError, LookupError, TypeError."""
-    return Tools(tuple(map(str, told["names"])), int(told["calls"]), int(told["failures"])) if told else None
+    return ToolUse(tuple(map(str, told["names"])), int(told["calls"]), int(told["failures"])) if told else None
 
 
 def is_called(row: Mapping[str, Any]) -> bool:
@@ -202,17 +204,17 @@ def is_row(row: Mapping[str, Any]) -> bool:
     return all(isinstance(one, list) and len(one) == len(row["completion_ids"]) for one in told)
 
 
-def facts_of(trainer: Any, fingerprint: str) -> dict[str, Any]:
+def build_trl_step_facts(trainer: Any, fingerprint: str) -> dict[str, Any]:
     """Facts of `compatibility` for a step of this trainer; `rows` of one step that generates."""
     told = {"tokenizer": fingerprint, "model": str(trainer.model.config._name_or_path or "") or None}
-    return {**asking(trainer.args.to_dict()).facts, **told}
+    return {**read_requirements(trainer.args.to_dict()).facts, **told}
 
 
-def texts(rows: Sequence[Row]) -> Iterator[str]:
+def serialize_prompts(rows: Sequence[StoredRow]) -> Iterator[str]:
     """What each row was asked, comparable with what another run asks."""
-    return (text_of(row.get("prompt")) for row in rows)
+    return (serialize_prompt(row.get("prompt")) for row in rows)
 
 
-def text_of(prompt: Any) -> str:
+def serialize_prompt(prompt: Any) -> str:
     """A text, or messages as JSON in one order of keys."""
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=serialize.plain)
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=serialize.convert_for_json)

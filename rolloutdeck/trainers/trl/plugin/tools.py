@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rolloutdeck.errors import Unfit
-from rolloutdeck.trainers.trl.plugin.rows import Row, Tools
-from rolloutdeck.trainers.trl.plugin.step_files import Generation
+from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.trainers.trl.plugin.rows import ToolUse, TrlRow
+from rolloutdeck.trainers.trl.plugin.step_files import StoredGeneration
 
 LOOP = "_tool_call_loop"
 PER_ROW, IN_VAIN = "tools/call_frequency", "tools/failure_frequency"
@@ -29,7 +29,7 @@ def has_environments(trainer: Any) -> bool:
     return bool(getattr(trainer, "environment_factories", None) or getattr(trainer, "environments", None))
 
 
-def called(trainer: Any, split: str, rows: int) -> Tools | None:
+def count_tool_calls(trainer: Any, split: str, rows: int) -> ToolUse | None:
     """What the trainer's own figures say of the generation that it has just made, of so many rows of all processes;
     None where it has neither tools nor environments."""
     names, environments = names_of(trainer), has_environments(trainer)
@@ -39,21 +39,21 @@ def called(trainer: Any, split: str, rows: int) -> Tools | None:
     shares = (figures.get(name) or [0.0] for name in (PER_ROW, IN_VAIN))
     often, failed = (float(values[-1]) for values in shares)
     calls = round(often * rows)
-    return Tools(names, calls, round(failed * calls), environments)
+    return ToolUse(names, calls, round(failed * calls), environments)
 
 
-def check(trainer: Any, found: Generation) -> None:
+def check_tools(trainer: Any, found: StoredGeneration) -> None:
     """Raises Unfit with the reason why this trainer does not replay it."""
     if has_environments(trainer):
-        raise Unfit(ENVIRONMENTS)
+        raise NotReplayableError(ENVIRONMENTS)
     pinned, asked = found.tools.names if found.tools else (), names_of(trainer)
     if pinned != asked:
-        raise Unfit(f"tools: {', '.join(pinned) or 'none'} pinned, {', '.join(asked) or 'none'} asked for")
+        raise NotReplayableError(f"tools: {', '.join(pinned) or 'none'} pinned, {', '.join(asked) or 'none'} asked for")
     if asked and not callable(getattr(trainer, LOOP, None)):
-        raise Unfit(f"this trainer has no {LOOP}, and would call its tools again")
+        raise NotReplayableError(f"this trainer has no {LOOP}, and would call its tools again")
 
 
-def once(trainer: Any, rows: Sequence[Row], told: Tools) -> None:
+def replay_tool_calls(trainer: Any, rows: Sequence[TrlRow], told: ToolUse) -> None:
     """The next time that the trainer would call tools it is given what the pinned rows say instead."""
     had = vars(trainer).get(LOOP)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from rolloutdeck.lib.log import log
+from rolloutdeck.lib.log import logger
 from rolloutdeck.trainers.common import patching
 
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
@@ -27,7 +27,7 @@ PATCHES = {
 _installed = False
 
 
-def install() -> None:
+def install_plugin() -> None:
     """Hooks into what verl has imported and will import. May be called again; takes no time; never raises."""
     global _installed
     if _installed:
@@ -35,8 +35,8 @@ def install() -> None:
     _installed = True
     try:
         for theirs, ours in PATCHES.items():
-            patching.when_imported(theirs, f"{__name__}.{ours}")
+            patching.patch_when_imported(theirs, f"{__name__}.{ours}")
     except Exception as error:
-        log.warning("Rolloutdeck's verl plug-in could not be installed, nothing will be recorded: %s", error)
+        logger.warning("Rolloutdeck's verl plug-in could not be installed, nothing will be recorded: %s", error)
         return
-    log.debug("Rolloutdeck's verl plug-in is installed in process %d.", os.getpid())
+    logger.debug("Rolloutdeck's verl plug-in is installed in process %d.", os.getpid())

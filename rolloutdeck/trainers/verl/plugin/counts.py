@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.trainers.verl.plugin.session import Session
+from rolloutdeck.trainers.verl.plugin.session import VerlSession
 
 
-def log(session: Session, trainer: Any, generated: int, left_out: Mapping[str, int]) -> None:
+def log_counts(session: VerlSession, trainer: Any, generated: int, left_out: Mapping[str, int]) -> None:
     """Logs the counts at the step that was trained, and the seconds for which the training waited for us.
 
     In fully async too, where verl's own metrics are on another axis: the counts are of the batch, and batches that are

@@ -11,16 +11,16 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.verl.plugin.session import session_of
+from rolloutdeck.trainers.verl.plugin.session import find_verl_session
 
-OF_DATASET = ("data_source", "reward_model", "extra_info")
+DATASET_FIELDS = ("data_source", "reward_model", "extra_info")
 
 
 def patch(module: ModuleType) -> None:
-    patching.wrap(module.FullyAsyncAgentLoopManager, "generate_sequences_single", told)
+    patching.wrap_method(module.FullyAsyncAgentLoopManager, "generate_sequences_single", wrap_generate_sequences)
 
 
-def told(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_generate_sequences(original: Callable[..., Any]) -> Callable[..., Any]:
     async def generate_sequences_single(self: Any, prompts: Any) -> Any:
         known = dict(prompts.non_tensor_batch)
         found = await original(self, prompts)
@@ -30,10 +30,10 @@ def told(original: Callable[..., Any]) -> Callable[..., Any]:
     return generate_sequences_single
 
 
-@patching.harmless
+@patching.catch_errors
 def carry(config: Any, known: dict[str, Any], found: Any) -> None:
-    if session_of(config) is None:
+    if find_verl_session(config) is None:
         return
-    for name in OF_DATASET:
+    for name in DATASET_FIELDS:
         if name in known and len(known[name]) == len(found):
             found.non_tensor_batch.setdefault(name, known[name])

@@ -19,14 +19,16 @@ SURPLUS = "surplus"
 
 def patch(module: ModuleType) -> None:
     buffer: Any = module.ReplayBuffer
-    patching.wrap(buffer, "_evict_terminal_groups", evict)
-    patching.wrap(buffer, "_clear_groups", clear)
+    patching.wrap_method(buffer, "_evict_terminal_groups", evict)
+    patching.wrap_method(buffer, "_clear_groups", clear)
 
 
 def evict(original: Callable[..., Any]) -> Callable[..., Any]:
     def _evict_terminal_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
         setattr(
-            self, REASON, patching.told(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)]
+            self,
+            REASON,
+            patching.bind_arguments(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)],
         )
         try:
             return original(self, *args, **kwargs)
@@ -38,16 +40,16 @@ def evict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def clear(original: Callable[..., Any]) -> Callable[..., Any]:
     def _clear_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told = patching.told(original, (self, *args), kwargs)
+        told = patching.bind_arguments(original, (self, *args), kwargs)
         if told.get("partition_id") == "train":
-            add(self, self.partitions["train"], told["uids"])
+            count_evictions(self, self.partitions["train"], told["uids"])
         return original(self, *args, **kwargs)
 
     return _clear_groups
 
 
-@patching.harmless
-def add(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
+@patching.catch_errors
+def count_evictions(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
     """Counts the sessions of these prompts. What is cleared without a reason was one more than the step needed."""
     reasons = dict(zip(REASONS, getattr(buffer, REASON, ()), strict=False))
     gone = set(uids)
@@ -61,7 +63,7 @@ def add(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
         found[next((reason for reason, those in reasons.items() if uid in those), SURPLUS)] += 1
 
 
-def taken(buffer: Any) -> dict[str, int]:
+def take_eviction_counts(buffer: Any) -> dict[str, int]:
     """What was counted since the last step, by reason."""
     found: Counter[str] = getattr(buffer, COUNTS, None) or Counter()
     setattr(buffer, COUNTS, Counter())

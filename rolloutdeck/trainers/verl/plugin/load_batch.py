@@ -12,38 +12,38 @@ from typing import Any
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.protocol import DataProto
 
-from rolloutdeck.safe_pickle.batches.layouts import Contents, contents
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.batches.layouts import BatchContents, read_batch_contents
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Datum, Stack, Unreadable
-from rolloutdeck.safe_pickle.stream.source import Source
+from rolloutdeck.safe_pickle.stream.source import ByteSource
 from rolloutdeck.trainers.verl.plugin import tensors
-from rolloutdeck.trainers.verl.plugin.native_types import Maker
+from rolloutdeck.trainers.verl.plugin.native_types import NativeBuilder
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load_native_batch(path: str | os.PathLike[str]) -> Any:
     """A DataProto for `gen_batch.dp` and `new_batch.dp`, in either serialisation; for `tq_batch.pt` the dict
     {"tensordict", "tags", "keys", "global_steps"} that RolloutTqSkip saved.
 
     Raises OSError, and Refused with the name of what can't be built.
     """
-    with Source.open(path) as source:
-        found = contents(source)
+    with ByteSource.open(path) as source:
+        found = read_batch_contents(source)
         return queue_of(found) if found.format == "tq_batch" else proto_of(found)
 
 
-def proto_of(found: Contents) -> DataProto:
+def proto_of(found: BatchContents) -> DataProto:
     if found.unread:
-        raise Refused(f"its tensors are not built here: {found.unread.name}")
+        raise SafePickleError(f"its tensors are not built here: {found.unread.name}")
     if found.among:
-        raise Refused(f"the column {found.among[0]!r:.60} lies among its tensors, where verl puts none")
-    maker = Maker()
+        raise SafePickleError(f"the column {found.among[0]!r:.60} lies among its tensors, where verl puts none")
+    maker = NativeBuilder()
     batch = None if found.format == "new_batch" else TensorDict(tensors_of(found), batch_size=[found.rows])
     columns = {name: named("column", name, maker.value, column) for name, column in found.columns.items()}
     return DataProto(batch, columns, named("meta", "info", maker.value, found.meta))
 
 
-def queue_of(found: Contents) -> dict[str, Any]:
-    maker = Maker()
+def queue_of(found: BatchContents) -> dict[str, Any]:
+    maker = NativeBuilder()
     columns = {
         name: named("column", name, lambda one: column_of(one, maker), one) for name, one in found.columns.items()
     }
@@ -52,18 +52,18 @@ def queue_of(found: Contents) -> dict[str, Any]:
     return {"tensordict": batch, **{name: named("meta", name, maker.value, one) for name, one in told.items()}}
 
 
-def tensors_of(found: Contents) -> dict[str, Any]:
-    return {name: named("tensor", name, tensors.built, cells) for name, cells in found.cells.items()}
+def tensors_of(found: BatchContents) -> dict[str, Any]:
+    return {name: named("tensor", name, tensors.build_tensor, cells) for name, cells in found.cells.items()}
 
 
-def column_of(column: Any, maker: Maker) -> Any:
+def column_of(column: Any, maker: NativeBuilder) -> Any:
     """A column of a TensorDict that is no tensor: a value per row, or one for all of them."""
     if isinstance(column, Datum):
         return held(maker.value(column.value))
     if not isinstance(column, Stack) or not column.values:
-        raise Refused(f"it is {column if isinstance(column, Unreadable) else 'no column of values'}")
+        raise SafePickleError(f"it is {column if isinstance(column, Unreadable) else 'no column of values'}")
     if not all(isinstance(one, Datum) for one in column.values):
-        raise Refused("it has more than one dimension")
+        raise SafePickleError("it has more than one dimension")
     return NonTensorStack(*[held(maker.value(one.value)) for one in column.values])
 
 
@@ -76,5 +76,5 @@ def held(value: Any) -> NonTensorData:
 def named(kind: str, name: str, make: Any, value: Any) -> Any:
     try:
         return make(value)
-    except Refused as error:
-        raise Refused(f"its {kind} {name!r:.60}: {error}") from error
+    except SafePickleError as error:
+        raise SafePickleError(f"its {kind} {name!r:.60}: {error}") from error

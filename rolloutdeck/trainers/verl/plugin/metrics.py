@@ -11,55 +11,55 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.verl.plugin.session import NAME, Session, loggers, session_named
+from rolloutdeck.trainers.verl.plugin.session import LOGGER_NAME, VerlSession, open_verl_session, parse_loggers
 
 
 class Backend:
     """What `Tracking` calls. Fully async runs log by parameter version, all others by global step."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: VerlSession) -> None:
         self.session = session
         session.run.ends_here = True
         self.step_kind = "policy_version" if session.is_fully_async else "global_step"
 
-    @patching.harmless
+    @patching.catch_errors
     def log(self, data: Mapping[str, Any], step: int) -> None:
         self.session.run.log(data, step=step, step_kind=self.step_kind)
 
-    @patching.harmless
+    @patching.catch_errors
     def finish(self, exit_code: int = 0) -> None:
         self.session.finish("failed" if exit_code else "finished")
 
 
 def patch(module: ModuleType) -> None:
     tracking: Any = module.Tracking
-    if NAME not in tracking.supported_backend:
-        tracking.supported_backend.append(NAME)
-    patching.wrap(tracking, "__init__", join)
-    patching.wrap(tracking, "finish", finish)
+    if LOGGER_NAME not in tracking.supported_backend:
+        tracking.supported_backend.append(LOGGER_NAME)
+    patching.wrap_method(tracking, "__init__", join)
+    patching.wrap_method(tracking, "finish", finish)
 
 
 def join(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        told = patching.told(original, (self, *args), kwargs)
-        if NAME in loggers(told.get("default_backend")):
+        told = patching.bind_arguments(original, (self, *args), kwargs)
+        if LOGGER_NAME in parse_loggers(told.get("default_backend")):
             add(self, told["project_name"], told["experiment_name"], told.get("config"))
 
     return __init__
 
 
-@patching.harmless
+@patching.catch_errors
 def add(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
     """The names given to `Tracking` hold, whatever its config says; a config may be left out."""
-    tracking.logger[NAME] = Backend(session_named(str(project_name), str(experiment_name), config or {}))
+    tracking.logger[LOGGER_NAME] = Backend(open_verl_session(str(project_name), str(experiment_name), config or {}))
 
 
 def finish(original: Callable[..., Any]) -> Callable[..., Any]:
     def finish(self: Any, *args: Any, **kwargs: Any) -> None:
-        backend = getattr(self, "logger", {}).pop(NAME, None)  # once, though `__del__` calls again
+        backend = getattr(self, "logger", {}).pop(LOGGER_NAME, None)  # once, though `__del__` calls again
         original(self, *args, **kwargs)
         if backend is not None:
-            backend.finish(patching.told(original, (self, *args), kwargs).get("exit_code", 0))
+            backend.finish(patching.bind_arguments(original, (self, *args), kwargs).get("exit_code", 0))
 
     return finish

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolloutdeck.safe_pickle.errors import Refused
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Dtype,
@@ -24,7 +24,7 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Size,
     Tensor,
     Unreadable,
-    fill,
+    read_bytes_into,
 )
 from rolloutdeck.trainers.verl.plugin import tensors
 
@@ -33,7 +33,7 @@ ITSELF = {type(None), bool, int, float, str, bytes}
 OBJECT = np.dtype(object)
 
 
-class Maker:
+class NativeBuilder:
     """What is shared in the dump is shared in what is made. Values are known by their stand-ins, which must live on."""
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class Maker:
         make = MAKE.get(type(value))
         if make is None:
             what = value.name if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
-            raise Refused(f"it holds what is not built here: {what}")
+            raise SafePickleError(f"it holds what is not built here: {what}")
         if self.depth >= MAX_DEPTH:
-            raise Refused(f"values nested deeper than {MAX_DEPTH} levels")
+            raise SafePickleError(f"values nested deeper than {MAX_DEPTH} levels")
         self.depth += 1
         made = make(self, value)
         self.depth -= 1
@@ -86,20 +86,22 @@ class Maker:
     def array(self, value: Array) -> Any:
         """An array that owns its memory and may be written, as one that was unpickled."""
         if not isinstance(value.dtype, Dtype):
-            raise Refused(f"it holds what is not built here: {value.dtype.name if value.dtype else 'an empty array'}")
+            raise SafePickleError(
+                f"it holds what is not built here: {value.dtype.name if value.dtype else 'an empty array'}"
+            )
         if isinstance(value.data, list):
             return self._objects(value.data, value.shape)
         made = np.empty(value.shape, np.dtype(value.dtype.code))
         if value.data is None or made.nbytes != len(value.data):
-            raise Refused(f"an array of shape {value.shape} with other bytes than its own")
+            raise SafePickleError(f"an array of shape {value.shape} with other bytes than its own")
         if made.nbytes:
-            fill(made.reshape(-1).view(np.uint8).data, value.data)
+            read_bytes_into(made.reshape(-1).view(np.uint8).data, value.data)
         return made
 
     def _objects(self, values: list[Any], shape: tuple[int, ...]) -> Any:
         """By numpy's own way to fill one, since an item that is an array would be taken apart by an assignment."""
         if len(values) != math.prod(shape):
-            raise Refused(f"an array of shape {shape} with {len(values):,} values")
+            raise SafePickleError(f"an array of shape {shape} with {len(values):,} values")
         made: Any = np.empty(0, OBJECT)
         made.__setstate__((1, shape, OBJECT, False, [self.value(one) for one in values]))
         return made
@@ -108,24 +110,24 @@ class Maker:
         return torch.Size(value)
 
     def tensor(self, value: Tensor) -> Any:
-        return tensors.single(value)
+        return tensors.build_single_tensor(value)
 
     def nested(self, value: Nested) -> Any:
-        return tensors.nested(value)
+        return tensors.build_nested_tensor(value)
 
 
-MAKE: dict[type, Callable[[Maker, Any], Any]] = {
-    list: Maker.list_of,
-    tuple: Maker.tuple_of,
-    dict: Maker.dict_of,
-    OrderedDict: Maker.dict_of,
-    set: Maker.set_of,
-    frozenset: Maker.set_of,
-    Piece: Maker.bytes_of,
-    Dtype: Maker.dtype,
-    Scalar: Maker.scalar,
-    Array: Maker.array,
-    Size: Maker.size,
-    Tensor: Maker.tensor,
-    Nested: Maker.nested,
+MAKE: dict[type, Callable[[NativeBuilder, Any], Any]] = {
+    list: NativeBuilder.list_of,
+    tuple: NativeBuilder.tuple_of,
+    dict: NativeBuilder.dict_of,
+    OrderedDict: NativeBuilder.dict_of,
+    set: NativeBuilder.set_of,
+    frozenset: NativeBuilder.set_of,
+    Piece: NativeBuilder.bytes_of,
+    Dtype: NativeBuilder.dtype,
+    Scalar: NativeBuilder.scalar,
+    Array: NativeBuilder.array,
+    Size: NativeBuilder.size,
+    Tensor: NativeBuilder.tensor,
+    Nested: NativeBuilder.nested,
 }

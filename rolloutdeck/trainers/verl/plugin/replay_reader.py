@@ -22,12 +22,12 @@ class Torch:
         return getattr(self._torch, name)
 
 
-def by_torch(function: Any) -> bool:
+def has_torch_load(function: Any) -> bool:
     """Whether the function itself calls `torch.load`, so that it can be given another."""
     return isinstance(function, FunctionType) and {"torch", "load"} <= {*function.__code__.co_names}
 
 
-def instead(function: FunctionType, load: Callable[[Path], Any]) -> FunctionType:
+def replace_torch_load(function: FunctionType, load: Callable[[Path], Any]) -> FunctionType:
     """The function, with `load(path)` for `torch.load`; the module that it comes from is not touched."""
     names = {**function.__globals__, "torch": Torch(function.__globals__["torch"], load)}
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)

@@ -16,22 +16,22 @@ from typing import Any
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.layout import GEN
 from rolloutdeck.trainers.verl.plugin import replay_reader
-from rolloutdeck.trainers.verl.plugin.replay import Replay, opened
-from rolloutdeck.trainers.verl.plugin.session import Session, session_of
+from rolloutdeck.trainers.verl.plugin.replay import VerlReplay, open_replay
+from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
-ROLES = ("rollout", "rollout_tq", "async_rollout")
+SKIP_ROLES = ("rollout", "rollout_tq", "async_rollout")
 MARK = "_rolloutdeck_role"
-LOADS_OTHERWISE = "this verl loads its dumps in another way than Rolloutdeck knows, and might unpickle them"
+UNKNOWN_LOADER = "this verl loads its dumps in another way than Rolloutdeck knows, and might unpickle them"
 
 
 def patch(module: ModuleType) -> None:
     from verl.utils.skip.base_skip import SKIP_REGISTRY, register_skip
 
-    for role in ROLES:
+    for role in SKIP_ROLES:
         theirs = SKIP_REGISTRY.get(role)
         if theirs is not None and not hasattr(theirs, MARK):
-            register_skip(role)(pinned(role, theirs))
-    patching.wrap(module.SkipManager, "init", begin)
+            register_skip(role)(build_skip_class(role, theirs))
+    patching.wrap_method(module.SkipManager, "init", begin)
 
 
 def begin(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,17 +46,17 @@ def begin(original: Callable[..., Any]) -> Callable[..., Any]:
     return init
 
 
-class Steps(Container[int]):
+class PlannedSteps(Container[int]):
     """The steps that verl's settings name, and those that the plan has something for."""
 
-    def __init__(self, own: Container[int], replay: Replay) -> None:
+    def __init__(self, own: Container[int], replay: VerlReplay) -> None:
         self.own, self.replay = own, replay
 
     def __contains__(self, step: object) -> bool:
         return step in self.own or (isinstance(step, int) and self.replay.wants(step))
 
 
-def pinned(role: str, theirs: Any) -> Any:
+def build_skip_class(role: str, theirs: Any) -> Any:
     """A subclass of verl's class for the role."""
     known_way = loads_as_known(role, theirs)
 
@@ -66,7 +66,7 @@ def pinned(role: str, theirs: Any) -> Any:
 
         def __init__(self, local_config: Any, global_config: Any) -> None:
             super().__init__(local_config, global_config)
-            self.session: Session | None = known(global_config)
+            self.session: VerlSession | None = known(global_config)
             found = replay_of(global_config)
             self.replay = found if found and found.asking.role == role else None
             self.placed: dict[int, Path] = {}  # the step that is replayed, and its folder
@@ -75,7 +75,7 @@ def pinned(role: str, theirs: Any) -> Any:
             if self.session and self.own:
                 self.session.dumps = True
             if self.replay:
-                self.enable, self.steps = True, Steps(self.own, self.replay)
+                self.enable, self.steps = True, PlannedSteps(self.own, self.replay)
 
         def meet_precondition(self, step: int, *args: Any, **kwargs: Any) -> bool:
             self.placed.clear()
@@ -83,7 +83,7 @@ def pinned(role: str, theirs: Any) -> Any:
             if self.replay is None or not self.replay.wants(step):
                 return bool(super().meet_precondition(step, *args, **kwargs))
             if not known_way:
-                self.replay.leave(step, "refused", LOADS_OTHERWISE)
+                self.replay.leave(step, "refused", UNKNOWN_LOADER)
                 return False
             found = self.replay.loaded(step, prompts_of(args, kwargs))
             if found is not None:
@@ -99,7 +99,7 @@ def pinned(role: str, theirs: Any) -> Any:
         def load_dump_data(self, step: int, *args: Any, **kwargs: Any) -> None:
             load = theirs.load_dump_data
             if step in self.placed:
-                load = replay_reader.instead(load, self.built.pop)
+                load = replay_reader.replace_torch_load(load, self.built.pop)
             load(self, step, *args, **kwargs)
 
         def _get_step_dump_dir(self, step: int) -> Path:
@@ -112,7 +112,7 @@ def pinned(role: str, theirs: Any) -> Any:
             if step not in self.own:
                 return
             super().prepare_data(step, *args, **kwargs)
-            tell(self, role, step)
+            log_dumped_step(self, role, step)
 
     setattr(Pinned, MARK, role)
     Pinned.__name__ = Pinned.__qualname__ = theirs.__name__
@@ -121,7 +121,7 @@ def pinned(role: str, theirs: Any) -> Any:
 
 def loads_as_known(role: str, theirs: Any) -> bool:
     if role == "rollout_tq":
-        return replay_reader.by_torch(getattr(theirs, "load_dump_data", None))
+        return replay_reader.has_torch_load(getattr(theirs, "load_dump_data", None))
     return hasattr(theirs, "warp_function")
 
 
@@ -132,8 +132,8 @@ def prompts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return list(arrays["raw_prompt"]) if arrays and "raw_prompt" in arrays else None
 
 
-@patching.harmless
-def tell(skip: Any, role: str, step: int) -> None:
+@patching.catch_errors
+def log_dumped_step(skip: Any, role: str, step: int) -> None:
     """Tells the server of a step that verl has dumped, once it is whole; its bytes go when it is pinned."""
     folder = Path(skip._get_step_dump_dir(step))
     whole = skip._check_valid_v1_step(step) if role == "rollout_tq" else skip._check_valid_step_path(folder)
@@ -142,21 +142,21 @@ def tell(skip: Any, role: str, step: int) -> None:
         skip.session.run.log_artifact(folder, step, role, step_kind=kind)
 
 
-known = patching.harmless(session_of)
-_replays: dict[int, Replay | None] = {}
+known = patching.catch_errors(find_verl_session)
+_replays: dict[int, VerlReplay | None] = {}
 
 
-def replay_of(config: Any) -> Replay | None:
+def replay_of(config: Any) -> VerlReplay | None:
     """The replay of this process, asked for once for each session."""
     session = known(config)
     if session is None:
         return None
     if id(session) not in _replays:
-        _replays[id(session)] = opened(session, config)
+        _replays[id(session)] = open_replay(session, config)
     return _replays[id(session)]
 
 
-@patching.harmless
+@patching.catch_errors
 def enable(config: Any, role: str) -> None:
     """V1's async modes leave out their warm-up where the role is enabled, as they must for a step to be replayed.
     No step is named, so verl dumps none."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.trainers.verl.plugin import rows
-from rolloutdeck.trainers.verl.plugin.rows import Row
+from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 
 FIELDS = (
     "prompts", "responses", "rm_scores", "num_turns", "reward_model", "data_source", "extra_info", "extra_fields",
 )  # fmt: skip
 
 
-class Jagged:
+class JaggedRows:
     """What rows need of the keys of one batch, read from the queue when it is made; padding rows are left out.
 
     `keys` are `{uid}_{session}_{output}`, in the order of verl's own files.
@@ -22,13 +22,13 @@ class Jagged:
     def __init__(self, queue: Any, meta: Any) -> None:
         pads = {key for key, tag in zip(meta.keys, meta.tags, strict=True) if tag.get("is_padding")}
         self.queue, self.partition = queue, meta.partition_id
-        self.keys = sorted((key for key in meta.keys if key not in pads), key=rows.order_of_key)
+        self.keys = sorted((key for key in meta.keys if key not in pads), key=rows.build_sort_key)
         self.versions = {key: tag.get("min_global_steps") for key, tag in zip(meta.keys, meta.tags, strict=True)}
         self.count = len(self.keys)
         data = self.read(self.keys, FIELDS)
         self.prompts, self.responses = (list(data[name].unbind()) for name in ("prompts", "responses"))
         self.scores = [float(scores.sum()) for scores in data["rm_scores"].unbind()] if "rm_scores" in data else []
-        self.columns = {name: rows.column(data.get(name, None), self.count) for name in FIELDS[3:]}
+        self.columns = {name: rows.read_column(data.get(name, None), self.count) for name in FIELDS[3:]}
         self.tokens: dict[int, dict[str, Any]] = {}
 
     def read(self, keys: Sequence[str], fields: Sequence[str]) -> Any:
@@ -55,35 +55,35 @@ class Jagged:
         for number, place in enumerate(places):
             self.tokens[place] = {name: parts[number] for name, parts in known.items()}
 
-    def rows(self, most: int | None) -> list[Row]:
+    def rows(self, most: int | None) -> list[VerlRow]:
         """Everything but texts."""
         made = [self._row(place, most) for place in range(self.count)]
         for place, fields in self.tokens.items():
             told = {name: part.tolist() for name, part in fields.items()}
-            rows.put_tokens(made[place], self.prompts[place].tolist(), self.responses[place].tolist(), told)
+            rows.add_token_fields(made[place], self.prompts[place].tolist(), self.responses[place].tolist(), told)
         return made
 
-    def _row(self, place: int, most: int | None) -> Row:
-        row: Row = {}
+    def _row(self, place: int, most: int | None) -> VerlRow:
+        row: VerlRow = {}
         told = {name: values[place] for name, values in self.columns.items()}
-        rows.place_by_key(row, self.keys[place])
-        version, turns = self.versions[self.keys[place]], rows.plain(told["num_turns"])
-        rows.put_known(
+        rows.add_group_from_key(row, self.keys[place])
+        version, turns = self.versions[self.keys[place]], rows.unwrap_scalar(told["num_turns"])
+        rows.add_known_fields(
             row,
             score=self.scores[place] if self.scores else None,
-            ground_truth=rows.ground_truth(told["reward_model"]),
-            dataset_index=rows.dataset_index(told["extra_info"]),
+            ground_truth=rows.get_ground_truth(told["reward_model"]),
+            dataset_index=rows.get_dataset_index(told["extra_info"]),
             data_source=told["data_source"],
             num_turns=turns if isinstance(turns, int) else None,
             policy_version=version if isinstance(version, int) else None,
         )
-        rows.put_lengths(row, len(self.responses[place]), most)
+        rows.add_lengths(row, len(self.responses[place]), most)
         fields = told["extra_fields"]
         extras = fields.get("reward_extra_info") if isinstance(fields, Mapping) else None
-        rows.put_extras(row, extras if isinstance(extras, Mapping) else {})
+        rows.add_reward_extras(row, extras if isinstance(extras, Mapping) else {})
         return row
 
-    def put_texts(self, made: Sequence[Row], tokenizer: Any) -> None:
+    def put_texts(self, made: Sequence[VerlRow], tokenizer: Any) -> None:
         for row, prompt, response in zip(made, self.prompts, self.responses, strict=True):
             row["prompt"] = tokenizer.decode(prompt, skip_special_tokens=True)
             row["response"] = tokenizer.decode(response, skip_special_tokens=True)

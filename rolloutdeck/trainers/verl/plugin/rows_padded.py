@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rolloutdeck.trainers.verl.plugin import rows
-from rolloutdeck.trainers.verl.plugin.rows import Row
+from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 
 
-class Padded:
+class PaddedRows:
     """What rows need of a DataProto, by reference: verl replaces tensors, it does not write into them.
 
     prompts [rows, P] are left padded, responses [rows, R] right padded; attention_mask is [rows, P + R]; whatever is
@@ -25,7 +25,7 @@ class Padded:
 
     def groups(self) -> list[str]:
         """The prompt of each row, by verl's uid; equal prompts make a group where there is none."""
-        return [str(uid) for uid in rows.column(self.arrays["uid"], self.count)] if "uid" in self.arrays else []
+        return [str(uid) for uid in rows.read_column(self.arrays["uid"], self.count)] if "uid" in self.arrays else []
 
     def lengths(self) -> tuple[list[int], list[int]]:
         """Tokens of each prompt and each response, padding left out."""
@@ -50,54 +50,54 @@ class Padded:
         means = ((advantages * mask).sum(-1) / counts.clamp(min=1)).tolist()
         return [mean if count else None for mean, count in zip(means, counts.tolist(), strict=True)]
 
-    def rows(self, most: int | None) -> list[Row]:
+    def rows(self, most: int | None) -> list[VerlRow]:
         """Everything but texts and token fields. `most`: the tokens that a response may have."""
-        made: list[Row] = [{} for _ in range(self.count)]
+        made: list[VerlRow] = [{} for _ in range(self.count)]
         self._put_columns(made)
         _, lengths = self.lengths()
         for row, tokens in zip(made, lengths, strict=True):
-            rows.put_lengths(row, tokens, most)
+            rows.add_lengths(row, tokens, most)
         if groups := self.groups():
-            rows.place_in_groups(made, groups)
+            rows.number_rows_in_groups(made, groups)
         names = list(self.extras)
-        columns = [rows.column(self.extras[name], self.count) for name in names]
+        columns = [rows.read_column(self.extras[name], self.count) for name in names]
         for place, row in enumerate(made):
-            rows.put_extras(row, {name: column[place] for name, column in zip(names, columns, strict=True)})
+            rows.add_reward_extras(row, {name: column[place] for name, column in zip(names, columns, strict=True)})
         return made
 
-    def _put_columns(self, made: Sequence[Row]) -> None:
+    def _put_columns(self, made: Sequence[VerlRow]) -> None:
         models, infos, sources, turns, versions = (
-            rows.column(self.arrays.get(name), self.count)
+            rows.read_column(self.arrays.get(name), self.count)
             for name in ("reward_model", "extra_info", "data_source", "__num_turns__", "min_global_steps")
         )
         advantages = self.advantages()
         for place, (row, score) in enumerate(zip(made, self.scores(), strict=True)):
-            rows.put_known(
+            rows.add_known_fields(
                 row,
                 score=score,
-                ground_truth=rows.ground_truth(models[place]),
-                dataset_index=rows.dataset_index(infos[place]),
+                ground_truth=rows.get_ground_truth(models[place]),
+                dataset_index=rows.get_dataset_index(infos[place]),
                 data_source=sources[place],
                 num_turns=turns[place],
                 policy_version=versions[place] if isinstance(versions[place], int) else None,
                 advantages=advantages[place],
             )
 
-    def put_tokens(self, made: Sequence[Row], places: Sequence[int]) -> None:
+    def put_tokens(self, made: Sequence[VerlRow], places: Sequence[int]) -> None:
         """Token fields of the rows at these places."""
         width = self.tensors["prompts"].shape[-1]
         prompts, responses = self.lengths()
         known = [name for name in rows.TOKEN_FIELDS if name in self.tensors]
         for place in places:
             prompt, response = prompts[place], responses[place]
-            rows.put_tokens(
+            rows.add_token_fields(
                 made[place],
                 self.tensors["prompts"][place, width - prompt :].tolist(),
                 self.tensors["responses"][place, :response].tolist(),
                 {name: self.tensors[name][place, :response].tolist() for name in known},
             )
 
-    def put_texts(self, made: Sequence[Row], tokenizer: Any) -> None:
+    def put_texts(self, made: Sequence[VerlRow], tokenizer: Any) -> None:
         """Decoded as verl does for its own files, so that both tell of the same samples."""
         for place, row in enumerate(made):
             row["prompt"] = tokenizer.decode(self.tensors["prompts"][place], skip_special_tokens=True)

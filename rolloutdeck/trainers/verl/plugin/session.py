@@ -13,13 +13,13 @@ from rolloutdeck.client.init import init
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers.common.session import EXIT_SECONDS
-from rolloutdeck.trainers.common.session import Session as Shared
+from rolloutdeck.trainers.common.session import TrainerSession as Shared
 from rolloutdeck.trainers.verl.plugin import tokenizer as vocabulary
 
-NAME = "rolloutdeck"  # in `trainer.logger`
+LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
 
 
-class Session(Shared):
+class VerlSession(Shared):
     """One run in one process: `run`, which token fields to keep, and a thread that makes rows out of batches.
 
     `producer` is "" except where several processes of a run generate. `seconds` is how long the training waited for
@@ -51,7 +51,7 @@ class Session(Shared):
 
             found = self._tokenizers[id(theirs)] = copy.deepcopy(theirs)
             if self.dumps:
-                self.later(lambda: vocabulary.tell(self.run, found))
+                self.later(lambda: vocabulary.log_tokenizer(self.run, found))
         return found
 
     def finish(self, outcome: str) -> None:
@@ -59,10 +59,10 @@ class Session(Shared):
         self.run.finish(outcome)
 
 
-class Blocked:
+class BlockedTimer:
     """`with Blocked(session):` adds to the seconds that the training waited for us."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: VerlSession) -> None:
         self.session = session
 
     def __enter__(self) -> None:
@@ -72,29 +72,29 @@ class Blocked:
         self.session.seconds += time.perf_counter() - self.start
 
 
-_sessions: dict[tuple[str, str], Session] = {}
+_sessions: dict[tuple[str, str], VerlSession] = {}
 _opening = threading.Lock()
 
 
-def session_of(config: Any) -> Session | None:
+def find_verl_session(config: Any) -> VerlSession | None:
     """The session of a trainer's `config` (OmegaConf or dict); None where its `trainer.logger` does not name us."""
     trainer = config["trainer"]
-    if NAME not in loggers(trainer.get("logger")):
+    if LOGGER_NAME not in parse_loggers(trainer.get("logger")):
         return None
-    return session_named(str(trainer.get("project_name") or ""), str(trainer.get("experiment_name") or ""), config)
+    return open_verl_session(str(trainer.get("project_name") or ""), str(trainer.get("experiment_name") or ""), config)
 
 
-def session_named(project: str, experiment: str, config: Any) -> Session:
+def open_verl_session(project: str, experiment: str, config: Any) -> VerlSession:
     names = (project, experiment)
     with _opening:
         found = _sessions.get(names)
         if found is None or found.run.finished or found.pid != os.getpid():
-            found = _sessions[names] = Session(opened(config, *names), config)
+            found = _sessions[names] = VerlSession(opened(config, *names), config)
             found.run.ends_here = False  # unless verl's `Tracking` is here too: a rollouter ends before its trainer
     return found
 
 
-def loggers(told: Any) -> list[str]:
+def parse_loggers(told: Any) -> list[str]:
     return [told] if isinstance(told, str) else [str(name) for name in told or ()]
 
 
@@ -104,7 +104,7 @@ def opened(config: Any, project: str, name: str) -> Run:
     return init(
         project=settings.project or project,
         name=settings.run or name,
-        config=plain(config),
+        config=convert_config(config),
         framework="verl",
         resume="allow" if trainer.get("resume_mode", "disable") != "disable" else "",
         checkpoint_dir=checkpoints(trainer),
@@ -117,7 +117,7 @@ def checkpoints(trainer: Any) -> str | None:
     return folder if Path(folder).is_absolute() else None
 
 
-def plain(config: Any) -> Any:
+def convert_config(config: Any) -> Any:
     if isinstance(config, dict):
         return config
     from omegaconf import OmegaConf

@@ -13,48 +13,48 @@ from typing import Any
 import torch
 
 from rolloutdeck.safe_pickle.batches import fields
-from rolloutdeck.safe_pickle.batches.fields import Block, Cells, Jagged, Separate
-from rolloutdeck.safe_pickle.errors import Refused
-from rolloutdeck.safe_pickle.load.placeholders import SIZES, Data, Nested, Tensor, count_of, fill
+from rolloutdeck.safe_pickle.batches.fields import DenseField, JaggedField, SeparateField, TensorField
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.load.placeholders import DTYPE_SIZES, Data, Nested, Tensor, count_elements, read_bytes_into
 
 Place = tuple[Data, int, int]  # where a row lies: in what, from which byte, how many values along its first dimension
 
 
-def built(cells: Cells) -> torch.Tensor:
+def build_tensor(cells: TensorField) -> torch.Tensor:
     """A field: [rows, ...], or jagged. Raises Refused."""
-    if isinstance(cells, Block):
+    if isinstance(cells, DenseField):
         return dense(cells)
-    return ragged(cells.dtype, *(of_jagged(cells) if isinstance(cells, Jagged) else of_separate(cells)))
+    return ragged(cells.dtype, *(of_jagged(cells) if isinstance(cells, JaggedField) else of_separate(cells)))
 
 
-def dense(block: Block) -> torch.Tensor:
+def dense(block: DenseField) -> torch.Tensor:
     memory = torch.empty(block.row_bytes * block.shape[0], dtype=torch.uint8)
-    fill(buffer(memory), block.data, block.start)
+    read_bytes_into(buffer(memory), block.data, block.start)
     return memory.view(dtype(block.dtype)).view(block.shape)
 
 
-def single(tensor: Tensor) -> torch.Tensor:
+def build_single_tensor(tensor: Tensor) -> torch.Tensor:
     """A tensor inside of a value, which may have no dimension."""
     if tensor.shape:
-        return dense(fields.block(tensor))
-    return dense(fields.block(replace(tensor, shape=(1,), stride=(1,)))).view(())
+        return dense(fields.build_dense_field(tensor))
+    return dense(fields.build_dense_field(replace(tensor, shape=(1,), stride=(1,)))).view(())
 
 
-def nested(tensor: Nested) -> torch.Tensor:
-    return built(fields.jagged(tensor))
+def build_nested_tensor(tensor: Nested) -> torch.Tensor:
+    return build_tensor(fields.build_jagged_field(tensor))
 
 
-def of_jagged(cells: Jagged) -> tuple[tuple[int, ...], list[Place]]:
+def of_jagged(cells: JaggedField) -> tuple[tuple[int, ...], list[Place]]:
     values = cells.values
     if sum(length for _, length in cells.rows) > values.shape[0]:
-        raise Refused("a jagged tensor whose rows overlap")
+        raise SafePickleError("a jagged tensor whose rows overlap")
     places = [(values.data, values.start + at * values.row_bytes, length) for at, length in cells.rows]
     return values.shape[1:], places
 
 
-def of_separate(cells: Separate) -> tuple[tuple[int, ...], list[Place]]:
+def of_separate(cells: SeparateField) -> tuple[tuple[int, ...], list[Place]]:
     if cells.layout != "jagged":
-        raise Refused(f"a nested tensor of the layout {cells.layout:.40}")
+        raise SafePickleError(f"a nested tensor of the layout {cells.layout:.40}")
     return cells.blocks[0].shape[1:], [(block.data, block.start, block.shape[0]) for block in cells.blocks]
 
 
@@ -62,11 +62,11 @@ def ragged(kind: str, rest: tuple[int, ...], places: Sequence[Place]) -> torch.T
     """One jagged tensor [rows, any, *rest], its rows one after the other."""
     lengths = [length for _, _, length in places]
     ends = [0, *accumulate(lengths)]
-    width = count_of(rest) * SIZES[kind]
+    width = count_elements(rest) * DTYPE_SIZES[kind]
     memory = torch.empty(ends[-1] * width, dtype=torch.uint8)
     room = buffer(memory)
     for (data, start, length), at in zip(places, ends, strict=False):
-        fill(room[at * width : (at + length) * width], data, start)
+        read_bytes_into(room[at * width : (at + length) * width], data, start)
     values = memory.view(dtype(kind)).view(ends[-1], *rest)
     return torch.nested.nested_tensor_from_jagged(
         values, torch.tensor(ends), min_seqlen=min(lengths, default=0), max_seqlen=max(lengths, default=0)

@@ -13,13 +13,13 @@ from rolloutdeck.client.run import Run
 FILE = "tokenizer.json"
 
 
-def tell(run: Run, tokenizer: Any) -> None:
+def log_tokenizer(run: Run, tokenizer: Any) -> None:
     """Registers the file and sends it at once; a slow tokenizer has none."""
-    from rolloutdeck.protocol.tokenizer import fingerprint, vocabulary
+    from rolloutdeck.protocol.tokenizer import compute_tokenizer_fingerprint, load_vocabulary
 
     path = file_of(tokenizer)
     if path is not None:
-        facts = {"tokenizer": fingerprint(vocabulary(path))}
+        facts = {"tokenizer": compute_tokenizer_fingerprint(load_vocabulary(path))}
         run.log_artifact(path, 0, "tokenizer", {"files": [FILE], "facts": facts}, send_now=True)
 
 

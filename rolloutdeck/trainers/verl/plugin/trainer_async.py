@@ -16,13 +16,13 @@ from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
 
 def patch(module: ModuleType) -> None:
-    patching.wrap(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
+    patching.wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
 
 
 def collected(original: Callable[..., Any]) -> Callable[..., Any]:
     def _fit_collect_metrics(self: Any, batch: Any) -> Any:
         producer = "trainer" if is_fully_async(self.config) else ""
-        trainer_v0.take(self, batch, self.reward_extra_infos_dict, producer)
+        trainer_v0.log_trained_batch(self, batch, self.reward_extra_infos_dict, producer)
         return original(self, batch)
 
     return _fit_collect_metrics

@@ -15,29 +15,29 @@ from typing import Any
 
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.plugin import counts
-from rolloutdeck.trainers.verl.plugin.rows import Row
-from rolloutdeck.trainers.verl.plugin.rows_padded import Padded
-from rolloutdeck.trainers.verl.plugin.session import Blocked, Session, session_of
+from rolloutdeck.trainers.verl.plugin.rows import VerlRow
+from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
+from rolloutdeck.trainers.verl.plugin.session import BlockedTimer, VerlSession, find_verl_session
 
 
 class Validation:
     """One pass of `_validate`: rows without texts, batch by batch, then the texts."""
 
-    def __init__(self, session: Session, trainer: Any) -> None:
+    def __init__(self, session: VerlSession, trainer: Any) -> None:
         self.session, self.config, self.step = session, trainer.config, int(trainer.global_steps)
-        self.rows: list[Row] = []
+        self.rows: list[VerlRow] = []
         self.texts: tuple[list[str], list[str], list[float]] = ([], [], [])
         self.groups_kept = 0
 
-    @patching.harmless
+    @patching.catch_errors
     def take(self, proto: Any, extras: dict[str, Any]) -> None:
-        with Blocked(self.session):
-            batch = Padded(proto, extras)
+        with BlockedTimer(self.session):
+            batch = PaddedRows(proto, extras)
             made = batch.rows(self.config["data"].get("max_response_length"))
             self.keep_tokens(batch, made)
             self.rows += made
 
-    def keep_tokens(self, batch: Padded, made: list[Row]) -> None:
+    def keep_tokens(self, batch: PaddedRows, made: list[VerlRow]) -> None:
         """Of the first groups of the pass: its batches are not held until the last has come."""
         selection = self.session.selection.less(self.groups_kept)
         groups = batch.groups() or [str(place) for place in range(batch.count)]
@@ -45,10 +45,10 @@ class Validation:
         batch.put_tokens(made, places)
         self.groups_kept += len({groups[place] for place in places})
 
-    @patching.harmless
+    @patching.catch_errors
     def log(self) -> None:
         inputs, outputs, scores = self.texts
-        with Blocked(self.session):
+        with BlockedTimer(self.session):
             made = self.rows if len(self.rows) == len(inputs) else [{} for _ in inputs]
             for row, prompt, response, score in zip(made, inputs, outputs, scores, strict=True):
                 row.update(prompt=prompt, response=response, score=score)
@@ -62,7 +62,7 @@ class Validation:
             )
 
 
-class Passes:
+class ValidationPasses:
     """Fully async validates again at a feed index whose rollouter waits: another model, so other generations."""
 
     def __init__(self) -> None:
@@ -73,18 +73,18 @@ class Passes:
         return "rollouter" if self.seen[step] == 1 else f"rollouter-{self.seen[step]}"
 
 
-passes = Passes()
+passes = ValidationPasses()
 _validation: ContextVar[Validation | None] = ContextVar("rolloutdeck_validation", default=None)
 _fitting: ContextVar[Any] = ContextVar("rolloutdeck_fitting", default=None)
 
 
 def patch(module: ModuleType) -> None:
     trainer: Any = module.RayPPOTrainer
-    patching.wrap(trainer, "_validate", validate)
-    patching.wrap(trainer, "_maybe_log_val_generations", texts)
-    patching.wrap(trainer, "fit", fit)
-    patching.wrap(module, "extract_reward", rewards)
-    patching.wrap(module, "compute_data_metrics", trained)
+    patching.wrap_method(trainer, "_validate", validate)
+    patching.wrap_method(trainer, "_maybe_log_val_generations", texts)
+    patching.wrap_method(trainer, "fit", wrap_fit)
+    patching.wrap_method(module, "extract_reward", rewards)
+    patching.wrap_method(module, "compute_data_metrics", trained)
 
 
 def validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,15 +102,15 @@ def validate(original: Callable[..., Any]) -> Callable[..., Any]:
     return _validate
 
 
-@patching.harmless
+@patching.catch_errors
 def begun(trainer: Any) -> Validation | None:
-    session = session_of(trainer.config)
+    session = find_verl_session(trainer.config)
     return Validation(session, trainer) if session else None
 
 
 def texts(original: Callable[..., Any]) -> Callable[..., Any]:
     def _maybe_log_val_generations(self: Any, *args: Any, **kwargs: Any) -> Any:
-        validation, told = _validation.get(), patching.told(original, (self, *args), kwargs)
+        validation, told = _validation.get(), patching.bind_arguments(original, (self, *args), kwargs)
         if validation and told:
             validation.texts = (told["inputs"], told["outputs"], told["scores"])
         return original(self, *args, **kwargs)
@@ -121,7 +121,7 @@ def texts(original: Callable[..., Any]) -> Callable[..., Any]:
 def rewards(original: Callable[..., Any]) -> Callable[..., Any]:
     def extract_reward(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
-        validation, told = _validation.get(), patching.told(original, args, kwargs)
+        validation, told = _validation.get(), patching.bind_arguments(original, args, kwargs)
         if validation and told:
             validation.take(told["batch"], found[1])
         return found
@@ -129,7 +129,7 @@ def rewards(original: Callable[..., Any]) -> Callable[..., Any]:
     return extract_reward
 
 
-def fit(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_fit(original: Callable[..., Any]) -> Callable[..., Any]:
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         token = _fitting.set(self)
         try:
@@ -143,37 +143,37 @@ def fit(original: Callable[..., Any]) -> Callable[..., Any]:
     return fit
 
 
-@patching.harmless
+@patching.catch_errors
 def failed(trainer: Any) -> None:
-    if session := session_of(trainer.config):
+    if session := find_verl_session(trainer.config):
         session.finish("failed")
 
 
 def trained(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute_data_metrics(*args: Any, **kwargs: Any) -> Any:
-        trainer, told = _fitting.get(), patching.told(original, args, kwargs)
+        trainer, told = _fitting.get(), patching.bind_arguments(original, args, kwargs)
         if trainer is not None and told:
-            take(trainer, told["batch"])
+            log_trained_batch(trainer, told["batch"])
         return original(*args, **kwargs)
 
     return compute_data_metrics
 
 
-@patching.harmless
-def take(trainer: Any, proto: Any, extras: dict[str, Any] | None = None, producer: str = "") -> None:
+@patching.catch_errors
+def log_trained_batch(trainer: Any, proto: Any, extras: dict[str, Any] | None = None, producer: str = "") -> None:
     """Logs a trained batch; its texts are decoded in our thread."""
-    session = session_of(trainer.config)
+    session = find_verl_session(trainer.config)
     if session is None:
         return
     step = int(trainer.global_steps)
-    with Blocked(session):
-        batch, tokenizer = Padded(proto, extras or None), session.tokenizer(trainer.tokenizer)
+    with BlockedTimer(session):
+        batch, tokenizer = PaddedRows(proto, extras or None), session.tokenizer(trainer.tokenizer)
         most = trainer.config["data"].get("max_response_length")
     session.later(lambda: log(session, batch, tokenizer, step, most, producer))
-    counts.log(session, trainer, generated=batch.count, left_out={"aborted": batch.aborted()})
+    counts.log_counts(session, trainer, generated=batch.count, left_out={"aborted": batch.aborted()})
 
 
-def log(session: Session, batch: Padded, tokenizer: Any, step: int, most: int | None, producer: str) -> None:
+def log(session: VerlSession, batch: PaddedRows, tokenizer: Any, step: int, most: int | None, producer: str) -> None:
     made = batch.rows(most)
     batch.put_texts(made, tokenizer)
     groups = batch.groups() or [row["prompt"] for row in made]

@@ -13,18 +13,18 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.verl.plugin import counts, evictions
-from rolloutdeck.trainers.verl.plugin.rows_jagged import Jagged
-from rolloutdeck.trainers.verl.plugin.session import Blocked, Session, session_of
-from rolloutdeck.trainers.verl.plugin.trainer_v0 import fit
+from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
+from rolloutdeck.trainers.verl.plugin.session import BlockedTimer, VerlSession, find_verl_session
+from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
 
 
 def patch(module: ModuleType) -> None:
     trainer: Any = module.PPOTrainer
-    patching.wrap(trainer, "fit", fit)
-    patching.wrap(trainer, "_validate", validate)
-    patching.wrap(trainer, "_compute_metrics", computed)
+    patching.wrap_method(trainer, "fit", wrap_fit)
+    patching.wrap_method(trainer, "_validate", validate)
+    patching.wrap_method(trainer, "_compute_metrics", computed)
 
 
 def validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,9 +64,9 @@ def watched(trainer: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-@patching.harmless
-def opened(trainer: Any) -> Session | None:
-    return session_of(trainer.config)
+@patching.catch_errors
+def opened(trainer: Any) -> VerlSession | None:
+    return find_verl_session(trainer.config)
 
 
 def source(trainer: Any) -> tuple[Any, str]:
@@ -84,31 +84,31 @@ def computed(original: Callable[..., Any]) -> Callable[..., Any]:
     return _compute_metrics
 
 
-@patching.harmless
-def take(session: Session, trainer: Any, meta: Any, split: str, selection: Selection) -> Jagged:
+@patching.catch_errors
+def take(session: VerlSession, trainer: Any, meta: Any, split: str, selection: TokenSelection) -> JaggedRows:
     """Reads a batch and logs it; its texts are decoded in our thread."""
     import transfer_queue
 
     step = int(trainer.global_steps)
-    with Blocked(session):
+    with BlockedTimer(session):
         tokenizer = session.tokenizer(trainer.tokenizer)
-        batch = Jagged(transfer_queue, meta)
+        batch = JaggedRows(transfer_queue, meta)
         batch.read_tokens(selection.rows(batch.groups(), split, step))
         most = trainer.config["data"].get("max_response_length")
     session.later(lambda: log(session, batch, tokenizer, step, split, most))
     return batch
 
 
-def log(session: Session, batch: Jagged, tokenizer: Any, step: int, split: str, most: int | None) -> None:
+def log(session: VerlSession, batch: JaggedRows, tokenizer: Any, step: int, split: str, most: int | None) -> None:
     made = batch.rows(most)
     batch.put_texts(made, tokenizer)
     session.run.log_samples(made, step=step, split=split)
 
 
-@patching.harmless
-def count(session: Session, trainer: Any, batch: Jagged | None) -> None:
+@patching.catch_errors
+def count(session: VerlSession, trainer: Any, batch: JaggedRows | None) -> None:
     if batch is None:
         return
-    left_out = evictions.taken(trainer.replay_buffer)
+    left_out = evictions.take_eviction_counts(trainer.replay_buffer)
     trained = batch.sessions()
-    counts.log(session, trainer, generated=trained + sum(left_out.values()), left_out=left_out)
+    counts.log_counts(session, trainer, generated=trained + sum(left_out.values()), left_out=left_out)

@@ -141,7 +141,7 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
 
 
 def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pin: Pin, project: Project) -> None:
-    known = dict.fromkeys(compatibility.REFUSE, 1) | pin.artifacts.get().facts
+    known = dict.fromkeys(compatibility.REFUSE_FACTS, 1) | pin.artifacts.get().facts
     pin.artifacts.update(facts=known)
     builders.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
@@ -151,7 +151,7 @@ def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pi
 
 
 def test_a_tokenizer_that_nobody_tells_stays_a_warning(signed: Client, pin: Pin, project: Project) -> None:
-    known = {fact: 1 for fact in compatibility.REFUSE if fact != "tokenizer"} | pin.artifacts.get().facts
+    known = {fact: 1 for fact in compatibility.REFUSE_FACTS if fact != "tokenizer"} | pin.artifacts.get().facts
     pin.artifacts.update(facts=known)
     builders.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")

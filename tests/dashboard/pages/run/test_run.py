@@ -162,7 +162,7 @@ def test_a_dump_that_waits_is_said_once_that_takes_long(project: Project, at: Cl
 
 def test_files_that_must_not_be_loaded_are_said_on_the_page_of_their_run(project: Project, at: Client) -> None:
     run = builders.run(project)
-    where = {"attempt": builders.attempt(run), "key": "0" * 64, "role": wire.ROLES[0], "step": 4}
+    where = {"attempt": builders.attempt(run), "key": "0" * 64, "role": wire.ARTIFACT_ROLES[0], "step": 4}
     run.artifacts.create(**where, state=Artifact.State.UNSAFE, message="gen_batch.dp: it names <os.system>")
     shown = at.get(f"/runs/{run.uid}/").content.decode()
     assert "Cannot be replayed" in shown and "step 4: gen_batch.dp: it names &lt;os.system&gt;" in shown

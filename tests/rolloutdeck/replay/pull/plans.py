@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay.folder import MANIFEST
+from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Pin, Run
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
@@ -43,7 +43,7 @@ def plan(by: User, *entries: tuple[Pin, int], action: str = "cache", **more: Any
 
 def found(into: Path) -> dict[str, str]:
     """Path below the folder -> sha256, without our own list."""
-    files = [path for path in into.rglob("*") if path.is_file() and path.name != MANIFEST]
+    files = [path for path in into.rglob("*") if path.is_file() and path.name != PULL_MANIFEST]
     return {str(path.relative_to(into)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

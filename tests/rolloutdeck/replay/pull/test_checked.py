@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay.folder import MANIFEST
+from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check, pins
 from rollouts.storage import blobs
@@ -31,7 +31,7 @@ def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
     lying = found(tmp_path / "into")
     theirs = dumped(COLOCATED, "x")["x/gen_batch.dp"]
     assert len({theirs, *(lying[f"{TREE}/{step}/gen_batch.dp"] for step in (3, 5))}) == 3
-    assert json.loads((tmp_path / "into" / MANIFEST).read_text())["files"] == lying
+    assert json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["files"] == lying
 
 
 def test_bytes_that_are_elsewhere_are_said_to_be(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay.folder import MANIFEST
+from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer
 from rollouts.models import Flag, Run, Sample
@@ -63,7 +63,7 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
         gone = {batch.keys[row].split("_")[0] for row in (0, 9)}
         keep = [row for row in range(batch.rows) if batch.keys[row].split("_")[0] not in gone]
         assert left(tmp_path / "into") == [batch.tokens(row).response_ids for row in keep]
-    (told,) = json.loads((tmp_path / "into" / MANIFEST).read_text())["repaired"]
+    (told,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
     assert "The file is written by Rolloutdeck" in told
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.replay.folder import MANIFEST
+from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Binding, Project, Run
 from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line
@@ -42,7 +42,7 @@ def test_the_list_beside_the_steps_says_whose_they_are(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     pull()
-    told = json.loads((tmp_path / "into" / MANIFEST).read_text())
+    told = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
     assert (told["plan"], told["run"], told["project"], told["trainer"]) == ("default@1", new.uid, "math", "verl")
     assert told["files"] == found(tmp_path / "into")
 

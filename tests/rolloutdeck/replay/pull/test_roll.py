@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from dashboard.pages.pins import run_commands
-from rolloutdeck.safe_pickle.batches.batch import open_rollout
+from rolloutdeck.safe_pickle.batches.batch import open_roll_batch
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
@@ -78,7 +78,7 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
     said = capsys.readouterr().err
     assert "is replayed with response_mask 0 in its 2 flagged rows" in said
     (path,) = (tmp_path / "into/train").iterdir()
-    with open_rollout(STEP) as before, open_rollout(path) as after:
+    with open_roll_batch(STEP) as before, open_roll_batch(path) as after:
         weights = [sum(after.numbers("response_mask", row) or []) for row in range(after.rows)]
         assert [row for row, weight in enumerate(weights) if not weight] == [3, 9]
         assert [before.numbers("input_ids", row) for row in range(32)] == [

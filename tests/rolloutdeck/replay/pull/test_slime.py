@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.safe_pickle.batches.torch_dict import Rows, open_saved
+from rolloutdeck.replay.folder import PULL_MANIFEST
+from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 from rollouts.indexing import indexer
 from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
@@ -60,8 +60,8 @@ def flag(by: User, step: int, *records: int) -> None:
 
 def removed(path: Path) -> list[int]:
     """The places of the samples that train nothing."""
-    with open_saved(path) as saved:
-        return [place for place, sample in enumerate(saved["samples"]) if Rows().plain(sample)["remove_sample"]]
+    with open_torch_dict(path) as saved:
+        return [place for place, sample in enumerate(saved["samples"]) if RowConverter().plain(sample)["remove_sample"]]
 
 
 def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
@@ -136,7 +136,7 @@ def test_flagged_samples_keep_their_place_and_train_nothing(
     said = capsys.readouterr().err
     assert "0.pt of step 0 of old: 2 of its 32 samples are flagged and trained with no weight (remove_sample)" in said
     assert "rows: " not in said  # no row is missing
-    (told,) = json.loads((tmp_path / "into" / MANIFEST).read_text())["repaired"]
+    (told,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
     assert "The file is written by Rolloutdeck" in told
 
 

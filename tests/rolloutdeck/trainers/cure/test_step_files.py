@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
 from rolloutdeck.trainers import cure
 from rolloutdeck.trainers.cure import step_files
-from rolloutdeck.trainers.cure.exclude import leave
-from rolloutdeck.trainers.cure.layout import Asking
+from rolloutdeck.trainers.cure.exclude import write_without_answers
+from rolloutdeck.trainers.cure.layout import CureRequirements
 
 DATA = Path(__file__).parents[3] / "data/cure"
 BASE = "outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"
@@ -40,19 +40,19 @@ def age(path: Path, at: float) -> None:
     os.utime(path, (at, at))
 
 
-def spot_in(folder: Path) -> Spot:
+def spot_in(folder: Path) -> StepLocation:
     (spot,) = registry.find_steps(folder)
     return spot
 
 
-def told(folder: Path) -> SkipFolder | str:
+def told(folder: Path) -> LoadableStep | str:
     spot = spot_in(folder)
     return spot.reason or registry.read_step(spot)
 
 
-def asking(**more: Any) -> Asking:
+def asking(**more: Any) -> CureRequirements:
     found = cure.TRAINER.read_requirements({**CONFIG, **more})
-    assert isinstance(found, Asking)
+    assert isinstance(found, CureRequirements)
     return found
 
 
@@ -65,7 +65,7 @@ def test_rewards_and_the_answers_that_they_are_of_are_a_step(tmp_path: Path) -> 
     facts = {"role": "rollout", "format": "cure", "serialisation": "json", "parameter_sync_step": 1}
     facts["model"] = "Qwen.Qwen2.5-7B-Instruct"
     assert asking().facts == facts
-    found = SkipFolder(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
+    found = LoadableStep(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
     assert told(tmp_path) == found
     assert spot_in(tmp_path).dumps and spot_in(tmp_path).fleeting
 
@@ -74,14 +74,14 @@ def test_the_newest_outputs_are_the_steps(tmp_path: Path) -> None:
     put(tmp_path, 0)
     put(tmp_path, 1)
     found = told(tmp_path)
-    assert isinstance(found, SkipFolder) and found.files == (CODE, CASE, LATER)
+    assert isinstance(found, LoadableStep) and found.files == (CODE, CASE, LATER)
 
 
 def test_rewards_that_train_both_roles_together_are_one_file(tmp_path: Path) -> None:
     folder = put(tmp_path)
     (folder / BOTH).write_text(json.dumps(read(folder / CODE) + read(folder / CASE)))
     found = told(tmp_path)
-    assert isinstance(found, SkipFolder) and found.files == (BOTH, BASE)
+    assert isinstance(found, LoadableStep) and found.files == (BOTH, BASE)
 
 
 def test_programs_that_are_newer_than_the_rewards_are_of_the_next_step(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_what_should_be_text_and_is_not_makes_no_step(tmp_path: Path, file: str,
 def test_programs_that_were_not_run_yet_are_no_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
     shutil.copy(DATA / f"step0/before_execute/{BASE}", folder / BASE)
-    assert told(tmp_path) == step_files.NOT_WHOLE  # newer than the rewards
+    assert told(tmp_path) == step_files.MIXED_CURE_STEPS  # newer than the rewards
     age(folder / BASE, 1000.0)  # whatever the clock says
-    assert told(tmp_path) == step_files.NOT_RUN
+    assert told(tmp_path) == step_files.UNEXECUTED_CURE_STEPS
 
 
 @pytest.mark.parametrize("content", ["", "[{]", "[1]", '{"a": 1}', "[" * 100_000 + "]" * 100_000])
@@ -154,25 +154,25 @@ def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
 
 @pytest.mark.parametrize(("files", "separate"), [((CODE, CASE, BASE), False), ((BOTH, BASE), True)])
 def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], separate: bool) -> None:
-    with pytest.raises(Unfit, match=f"this run has separate_training={separate}"):
+    with pytest.raises(NotReplayableError, match=f"this run has separate_training={separate}"):
         asking(separate_training=separate).members("rollout", files)
     assert asking().members("rollout", files)
 
 
 @pytest.mark.parametrize("config", [{}, {"pretrained_model": "m"}, {"train_dataset": "D"}, {"max_steps": 3}])
 def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="--set pretrained_model=MODEL dataset=NAME"):
+    with pytest.raises(UsageError, match="--set pretrained_model=MODEL dataset=NAME"):
         cure.TRAINER.read_requirements(config)
 
 
 def test_a_data_set_that_is_a_path_is_refused() -> None:
-    with pytest.raises(BadInput, match="no name of a data set"):
+    with pytest.raises(UsageError, match="no name of a data set"):
         asking(dataset="../../etc/x")
 
 
 def test_flagged_rewards_are_deleted_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{CODE}"
-    said = leave(CODE, source, tmp_path / "made", [1, 5])
+    said = write_without_answers(CODE, source, tmp_path / "made", [1, 5])
     rows = read(source)
     assert read(tmp_path / "made") == [row for at, row in enumerate(rows) if at not in (1, 5)]
     assert said.startswith("is replayed without 2 of its 16 rows, which are flagged; the rewards of the others were")
@@ -180,14 +180,16 @@ def test_flagged_rewards_are_deleted_and_the_others_stay_as_they_are(tmp_path: P
 
 def test_without_a_flagged_row_the_file_is_written_byte_for_byte_as_cure_writes_it(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{BASE}"
-    leave(BASE, source, tmp_path / "made", [])
+    write_without_answers(BASE, source, tmp_path / "made", [])
     assert (tmp_path / "made").read_bytes() == source.read_bytes()
 
 
 def test_a_flagged_program_goes_with_its_row_of_the_table_and_a_test_with_its_column(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{BASE}"
     before = read(source)
-    said = leave(BASE, source, tmp_path / "made", [1, 6, 8])  # the 2nd program, the 3rd test; of the 2nd task the first
+    said = write_without_answers(
+        BASE, source, tmp_path / "made", [1, 6, 8]
+    )  # the 2nd program, the 3rd test; of the 2nd task the first
     after = read(tmp_path / "made")
     assert "2 flagged programs and 1 flagged test" in said
     first, was, given = after[0], before[0], before[0]["num_ground_truth_test"]
@@ -205,8 +207,8 @@ def test_a_flagged_program_goes_with_its_row_of_the_table_and_a_test_with_its_co
 def test_nothing_is_written_where_nothing_would_be_left_or_a_row_is_not_there(
     tmp_path: Path, name: str, flagged: list[int]
 ) -> None:
-    with pytest.raises(Unfit, match="can't be written without its flagged answers"):
-        leave(name, DATA / f"step0/temp_data/{name}", tmp_path / "made", flagged)
+    with pytest.raises(NotReplayableError, match="can't be written without its flagged answers"):
+        write_without_answers(name, DATA / f"step0/temp_data/{name}", tmp_path / "made", flagged)
     assert not (tmp_path / "made").exists()
 
 
@@ -226,8 +228,8 @@ def test_a_task_that_is_not_as_cure_writes_it_is_refused_or_written_without_a_cr
     tasks[0] |= change
     (tmp_path / BASE).write_text(json.dumps(tasks))
     if change == {"case_input": 3}:
-        leave(BASE, tmp_path / BASE, tmp_path / "made", [6])
+        write_without_answers(BASE, tmp_path / BASE, tmp_path / "made", [6])
         assert read(tmp_path / "made")[0]["case_input"] == 3
         return
-    with pytest.raises(Unfit, match="can't be written without its flagged answers"):
-        leave(BASE, tmp_path / BASE, tmp_path / "made", [6])
+    with pytest.raises(NotReplayableError, match="can't be written without its flagged answers"):
+        write_without_answers(BASE, tmp_path / BASE, tmp_path / "made", [6])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import SkipFolder
+from rolloutdeck.trainer_api.types import LoadableStep
 from rolloutdeck.trainers import roll
-from rolloutdeck.trainers.roll.layout import Asking
+from rolloutdeck.trainers.roll.layout import RollRequirements
 
 STEP = Path(__file__).parents[3] / "data/roll/mock/train/step_000001.pkl"
 CONFIG = {
@@ -43,16 +43,18 @@ def put(folder: Path, name: str = "train/step_000007.pkl", cut: int = 0) -> Path
     return path
 
 
-def asking(**more: Any) -> Asking:
+def asking(**more: Any) -> RollRequirements:
     found = roll.TRAINER.read_requirements({**CONFIG, **more})
-    assert isinstance(found, Asking)
+    assert isinstance(found, RollRequirements)
     return found
 
 
 def test_a_batch_of_training_is_a_step_with_its_facts(tmp_path: Path) -> None:
     path = put(tmp_path)
     (spot,) = registry.find_steps(tmp_path)
-    assert registry.read_step(spot) == SkipFolder(path.parent, "rollout", 7, "global_step", (path.name,), "mock", FACTS)
+    assert registry.read_step(spot) == LoadableStep(
+        path.parent, "rollout", 7, "global_step", (path.name,), "mock", FACTS
+    )
     assert registry.find_steps(path) == [spot]
     assert spot.dumps
 
@@ -123,25 +125,25 @@ def test_a_gap_is_told_as_roll_ends_there() -> None:
 
 
 def test_a_step_of_several_files_is_none_of_rolls() -> None:
-    with pytest.raises(Unfit, match="no batch that ROLL's rollout_mock wrote"):
+    with pytest.raises(NotReplayableError, match="no batch that ROLL's rollout_mock wrote"):
         asking().members("rollout", ["gen_batch.dp", "meta.json"])
     assert asking().members("rollout", ["step_000001.pkl"]) == ["step_000001.pkl"]
 
 
 def test_a_run_of_several_domains_is_refused_as_each_would_load_the_same_file() -> None:
     domains = {f"actor_train.data_args.domain_interleave_probs.{name}": 0.5 for name in ("math_rule", "code")}
-    with pytest.raises(BadInput, match=r"2 domains \(code, math_rule\).*the batch of the domain that wrote last"):
+    with pytest.raises(UsageError, match=r"2 domains \(code, math_rule\).*the batch of the domain that wrote last"):
         asking(**domains)
 
 
 @pytest.mark.parametrize("config", [{}, {"trainer.total_training_steps": 5}, {"max_steps": 5, "beta": 0.0}])
 def test_other_trainers_settings_are_not_taken_for_rolls(config: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="no settings of ROLL"):
+    with pytest.raises(UsageError, match="no settings of ROLL"):
         roll.TRAINER.read_requirements(config)
 
 
 def test_a_number_that_is_none_is_named() -> None:
-    with pytest.raises(BadInput, match="rollout_batch_size=many is no whole number"):
+    with pytest.raises(UsageError, match="rollout_batch_size=many is no whole number"):
         asking(rollout_batch_size="many")
 
 
@@ -158,4 +160,4 @@ def test_looking_at_a_batch_needs_no_numpy(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(__import__("sys").modules, "numpy", None)
     (spot,) = registry.find_steps(tmp_path)
     found = registry.read_step(spot)
-    assert isinstance(found, SkipFolder) and found.facts == FACTS
+    assert isinstance(found, LoadableStep) and found.facts == FACTS

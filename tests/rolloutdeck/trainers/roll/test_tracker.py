@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.trainers.roll.tracker import Tracker
-from rolloutdeck.watch.scan import survey
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.trainers.roll.tracker import RollTracker
+from rolloutdeck.watch.scan import scan_folders
+from rolloutdeck.watch.types import ScanOptions
 
 VALUES = {
     "critic/score/mean@mean": np.float32(0.5), "actor/loss": float("nan"), "system/samples": 64, "name": "a text",
@@ -27,7 +27,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_numbers_of_a_step_are_a_line_and_what_is_none_is_left_out(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path)
+    tracker = RollTracker(tmp_path)
     tracker.log(VALUES, step=0)
     tracker.log({"a": 1}, step=1, more=True)
     told = {"critic/score/mean": 0.5, "actor/loss": None, "system/samples": 64, "time/step_train": 1.5}
@@ -35,8 +35,8 @@ def test_the_numbers_of_a_step_are_a_line_and_what_is_none_is_left_out(tmp_path:
 
 
 def test_a_launch_goes_on_in_the_file_and_the_history_of_a_resume_is_not_told_twice(tmp_path: Path) -> None:
-    Tracker(tmp_path).log({"a": 1}, step=0)
-    resumed = Tracker(tmp_path)
+    RollTracker(tmp_path).log({"a": 1}, step=0)
+    resumed = RollTracker(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(resumed.log, {"a": 1}, 0).result()
     resumed.log({"a": 2}, step=1)
@@ -45,13 +45,13 @@ def test_a_launch_goes_on_in_the_file_and_the_history_of_a_resume_is_not_told_tw
 
 @pytest.mark.parametrize("folder", [None, "", "/proc/none/here"])
 def test_where_nothing_can_be_written_the_training_goes_on(folder: str | None) -> None:
-    Tracker(folder).log({"a": 1}, step=0)
+    RollTracker(folder).log({"a": 1}, step=0)
 
 
 FILLED = """
 import resource, sys
-from rolloutdeck.trainers.roll.tracker import Tracker
-tracker = Tracker(sys.argv[1])
+from rolloutdeck.trainers.roll.tracker import RollTracker
+tracker = RollTracker(sys.argv[1])
 tracker.log({"a": 1}, step=0)
 limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (tracker.path.stat().st_size + 5, limit[1]))
@@ -68,6 +68,6 @@ def test_a_step_for_which_the_disk_has_no_room_costs_that_step_alone(tmp_path: P
 
 
 def test_watch_and_import_know_the_file(tmp_path: Path) -> None:
-    Tracker(tmp_path).log({"a": 1}, step=0)
-    [found] = survey([tmp_path], Choice()).files
+    RollTracker(tmp_path).log({"a": 1}, step=0)
+    [found] = scan_folders([tmp_path], ScanOptions()).files
     assert (found.kind.format, found.kind.holds) == ("verl-metrics", "metrics")

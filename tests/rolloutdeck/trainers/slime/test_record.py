@@ -24,10 +24,10 @@ from tests.rolloutdeck.support.fake_slime import Sample, arguments, held
 def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """A receiver to which slime's functions record all tokens, at once."""
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
-    monkeypatch.setattr(record, "waiting", record.Waiting())
+    monkeypatch.setattr(record, "pending_samples", record.PendingSamples())
     monkeypatch.setattr(record, "LIVE_SECONDS", 0.0)
-    monkeypatch.setattr(patching, "voice", patching.Voice())
-    monkeypatch.setattr(shared, "MOST_WAITING", 100)  # a rollout takes no time here
+    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
+    monkeypatch.setattr(shared, "MAX_WAITING_STEPS", 100)  # a rollout takes no time here
     session._sessions.clear()
     yield at_receiver
     for one in session._sessions.values():
@@ -77,18 +77,18 @@ def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mist
     assert "lost something in record._mark" in caplog.text
     caplog.clear()
     slime.sample_hook(arguments(), held("0.pt")[0], rollout_id=None)
-    assert "lost something" not in caplog.text and record.waiting.live == {}
+    assert "lost something" not in caplog.text and record.pending_samples.live == {}
 
 
 def test_a_child_of_the_process_tells_none_of_what_waits_in_it(deck: Receiver) -> None:
-    record.waiting.live[3, "train"], record.waiting.every = held("0.pt")[:1], held("0.pt")[:2]
-    record.waiting.lock.acquire()  # as another thread of the parent may hold it
+    record.pending_samples.live[3, "train"], record.pending_samples.every = held("0.pt")[:1], held("0.pt")[:2]
+    record.pending_samples.lock.acquire()  # as another thread of the parent may hold it
     if not (child := os.fork()):
-        free = record.waiting.lock.acquire(blocking=False)
-        os._exit(0 if free and not record.waiting.live and not record.waiting.every else 1)
-    record.waiting.lock.release()
+        free = record.pending_samples.lock.acquire(blocking=False)
+        os._exit(0 if free and not record.pending_samples.live and not record.pending_samples.every else 1)
+    record.pending_samples.lock.release()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert len(record.waiting.every) == 2
+    assert len(record.pending_samples.every) == 2
 
 
 def test_the_next_rollout_has_none_of_the_groups_before(deck: Receiver) -> None:
@@ -128,15 +128,15 @@ def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
     deck: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
-    monkeypatch.setattr(record.waiting, "told_at", record.time.monotonic())
+    monkeypatch.setattr(record.pending_samples, "told_at", record.time.monotonic())
     samples = held("0.pt")
     for sample in samples:
         slime.sample_hook(arguments(), sample, rollout_id=3)
         slime.sample_hook(arguments(), sample, rollout_id=3, evaluation=True)
-    assert {at: len(own) for at, own in record.waiting.live.items()} == {(3, "train"): 32, (3, "eval"): 32}
+    assert {at: len(own) for at, own in record.pending_samples.live.items()} == {(3, "train"): 32, (3, "eval"): 32}
     slime.log_rollout(3, arguments(), samples, None, 1.0)
     slime.log_eval(3, arguments(), {"aime": {"samples": samples}}, None)
-    assert record.waiting.live == {}
+    assert record.pending_samples.live == {}
     assert [len(found) for split in ("train", "eval") for _, found in told(deck, split)] == [32, 32]
 
 
@@ -145,24 +145,24 @@ def test_what_waits_is_as_it_was_generated_and_the_next_waits_anew(
 ) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
     first, second, third = held("0.pt")[:3]
-    monkeypatch.setattr(record.waiting, "told_at", record.time.monotonic())
+    monkeypatch.setattr(record.pending_samples, "told_at", record.time.monotonic())
     slime.sample_hook(arguments(), first, rollout_id=3)
     said, first.response = first.response, "another"
-    record.waiting.told_at -= 2e6
+    record.pending_samples.told_at -= 2e6
     slime.sample_hook(arguments(), second, rollout_id=3)
     slime.sample_hook(arguments(), third, rollout_id=3)
     ((_, rows),) = told(deck, "train")
     assert [row["response"] for row in rows] == [said, second.response]
-    assert [one.response for one in record.waiting.live[3, "train"]] == [third.response]
+    assert [one.response for one in record.pending_samples.live[3, "train"]] == [third.response]
 
 
 def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
-    monkeypatch.setattr(record, "MOST_LIVE", 5)
-    monkeypatch.setattr(record.waiting, "told_at", record.time.monotonic())
+    monkeypatch.setattr(record, "MAX_LIVE_SAMPLES", 5)
+    monkeypatch.setattr(record.pending_samples, "told_at", record.time.monotonic())
     for sample in held("0.pt"):
         slime.sample_hook(arguments(), sample, rollout_id=3)
-    assert {at: len(own) for at, own in record.waiting.live.items()} == {(3, "train"): 5}
+    assert {at: len(own) for at, own in record.pending_samples.live.items()} == {(3, "train"): 5}
 
 
 def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with(deck: Receiver) -> None:
@@ -230,12 +230,14 @@ def test_a_run_is_named_as_slime_names_it_and_holds_its_arguments_without_its_ke
 def test_after_a_run_that_ended_another_begins_and_the_environment_names_it(
     deck: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = session.session_of(arguments(wandb_project="sums", wandb_group="qwen"))
-    assert session.session_of(arguments()) is first
+    first = session.get_slime_session(arguments(wandb_project="sums", wandb_group="qwen"))
+    assert session.get_slime_session(arguments()) is first
     first.run.finish(timeout=60)
     for name in ("PROJECT", "RUN"):
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", name.lower())
-    second = session.session_of(arguments(wandb_project="sums", wandb_group="qwen", save="relative", load="other"))
+    second = session.get_slime_session(
+        arguments(wandb_project="sums", wandb_group="qwen", save="relative", load="other")
+    )
     assert second is not first and (second.run.project, second.run.name) == ("project", "run")
     second.run.finish(timeout=60)
     assert ("project", "run", "") in deck.abouts
@@ -245,5 +247,5 @@ def test_a_relative_folder_of_checkpoints_is_another_in_each_process_and_not_tak
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session, "init", lambda **told: told["checkpoint_dir"])
-    assert session.opened(arguments(save="/checkpoints")) == "/checkpoints"
-    assert session.opened(arguments(save="checkpoints")) is session.opened(arguments()) is None
+    assert session.open_slime_run(arguments(save="/checkpoints")) == "/checkpoints"
+    assert session.open_slime_run(arguments(save="checkpoints")) is session.open_slime_run(arguments()) is None

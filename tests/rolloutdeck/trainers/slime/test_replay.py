@@ -12,10 +12,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.client import dispatcher, init
-from rolloutdeck.errors import Unfit
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import download
-from rolloutdeck.replay.plan import Entry, PinnedArtifact
-from rolloutdeck.safe_pickle.rewrite.mask import save
+from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry
+from rolloutdeck.safe_pickle.rewrite.mask import write_plain_archive
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.slime.plugin import replay, session
@@ -43,10 +43,10 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ROLLOUTDECK_PLAN", "default")
     for owner, name in (
-        (download, "FIRST_PAUSE"),
-        (dispatcher, "FIRST_PAUSE"),
-        (dispatcher, "LAST_PAUSE"),
-        (dispatcher, "KEPT_PAUSE"),
+        (download, "FIRST_RETRY_SECONDS"),
+        (dispatcher, "MIN_BACKOFF_SECONDS"),
+        (dispatcher, "MAX_BACKOFF_SECONDS"),
+        (dispatcher, "ACTION_REQUIRED_PAUSE"),
     ):
         monkeypatch.setattr(owner, name, 0.05)
     session._sessions.clear()
@@ -128,7 +128,7 @@ def test_a_rollout_of_another_shape_is_refused_and_generated(roll: Roll, owner: 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises(roll: Roll, owner: User) -> None:
     plan(owner, (pin(0, owner), 0), on_mismatch="stop")
-    with pytest.raises(patching.Stop, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):
+    with pytest.raises(patching.ReplayStoppedError, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):
         roll(0, n_samples_per_prompt=2, rollout_batch_size=16)
 
 
@@ -154,10 +154,10 @@ def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
     assert roll(0) == dumped("0.pt") and "lost something in replay.passed_over" in caplog.text
 
 
-def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:
+def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> PlanEntry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
     whole, flagged = bool(told.pop("whole", False)), told.pop("found", {})
-    return Entry(0, 1, told, (PinnedArtifact("a", "rollout", 0, files, whole=whole, flagged=flagged),))
+    return PlanEntry(0, 1, told, (PinnedArtifact("a", "rollout", 0, files, whole=whole, flagged=flagged),))
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> Entry:
     ],
 )
 def test_what_is_flagged_and_not_all_known_is_not_replayed(told: dict[str, Any], why: str) -> None:
-    with pytest.raises(Unfit, match=why):
-        replay.flagged_in(entry(**told))
-    assert replay.flagged_in(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
+    with pytest.raises(NotReplayableError, match=why):
+        replay.find_flagged_samples(entry(**told))
+    assert replay.find_flagged_samples(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
 
 
 @pytest.mark.parametrize(
@@ -188,24 +188,24 @@ def test_what_is_flagged_and_not_all_known_is_not_replayed(told: dict[str, Any],
 def test_a_sample_that_would_be_another_than_was_pinned_is_not_replayed(tmp_path: Path, sample: Any, why: str) -> None:
     good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
     with (tmp_path / "0.pt").open("wb") as file:
-        save({"samples": [good, {**good, **sample} if "multimodal_inputs" in sample else sample]}, file)
-    with pytest.raises(Unfit, match=why):
-        replay.read(tmp_path / "0.pt")
+        write_plain_archive({"samples": [good, {**good, **sample} if "multimodal_inputs" in sample else sample]}, file)
+    with pytest.raises(NotReplayableError, match=why):
+        replay.read_rollout_samples(tmp_path / "0.pt")
 
 
 def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
     torch.save({"samples": [{**good, "metadata": {"deep": [{"path": Path("x")}]}}]}, tmp_path / "0.pt")
-    with pytest.raises(Unfit, match=r"its sample 0 holds .*Path.*, which is not built here"):
-        replay.read(tmp_path / "0.pt")
+    with pytest.raises(NotReplayableError, match=r"its sample 0 holds .*Path.*, which is not built here"):
+        replay.read_rollout_samples(tmp_path / "0.pt")
     torch.save({"samples": []}, tmp_path / "1.pt")
-    with pytest.raises(Unfit, match="its file holds no samples"):
-        replay.read(tmp_path / "1.pt")
+    with pytest.raises(NotReplayableError, match="its file holds no samples"):
+        replay.read_rollout_samples(tmp_path / "1.pt")
 
 
 def test_the_function_that_generates_is_slimes_own_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "DEFAULT", "tests.rolloutdeck.support.fake_slime.generate")
-    assert replay.generating(arguments()) is fake_slime.generate
+    monkeypatch.setattr(replay, "DEFAULT_ROLLOUT_FUNCTION", "tests.rolloutdeck.support.fake_slime.generate")
+    assert replay.load_rollout_function(arguments()) is fake_slime.generate
     named = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.arguments")
-    assert replay.generating(named) is fake_slime.arguments
+    assert replay.load_rollout_function(named) is fake_slime.arguments

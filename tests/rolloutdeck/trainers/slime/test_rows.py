@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.slime.plugin import rows
 from rollouts.formats import native, slime_rollout
 from rollouts.formats.base import DumpContext
@@ -25,8 +25,8 @@ def read(form: Any, stream: Any, name: str) -> list[Record]:
 @pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
 def test_the_server_reads_the_rows_as_it_reads_slimes_own_dump(name: str) -> None:
     samples = held(name)
-    made = rows.rows_of(samples)
-    rows.put_tokens(made, samples, Selection(None), "train", 0)
+    made = rows.build_slime_rows(samples)
+    rows.add_sample_tokens(made, samples, TokenSelection(None), "train", 0)
     told = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in made)), name)
     with (DATA / name).open("rb") as file:
         dumped = read(slime_rollout, file, name)
@@ -52,32 +52,36 @@ def any_in(value: Any) -> bool:
     ],
 )
 def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any, parts: Any) -> None:
-    row = rows.row_of(vars(Sample(reward=reward)), key)
+    row = rows.build_slime_row(vars(Sample(reward=reward)), key)
     assert (row.get("score"), row.get("rewards")) == (score, parts)
     assert row.get("why") == ("no" if isinstance(reward, dict) and "why" in reward else None)
 
 
 def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
     whole = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
-    assert rows.tokens_of(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
-    assert rows.tokens_of(Sample(tokens=[1], response_length=2)) == {}
-    assert rows.tokens_of(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}
+    assert rows.extract_sample_tokens(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
+    assert rows.extract_sample_tokens(Sample(tokens=[1], response_length=2)) == {}
+    assert rows.extract_sample_tokens(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}
 
 
 def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
     """Groups of executions that were cut into several samples."""
     one, two, three = held("0.pt")[:3]
-    assert rows.flat([[one, [two]], [[[three]]]]) == [one, two, three] == rows.flat((one, (two, three)))
-    assert rows.flat(one) == [one] and rows.flat([]) == []
+    assert (
+        rows.flatten_samples([[one, [two]], [[[three]]]])
+        == [one, two, three]
+        == rows.flatten_samples((one, (two, three)))
+    )
+    assert rows.flatten_samples(one) == [one] and rows.flatten_samples([]) == []
 
 
 def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_an_eval_name_none() -> None:
     ids = [(None, 7), (101, 8), (5, 9), (101, 8), (101, 8)]
     made = [Sample(rollout_id=whole, index=index, prompt="p") for whole, index in ids]
-    assert [(row.get("trajectory"), row.get("turn")) for row in rows.rows_of(made)] == [
+    assert [(row.get("trajectory"), row.get("turn")) for row in rows.build_slime_rows(made)] == [
         ("7", None), ("101", 0), ("9", None), ("101", 1), ("101", 2),
     ]  # fmt: skip
-    told = rows.rows_of(made, source="aime")  # each data set counts its samples from 0
+    told = rows.build_slime_rows(made, source="aime")  # each data set counts its samples from 0
     assert [(row.get("trajectory"), row.get("turn")) for row in told] == [
         (None, None), ("101", 0), (None, None), ("101", 1), ("101", 2),
     ]  # fmt: skip
@@ -85,14 +89,18 @@ def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_a
 
 def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
     numpy = pytest.importorskip("numpy")
-    tokens = rows.tokens_of(Sample(tokens=numpy.array([1, 2]), response_length=1, loss_mask=numpy.array([1])))
+    tokens = rows.extract_sample_tokens(
+        Sample(tokens=numpy.array([1, 2]), response_length=1, loss_mask=numpy.array([1]))
+    )
     assert tokens == {"prompt_ids": [1], "response_ids": [2], "response_mask": [1]}
     assert {type(one) for values in tokens.values() for one in values} == {int}
-    row = rows.row_of(vars(Sample(reward=numpy.float32(0.5), teacher_log_probs=[0.1], rollout_routed_experts=[[1]])))
+    row = rows.build_slime_row(
+        vars(Sample(reward=numpy.float32(0.5), teacher_log_probs=[0.1], rollout_routed_experts=[[1]]))
+    )
     assert row["score"] == 0.5 and not {"teacher_log_probs", "rollout_routed_experts"} & set(row)
-    row = rows.row_of(vars(Sample(reward={"score": numpy.array(1.0), "each": numpy.array([1.0, 2.0])})))
+    row = rows.build_slime_row(vars(Sample(reward={"score": numpy.array(1.0), "each": numpy.array([1.0, 2.0])})))
     assert row["score"] == 1.0 and "rewards" not in row
-    row = rows.row_of(vars(Sample(label=["4", "four"], weight_versions=["12", "13"], non_generation_time=0.5)))
+    row = rows.build_slime_row(vars(Sample(label=["4", "four"], weight_versions=["12", "13"], non_generation_time=0.5)))
     assert (row["ground_truth"], row["policy_version"], row["timing"]) == ("['4', 'four']", 12, {"non_generation": 0.5})
 
 
@@ -110,7 +118,7 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
 def test_weights_that_changed_under_way_or_have_a_name_are_told_as_slimes_own_file_tells_them(
     told: Any, expected: tuple[Any, Any]
 ) -> None:
-    row = rows.row_of(vars(Sample(weight_versions=told)))
+    row = rows.build_slime_row(vars(Sample(weight_versions=told)))
     assert (row.get("policy_version"), row.get("weight_versions")) == expected
     read = Record("", "")
     set_policy_version(read, told)
@@ -119,5 +127,5 @@ def test_weights_that_changed_under_way_or_have_a_name_are_told_as_slimes_own_fi
 
 def test_slimes_small_records_are_told_as_dicts_and_empty_ones_are_not() -> None:
     cached, none = SimpleNamespace(to_dict=lambda: {"cached_tokens": 16}), SimpleNamespace(to_dict=lambda: {"n": 0})
-    row = rows.row_of(vars(Sample(prefix_cache_info=cached, spec_info=none)))
+    row = rows.build_slime_row(vars(Sample(prefix_cache_info=cached, spec_info=none)))
     assert row["prefix_cache_info"] == {"cached_tokens": 16} and "spec_info" not in row

@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import BadInput, Unfit
-from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.safe_pickle.rewrite.mask import save
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.replay.folder import PULL_MANIFEST
+from rolloutdeck.safe_pickle.rewrite.mask import write_plain_archive
 from rolloutdeck.trainer_api.registry import find_steps, read_step
-from rolloutdeck.trainer_api.types import SkipFolder, Spot
+from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
 from rolloutdeck.trainers import slime
-from rolloutdeck.trainers.slime.facts import facts_of as run_facts
-from rolloutdeck.trainers.slime.step_files import FROM_PULL, UNNAMED, UNREAD, facts_of
-from rolloutdeck.watch.scan import survey
-from rolloutdeck.watch.types import Choice
+from rolloutdeck.trainers.slime.facts import build_argument_facts as run_facts
+from rolloutdeck.trainers.slime.step_files import (
+    PULLED_ROLLOUTS,
+    UNNAMED_ROLLOUTS,
+    UNREADABLE_ROLLOUTS,
+    build_sample_facts,
+)
+from rolloutdeck.watch.scan import scan_folders
+from rolloutdeck.watch.types import ScanOptions
 
 DATA = Path(__file__).parents[3] / "data/slime"
 SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}
@@ -27,24 +32,24 @@ SHAPE = {"rollout_batch_size": 8, "n_samples_per_prompt": 4}
 def dump(path: Path, rollout: Any, *samples: dict[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        save({"rollout_id": rollout, "samples": list(samples)}, file)
+        write_plain_archive({"rollout_id": rollout, "samples": list(samples)}, file)
     return path
 
 
-def one(path: Path) -> SkipFolder | str:
+def one(path: Path) -> LoadableStep | str:
     (spot,) = find_steps(path)
     return spot.reason or read_step(spot)
 
 
 def test_rollouts_are_steps_and_evals_and_train_dumps_are_none() -> None:
     found = [read_step(spot) for spot in find_steps(DATA)]
-    assert [(step.step, step.step_kind, step.files) for step in found if isinstance(step, SkipFolder)] == [
+    assert [(step.step, step.step_kind, step.files) for step in found if isinstance(step, LoadableStep)] == [
         (rollout, "rollout_id", (f"{rollout}.pt",)) for rollout in (0, 1, 2)
     ]
 
 
 def test_a_rollout_that_can_be_pinned_is_still_taken_as_samples() -> None:
-    found = survey([DATA], Choice())
+    found = scan_folders([DATA], ScanOptions())
     assert [step.step for step in found.folders] == [0, 1, 2]
     assert {file.source for file in found.files} == {
         "rollout_data/0.pt", "rollout_data/1.pt", "rollout_data/2.pt", "rollout_data/eval_0.pt", "train_data/0_0.pt",
@@ -53,25 +58,25 @@ def test_a_rollout_that_can_be_pinned_is_still_taken_as_samples() -> None:
 
 def test_a_name_that_does_not_say_the_rollout_is_written_over_so_it_is_left(tmp_path: Path) -> None:
     for name in ("roll_0007.v2_7.pt", "000007.pt"):  # as `{rollout_id:06d}` gives it
-        assert isinstance(one(dump(tmp_path / name, 7, {"reward": 1.0})), SkipFolder)
-    assert one(dump(tmp_path / "v2.pt", 7, {"reward": 1.0})) == UNNAMED
+        assert isinstance(one(dump(tmp_path / name, 7, {"reward": 1.0})), LoadableStep)
+    assert one(dump(tmp_path / "v2.pt", 7, {"reward": 1.0})) == UNNAMED_ROLLOUTS
 
 
 def test_what_cannot_be_read_says_so_and_a_name_is_not_enough(tmp_path: Path) -> None:
     torn = tmp_path / "3.pt"
     torn.write_bytes((DATA / "rollout_data/1.pt").read_bytes()[:5000])
-    assert one(torn) == UNREAD
-    assert one(dump(tmp_path / "empty" / "4.pt", 4)) == UNREAD
-    assert one(dump(tmp_path / "word" / "5.pt", "5", {"reward": 1.0})) == UNREAD
+    assert one(torn) == UNREADABLE_ROLLOUTS
+    assert one(dump(tmp_path / "empty" / "4.pt", 4)) == UNREADABLE_ROLLOUTS
+    assert one(dump(tmp_path / "word" / "5.pt", "5", {"reward": 1.0})) == UNREADABLE_ROLLOUTS
     (tmp_path / "6.pt").write_bytes(b"PK\x03\x04 a checkpoint")
     assert find_steps(tmp_path / "6.pt") == [] and find_steps(tmp_path / "7.pt") == []
 
 
 def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     shutil.copytree(DATA / "rollout_data", tmp_path / "into/rollout_data")
-    (tmp_path / "into" / MANIFEST).write_text("{}")
-    assert {spot.reason for spot in find_steps(tmp_path)} == {FROM_PULL}
-    assert survey([tmp_path], Choice()).folders == []
+    (tmp_path / "into" / PULL_MANIFEST).write_text("{}")
+    assert {spot.reason for spot in find_steps(tmp_path)} == {PULLED_ROLLOUTS}
+    assert scan_folders([tmp_path], ScanOptions()).folders == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
 def test_prompts_and_answers_are_counted_only_where_the_samples_say_them(
     samples: list[dict[str, Any]], known: tuple[int | None, ...]
 ) -> None:
-    facts = facts_of(samples)
+    facts = build_sample_facts(samples)
     assert tuple(facts.get(name) for name in ("rows", "prompts", "samples_per_prompt")) == known
 
 
@@ -95,7 +100,7 @@ def test_a_run_says_what_it_loads_by_its_arguments() -> None:
         {"--rollout-batch-size": 8, "n-samples-per-prompt": 4, "num_rollout": 9, "start_rollout_id": 4}
     )
     assert (asking.first, asking.total_steps, asking.facts["rows"]) == (4, 5, 32)
-    with pytest.raises(BadInput, match="do not say n_samples_per_prompt; give them with --set NAME=NUMBER"):
+    with pytest.raises(UsageError, match="do not say n_samples_per_prompt; give them with --set NAME=NUMBER"):
         slime.TRAINER.read_requirements({"rollout_batch_size": 8})
 
 
@@ -107,26 +112,26 @@ def test_a_folder_with_braces_is_no_part_of_the_template_that_slime_fills_in() -
 def test_a_dump_of_another_trainer_is_no_rollout() -> None:
     asking = slime.TRAINER.read_requirements(SHAPE)
     for role, files in (("rollout_tq", ["0.pt"]), ("rollout", ["gen_batch.dp"]), ("rollout", ["0.pt", "1.pt"])):
-        with pytest.raises(Unfit, match="no rollout of slime"):
+        with pytest.raises(NotReplayableError, match="no rollout of slime"):
             asking.members(role, files)
 
 
 def test_the_spot_of_a_file_is_that_file() -> None:
     path = DATA / "rollout_data/1.pt"
-    assert find_steps(path) == [Spot("slime", path, "rollout", ("1.pt",), dumps=True)]
+    assert find_steps(path) == [StepLocation("slime", path, "rollout", ("1.pt",), dumps=True)]
 
 
 @pytest.mark.parametrize("odd", [[1], {"a": 1}, float("nan"), "x"])
 def test_a_sample_whose_rollout_id_is_no_number_is_an_answer_of_its_own(odd: Any) -> None:
-    found = facts_of([{"group_index": 0, "rollout_id": odd}, {"group_index": 0, "rollout_id": odd}])
+    found = build_sample_facts([{"group_index": 0, "rollout_id": odd}, {"group_index": 0, "rollout_id": odd}])
     assert (found["prompts"], found["samples_per_prompt"]) == (1, 2)
 
 
 def test_a_dump_of_few_bytes_is_told_from_what_was_trained_by_its_keys_not_by_torchs_own_entries() -> None:
     entries = b"PK\x03\x04 0/data.pkl X\x0a\x00\x00\x00rollout_id PK\x03\x04 0/.format_version"
-    assert slime.begins(entries, trained=False) and not slime.begins(entries, trained=True)
+    assert slime.is_slime_dump(entries, trained=False) and not slime.is_slime_dump(entries, trained=True)
     key = b"PK\x03\x04 0/data.pkl X\x0e\x00\x00\x00format_version X\x0a\x00\x00\x00rollout_id"
-    assert slime.begins(key, trained=True) and not slime.begins(key, trained=False)
+    assert slime.is_slime_dump(key, trained=True) and not slime.is_slime_dump(key, trained=False)
 
 
 def test_the_facts_of_a_run_are_those_that_its_arguments_say() -> None:

@@ -47,9 +47,9 @@ def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNam
 def test_the_end_of_a_training_waits_for_the_rows_that_are_still_made(
     trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, at_work = Trainer(), trl.module.Held.rows
+    trainer, at_work = Trainer(), trl.module.CapturedGeneration.rows
     slowly = lambda held, selection: until(lambda: held.rewards is not None, 1) and at_work(held, selection)  # noqa: E731
-    monkeypatch.setattr(trl.module.Held, "rows", slowly)
+    monkeypatch.setattr(trl.module.CapturedGeneration, "rows", slowly)
     callback = joined(trl, trainer)
     for step in range(3):
         trainer.step(at=step)

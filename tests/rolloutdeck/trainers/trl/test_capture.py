@@ -10,22 +10,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from rolloutdeck.protocol.compatibility import differences
+from rolloutdeck.protocol.compatibility import compare_facts
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.trl import layout
 from rolloutdeck.trainers.trl.plugin import capture, step_files
-from rolloutdeck.trainers.trl.plugin.capture import Taking
-from rolloutdeck.trainers.trl.plugin.rows import Held
+from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
+from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
 torch = pytest.importorskip("torch")
 
 from tests.rolloutdeck.support.fake_trl import NAN, PROMPTS, Making, Trainer  # noqa: E402
 
 
-def taken(trainer: Trainer) -> list[Held]:
-    found: list[Held] = []
-    Taking(trainer, found.append)
+def taken(trainer: Trainer) -> list[CapturedGeneration]:
+    found: list[CapturedGeneration] = []
+    GenerationCapture(trainer, found.append)
     return found
 
 
@@ -34,7 +34,7 @@ def test_each_process_tells_its_own_rows_with_their_places_among_all() -> None:
         trainer = Trainer(rank, world=2)
         found = taken(trainer)
         trainer.step()
-        rows = found[0].rows(Selection(None))
+        rows = found[0].rows(TokenSelection(None))
         assert [(row["group"], row["index"]) for row in rows] == [
             (str((rank * 4 + place) // 2), place % 2) for place in range(4)
         ]
@@ -54,7 +54,7 @@ def test_an_eval_may_have_another_number_of_answers() -> None:
     trainer = Trainer(num_generations_eval=4)
     found = taken(trainer)
     trainer.step(), trainer.step(training=False)
-    assert [[row["group"] for row in one.rows(Selection(0))] for one in found] == [
+    assert [[row["group"] for row in one.rows(TokenSelection(0))] for one in found] == [
         ["0", "0", "1", "1"],
         ["0", "0", "0", "0"],
     ]
@@ -64,7 +64,7 @@ def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
     trainer = Trainer()
     found = taken(trainer)
     trainer.step()
-    rows = found[0].rows(Selection(None))
+    rows = found[0].rows(TokenSelection(None))
     assert [row["truncated"] for row in rows] == [False, True, False, True]  # the pad ends one too; nothing was said
     assert [row["response_length"] for row in rows] == [3, 1, 2, 0]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
@@ -87,13 +87,13 @@ def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_sco
     found = taken(trainer)
     trainer.step()
     held = found[0]
-    assert [row["score"] for row in held.rows(Selection(0))] == [0.0, 1.0, 2.0, 3.0]
+    assert [row["score"] for row in held.rows(TokenSelection(0))] == [0.0, 1.0, 2.0, 3.0]
     held.rewards = torch.full((4, 2), NAN)
-    rows = held.rows(Selection(0))
+    rows = held.rows(TokenSelection(0))
     assert [row["score"] for row in rows] == [None] * 4
     assert rows[0]["rewards"] == {"letters": None, "short": None}
     held.rewards = torch.tensor([[1.0, 3.0]] * 4)
-    assert [row["score"] for row in held.rows(Selection(0))] == [2.5] * 4
+    assert [row["score"] for row in held.rows(TokenSelection(0))] == [2.5] * 4
 
 
 def test_without_weights_every_function_weighs_the_same() -> None:
@@ -123,10 +123,10 @@ def test_what_a_trainer_goes_on_to_change_was_taken_before() -> None:
 def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(patching, "voice", patching.Voice())
+    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
     for _ in range(2):
         older = SimpleNamespace(_calculate_rewards=len)
-        Taking(older, lambda held: None)
+        GenerationCapture(older, lambda held: None)
         assert older._calculate_rewards is len
     assert caplog.text.count("has no _generate_and_score_completions: Rolloutdeck keeps its metrics only") == 1
 
@@ -137,7 +137,7 @@ def step(tmp_path: Path) -> Iterator[Path]:
     trainer = Trainer()
     found = taken(trainer)
     trainer.step(at=6)
-    yield step_files.write(tmp_path, found[0], 1)
+    yield step_files.write_generation(tmp_path, found[0], 1)
 
 
 def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> Non
     assert [row["completion_ids"] for row in rows] == [[7, 8, 2], [7], [7, 0], []]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
     assert [row["env_mask"] for row in rows] == [[1, 0, 1], [1], [1, 1], []]
-    assert list(step_files.texts(rows)) == PROMPTS
+    assert list(step_files.serialize_prompts(rows)) == PROMPTS
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> Non
 def test_a_file_that_is_no_generation_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rollout-0.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"rollout-0.json is no generation that Rolloutdeck kept of TRL"):
-        step_files.read(tmp_path / "rollout-0.json")
+        step_files.read_generation(tmp_path / "rollout-0.json")
 
 
 def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
     told = [{"role": "user", "content": "1+1?"}]
-    assert step_files.text_of(told) == step_files.text_of([{"content": "1+1?", "role": "user"}])
-    assert step_files.text_of(told) != step_files.text_of([{"role": "user", "content": "1+2?"}])
+    assert step_files.serialize_prompt(told) == step_files.serialize_prompt([{"content": "1+1?", "role": "user"}])
+    assert step_files.serialize_prompt(told) != step_files.serialize_prompt([{"role": "user", "content": "1+2?"}])
 
 
 @pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
@@ -180,7 +180,7 @@ def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_
     told |= {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": True}
     args = SimpleNamespace(to_dict=lambda: told)
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
-    facts = step_files.facts_of(SimpleNamespace(args=args, model=model), "abc")
+    facts = step_files.build_trl_step_facts(SimpleNamespace(args=args, model=model), "abc")
     assert (facts["rows"], facts["prompts"], facts["samples_per_prompt"]) == (rows, rows // 4, 4)
     assert (facts["tokenizer"], facts["model"], facts["max_response_length"]) == ("abc", None, 12)
     assert (facts["serialisation"], facts["max_prompt_length"], facts["rollout_correction"]) == (
@@ -194,9 +194,9 @@ def test_a_step_and_a_run_with_the_same_arguments_differ_in_nothing_that_trl_can
     told = {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": False}
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path="tiny"))
     trainer = SimpleNamespace(args=SimpleNamespace(to_dict=lambda: told), model=model)
-    pinned = step_files.facts_of(trainer, "abc")
-    assert {one.fact for one in differences(pinned, pinned)} == {"dataset", "versions"}
-    before = differences(pinned, layout.asking(told).facts)  # by its arguments alone, before it runs
+    pinned = step_files.build_trl_step_facts(trainer, "abc")
+    assert {one.fact for one in compare_facts(pinned, pinned)} == {"dataset", "versions"}
+    before = compare_facts(pinned, layout.read_requirements(told).facts)  # by its arguments alone, before it runs
     assert {one.fact for one in before} == {"tokenizer", "model", "dataset", "versions"}
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rolloutdeck.lib import download
-from rolloutdeck.replay.folder import MANIFEST
-from rolloutdeck.replay.plan import read_plan
+from rolloutdeck.replay.folder import PULL_MANIFEST
+from rolloutdeck.replay.plan import parse_plan
 from rolloutdeck.trainers.common import patching
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.plans import Planning
@@ -151,7 +151,7 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_te
     trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     deck = planning(of_two(), monkeypatch)
-    others.first = read_plan(deck.plan())
+    others.first = parse_plan(deck.plan())
     trainer = Trainer(rollout_func=trl.replaying(), rank=1, world=2)
     callback = joined(trl, trainer)
     assert replayed(trainer, 2)
@@ -166,7 +166,7 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_te
 def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
     trl: SimpleNamespace, others: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture, objections: list[Any]
 ) -> None:
-    (laid / MANIFEST).unlink()
+    (laid / PULL_MANIFEST).unlink()
     (laid / "step_000002/rollout-0.json").write_bytes(of_two())
     others.first, others.objections = {"step_000001", "step_000002"}, objections
     trainer = Trainer(rollout_func=trl.replaying(folder=laid), rank=1, world=2)
@@ -200,9 +200,9 @@ def laid(tmp_path: Path) -> Path:
     for step in (2, 3):
         (tmp_path / f"into/step_00000{step}").mkdir(parents=True)
         (tmp_path / f"into/step_00000{step}/rollout-0.json").write_bytes(generation())
-    files = {"step_000002/rollout-0.json": download.hash_of(tmp_path / "into/step_000002/rollout-0.json")}
+    files = {"step_000002/rollout-0.json": download.hash_file(tmp_path / "into/step_000002/rollout-0.json")}
     told = {"rolloutdeck": "pull", "complete": True, "plan": "default@1", "files": files, "pins": {"2": 5, "3": 6}}
-    (tmp_path / "into" / MANIFEST).write_text(json.dumps(told))
+    (tmp_path / "into" / PULL_MANIFEST).write_text(json.dumps(told))
     return tmp_path / "into"
 
 
@@ -220,18 +220,20 @@ def test_a_folder_is_replayed_where_pull_told_of_its_files_and_the_callbacks_run
 
 
 def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: SimpleNamespace, laid: Path) -> None:
-    told = json.loads((laid / MANIFEST).read_text())
-    (laid / MANIFEST).write_text(json.dumps({**told, "on_mismatch": "stop"}))
+    told = json.loads((laid / PULL_MANIFEST).read_text())
+    (laid / PULL_MANIFEST).write_text(json.dumps({**told, "on_mismatch": "stop"}))
     trainer = Trainer(rollout_func=trl.replaying(folder=laid))
     assert replayed(trainer, 2)
-    with pytest.raises(patching.Stop, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"):
+    with pytest.raises(
+        patching.ReplayStoppedError, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"
+    ):
         replayed(trainer, 3)
 
 
 def test_what_the_callback_kept_is_replayed_by_its_folder_alone(
     trl: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (laid / MANIFEST).unlink()
+    (laid / PULL_MANIFEST).unlink()
     caplog.set_level(logging.INFO)
     trainer = Trainer(rollout_func=trl.replaying(folder=laid))
     assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, True]
@@ -241,8 +243,8 @@ def test_what_the_callback_kept_is_replayed_by_its_folder_alone(
 def test_a_folder_that_pull_did_not_finish_or_that_holds_no_steps_ends_before_the_training(
     trl: SimpleNamespace, laid: Path, tmp_path: Path
 ) -> None:
-    told = json.loads((laid / MANIFEST).read_text())
-    (laid / MANIFEST).write_text(json.dumps({**told, "complete": False}))
+    told = json.loads((laid / PULL_MANIFEST).read_text())
+    (laid / PULL_MANIFEST).write_text(json.dumps({**told, "complete": False}))
     with pytest.raises(ValueError, match="is not whole: a `rolloutdeck pull` into it did not end; repeat it"):
         trl.replaying(folder=laid)
     with pytest.raises(ValueError, match="holds no step of TRL"):

@@ -87,9 +87,9 @@ def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
     """A fork while a thread imports leaves the module's lock held in the child."""
     code = (
         "import sys; from pathlib import Path; from rolloutdeck.client import artifact, init as opening, run\n"
-        "artifact.prepare(); before = set(sys.modules)\n"
+        "artifact.preload_modules(); before = set(sys.modules)\n"
         "paths = [path for path in Path(sys.argv[1]).glob('*/**/') if any(one.is_file() for one in path.iterdir())]\n"
-        "told = [artifact.facts_of(path, artifact.below(path)) for path in paths]\n"
+        "told = [artifact.read_layout_facts(path, artifact.list_files_below(path)) for path in paths]\n"
         "print(sorted({str(facts.get('format')) for facts in told if facts}), sorted(set(sys.modules) - before))"
     )
     data = Path(__file__).parents[3] / "data"

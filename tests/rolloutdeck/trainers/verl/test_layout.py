@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import BadInput, Unfit
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.trainer_config import load
-from rolloutdeck.trainers.verl.facts import likely
-from rolloutdeck.trainers.verl.layout import Asking, asking
+from rolloutdeck.trainers.verl.facts import guess_settings
+from rolloutdeck.trainers.verl.layout import VerlRequirements, read_requirements
 
 NAMED = {
     "trainer.experiment_name": "grpo-2",
@@ -25,8 +25,8 @@ ASYNC = {**NAMED, "async_training.require_batches": 2, "actor_rollout_ref.actor.
 V2 = {**NAMED, "actor_rollout_ref.rollout.skip.enable": False}
 
 
-def asks(config: dict[str, Any], **changed: Any) -> Asking:
-    return asking({**config, **{name.replace("__", "."): value for name, value in changed.items()}})
+def asks(config: dict[str, Any], **changed: Any) -> VerlRequirements:
+    return read_requirements({**config, **{name.replace("__", "."): value for name, value in changed.items()}})
 
 
 @pytest.mark.parametrize(
@@ -44,34 +44,34 @@ def asks(config: dict[str, Any], **changed: Any) -> Asking:
     ],
 )
 def test_the_folder_is_named_as_this_trainer_names_it(config: dict[str, Any], role: str, step: str) -> None:
-    found = asking(config)
+    found = read_requirements(config)
     assert (found.role, str(found.step_folder(3))) == (role, step)
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_setting_in_the_folders_name_is_asked_for_where_the_config_lacks_it(name: str) -> None:
-    with pytest.raises(BadInput, match=f"does not say {name}; give them with --set"):
-        asking({key: value for key, value in NAMED.items() if key != name})
+    with pytest.raises(UsageError, match=f"does not say {name}; give them with --set"):
+        read_requirements({key: value for key, value in NAMED.items() if key != name})
 
 
 @pytest.mark.parametrize("name", ["/abs", "../out", "a/../../b"])
 def test_names_that_lead_out_of_the_folder_are_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="outside"):
+    with pytest.raises(UsageError, match="outside"):
         asks(NAMED, trainer__experiment_name=name)
 
 
 def test_a_name_that_the_server_masked_is_asked_for() -> None:
-    with pytest.raises(BadInput, match="masked.*--set trainer.experiment_name"):
+    with pytest.raises(UsageError, match="masked.*--set trainer.experiment_name"):
         asks(NAMED, trainer__experiment_name="***")
 
 
 def test_the_trainer_that_replays_nothing_is_named() -> None:
-    with pytest.raises(BadInput, match="one step off trainer of verl replays nothing"):
+    with pytest.raises(UsageError, match="one step off trainer of verl replays nothing"):
         asks(NAMED, rollout__nnodes=1)
 
 
 def test_verl_that_knows_no_steps_is_told_apart() -> None:
-    with pytest.raises(BadInput, match="up to 0.7 replays one file at every step"):
+    with pytest.raises(UsageError, match="up to 0.7 replays one file at every step"):
         asks(NAMED, actor_rollout_ref__rollout__skip_rollout=True)
 
 
@@ -135,7 +135,7 @@ def test_verl_0_8_is_told_up_to_which_step_and_not_to_validate() -> None:
 @pytest.mark.parametrize("root", ["/a b/c", "/it's", '/say "hi"', "/a=b", "/x,y", "/日本"])
 def test_the_flags_survive_a_shell_and_come_back_as_they_were(root: str) -> None:
     words = [word for flag in asks(V0).flags(root, [1]) for word in shlex.split(flag)]
-    told = load.overrides(words)["skip.rollout.dump_dir"]
+    told = load.parse_overrides(words)["skip.rollout.dump_dir"]
     assert told.replace('\\"', '"') == root
 
 
@@ -167,8 +167,8 @@ def test_a_step_has_the_files_of_its_trainer_with_the_marker_last() -> None:
     ],
 )
 def test_what_a_trainer_cannot_load_is_told(config: dict[str, Any], role: str, files: set[str], reason: str) -> None:
-    with pytest.raises(Unfit, match=reason):
-        asking(config).members(role, files)
+    with pytest.raises(NotReplayableError, match=reason):
+        read_requirements(config).members(role, files)
 
 
 def test_fully_async_moves_the_prompts_of_a_step_by_what_the_steps_between_take() -> None:
@@ -180,7 +180,7 @@ def test_fully_async_moves_the_prompts_of_a_step_by_what_the_steps_between_take(
 
 
 def test_only_batches_of_v0_may_need_a_repair() -> None:
-    assert [asking(config).mends for config in (V0, NAMED, ASYNC, V2)] == [("gen_batch.dp",), (), (), ()]
+    assert [read_requirements(config).mends for config in (V0, NAMED, ASYNC, V2)] == [("gen_batch.dp",), (), (), ()]
 
 
 def test_v0_at_another_step_carries_its_warning() -> None:
@@ -193,14 +193,16 @@ def test_v0_at_another_step_carries_its_warning() -> None:
 
 def test_a_run_of_which_nothing_is_known_is_shaped_like_the_pinned_batch() -> None:
     shape = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256, "prompts": 8}
-    v0 = asking(likely("math", "next", {}, {"role": "rollout", **shape}))
+    v0 = read_requirements(guess_settings("math", "next", {}, {"role": "rollout", **shape}))
     assert (v0.trainer, str(v0.folder)) == ("V0", "next_math/GBS8_N4_in128_out256")
-    separate = asking(likely("math", "next", {}, {"role": "rollout_tq", "parameter_sync_step": 2, **shape}))
+    separate = read_requirements(
+        guess_settings("math", "next", {}, {"role": "rollout_tq", "parameter_sync_step": 2, **shape})
+    )
     assert (separate.trainer, separate.inner, separate.folder.name) == ("V1", 2, "GBS1_N4_in128_out256")
-    fed = asking(likely("math", "next", {}, {"role": "async_rollout", **shape}))
+    fed = read_requirements(guess_settings("math", "next", {}, {"role": "async_rollout", **shape}))
     assert (fed.trainer, fed.folder.name) == ("fully async", "GBS1_N4_in128_out256")
 
 
 def test_a_known_configuration_is_taken_under_the_new_names() -> None:
-    told = likely("math", "next", {**V0, "data.gen_batch_size": 16}, {"role": "rollout_tq"})
-    assert str(asking(told).folder) == "next_math/GBS16_N4_in128_out256"
+    told = guess_settings("math", "next", {**V0, "data.gen_batch_size": 16}, {"role": "rollout_tq"})
+    assert str(read_requirements(told).folder) == "next_math/GBS16_N4_in128_out256"

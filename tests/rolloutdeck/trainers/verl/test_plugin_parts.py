@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_selection import Selection
+from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.verl.plugin import evictions, rows
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
@@ -22,17 +22,17 @@ GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
 @pytest.mark.parametrize(("told", "groups"), [("", 8), ("none", 0), ("groups:3", 3), ("all", None)])
 def test_tokens_are_kept_as_the_environment_says(told: str, groups: int | None) -> None:
-    assert Selection.read(told).groups == groups
+    assert TokenSelection.read(told).groups == groups
 
 
 def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    patching.voice.forget("tokens")
-    assert Selection.read("group:3").groups == 8
+    patching.once_logger.forget("tokens")
+    assert TokenSelection.read("group:3").groups == 8
     assert "not 'group:3'" in caplog.text
 
 
 def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None:
-    selection = Selection(4, "run")
+    selection = TokenSelection(4, "run")
     kept = selection.rows(GROUPS, "train", 7)
     assert set(Counter(GROUPS[place] for place in kept).values()) == {3}
     assert len({GROUPS[place] for place in kept}) == 4
@@ -40,12 +40,14 @@ def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None
 
 
 def test_other_steps_and_other_runs_keep_other_groups() -> None:
-    chosen = {tuple(Selection(4, run).rows(GROUPS, "train", step)) for run in "xyz" for step in range(10)}
+    chosen = {tuple(TokenSelection(4, run).rows(GROUPS, "train", step)) for run in "xyz" for step in range(10)}
     assert len(chosen) > 20
 
 
 def test_all_rows_are_kept_where_there_are_no_more_groups_than_asked_for() -> None:
-    assert Selection(10).rows(GROUPS, "train", 1) == Selection(None).rows(GROUPS, "train", 1) == list(range(30))
+    assert (
+        TokenSelection(10).rows(GROUPS, "train", 1) == TokenSelection(None).rows(GROUPS, "train", 1) == list(range(30))
+    )
 
 
 @pytest.fixture
@@ -55,28 +57,28 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "patcher.py").write_text(
         "from rolloutdeck.trainers.common import patching as hooks\n"
         "def patch(module):\n"
-        "    hooks.wrap(module.Trainer, 'step', lambda original: lambda self: original(self) + 1)\n"
-        "    hooks.wrap(module.Trainer, 'gone', lambda original: original)\n"
+        "    hooks.wrap_method(module.Trainer, 'step', lambda original: lambda self: original(self) + 1)\n"
+        "    hooks.wrap_method(module.Trainer, 'gone', lambda original: original)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     yield "theirs"
     for name in ("theirs", "patcher"):
         sys.modules.pop(name, None)
-    patching.Finder.waiting.clear()
-    patching.voice.forget("no Trainer.gone")
+    patching.PatchingFinder.waiting.clear()
+    patching.once_logger.forget("no Trainer.gone")
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_library_is_patched_whether_it_is_imported_before_or_after_us(library: str, order: str) -> None:
     if order == "before":
         importlib.import_module(library)
-    patching.when_imported(library, "patcher")
+    patching.patch_when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 2
 
 
 def test_patching_twice_changes_nothing(library: str) -> None:
     for _ in range(2):
-        patching.when_imported(library, "patcher")
+        patching.patch_when_imported(library, "patcher")
         found = importlib.import_module(library)
     assert found.Trainer().step() == 2
 
@@ -84,7 +86,7 @@ def test_patching_twice_changes_nothing(library: str) -> None:
 def test_what_a_version_does_not_have_is_said_and_the_rest_is_patched(
     library: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    patching.when_imported(library, "patcher")
+    patching.patch_when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 2
     assert "This theirs has no Trainer.gone" in caplog.text
 
@@ -93,13 +95,13 @@ def test_a_patcher_that_breaks_leaves_the_library_as_it_is(
     library: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "patcher.py").write_text("def patch(module):\n    raise KeyError('x')\n")
-    patching.when_imported(library, "patcher")
+    patching.patch_when_imported(library, "patcher")
     assert importlib.import_module(library).Trainer().step() == 1
     assert "can't record all of theirs: 'x'" in caplog.text
 
 
 def test_an_error_of_ours_costs_the_record_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    @patching.harmless
+    @patching.catch_errors
     def record() -> int:
         raise ZeroDivisionError("of a test")
 
@@ -110,21 +112,21 @@ def test_an_error_of_ours_costs_the_record_and_is_said_once(caplog: pytest.LogCa
 
 def test_reward_parts_are_numbers_and_everything_else_keeps_its_name() -> None:
     row: dict[str, Any] = {"prompt": "p"}
-    rows.put_extras(row, {"acc": True, "reward": 1.0, "pred": "7", "format": 0.5, "note": None})
+    rows.add_reward_extras(row, {"acc": True, "reward": 1.0, "pred": "7", "format": 0.5, "note": None})
     assert row == {"prompt": "p", "rewards": {"acc": 1.0, "format": 0.5}, "pred": "7"}
 
 
 def test_a_reward_function_cannot_replace_what_a_row_has_already() -> None:
     row: dict[str, Any] = {"data_source": "gsm8k"}
-    rows.put_extras(row, {"data_source": "mine"})
+    rows.add_reward_extras(row, {"data_source": "mine"})
     assert row == {"data_source": "gsm8k"}
 
 
 def test_what_the_replay_buffer_clears_is_counted_by_session_and_reason() -> None:
     keys = [f"{uid}_{session}_{output}" for uid in ("s", "f", "x", "kept") for session in (0, 1) for output in (0, 1)]
     buffer = SimpleNamespace(**{evictions.REASON: ({"s"}, {"f"}, set())})
-    evictions.add(buffer, keys, ["s", "f"])
+    evictions.count_evictions(buffer, keys, ["s", "f"])
     setattr(buffer, evictions.REASON, ())
-    evictions.add(buffer, keys, ["x"])
-    assert evictions.taken(buffer) == {"stale": 2, "filtered": 2, "surplus": 2}
-    assert evictions.taken(buffer) == {}
+    evictions.count_evictions(buffer, keys, ["x"])
+    assert evictions.take_eviction_counts(buffer) == {"stale": 2, "filtered": 2, "surplus": 2}
+    assert evictions.take_eviction_counts(buffer) == {}

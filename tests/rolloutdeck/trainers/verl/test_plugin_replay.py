@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rolloutdeck.lib import download
-from rolloutdeck.replay.plan import read_plan
+from rolloutdeck.replay.plan import parse_plan
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.verl.layout import asking
+from rolloutdeck.trainers.verl.layout import read_requirements
 from rolloutdeck.trainers.verl.plugin import replay_reader
-from rolloutdeck.trainers.verl.plugin.replay import FLAGGED, Replay, text_of
+from rolloutdeck.trainers.verl.plugin.replay import FLAGGED_REASON, VerlReplay, serialize_messages
 
 SETTINGS = {
     "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",
@@ -37,22 +37,22 @@ class Reports:
 
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(download, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(download, "FIRST_RETRY_SECONDS", 0.0)
     monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("HOME", str(tmp_path))
     yield
 
 
-def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> Replay:
+def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlReplay:
     """A run of V0 under a plan that replays pin 5 at step 3."""
     source = {"run": "u", "name": "first", "step": 3, "step_kind": "global_step", "flagged": flagged}
     artifact = {"id": "a", "role": "rollout", "step": 3, "files": FILES}
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": [artifact], "differences": list(differences)}
     told = {"plan": "default", "revision": 2, "action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
-    return Replay(Reports(), asking(SETTINGS), read_plan({**told, "entries": [entry], **plan}))  # type: ignore[arg-type]
+    return VerlReplay(Reports(), read_requirements(SETTINGS), parse_plan({**told, "entries": [entry], **plan}))  # type: ignore[arg-type]
 
 
-def outcome(asked: Replay) -> tuple[str, Any, str]:
+def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
     """What was reported when step 3 came, and the run generated."""
     assert asked.loaded(3) is None
     ((step, found, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
@@ -94,25 +94,25 @@ def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops
     ]
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
     told = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
-    asked = Replay(Reports(), asking(settings), read_plan({**told, "entries": [entry]}))  # type: ignore[arg-type]
+    asked = VerlReplay(Reports(), read_requirements(settings), parse_plan({**told, "entries": [entry]}))  # type: ignore[arg-type]
     assert [feed for feed in range(10) if asked.wants(feed)] == [6, 7]
     assert asked.loaded(6) is None
-    assert asked.session.told == [(6, "refused", 5, FLAGGED)]  # type: ignore[attr-defined]
+    assert asked.session.told == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
     asked = replay(on_mismatch="stop")
-    with pytest.raises(patching.Stop, match="default@2 says to stop .* Step 3"):
+    with pytest.raises(patching.ReplayStoppedError, match="default@2 says to stop .* Step 3"):
         asked.loaded(3)
-    with pytest.raises(patching.Stop):
-        patching.harmless(asked.loaded)(3)
+    with pytest.raises(patching.ReplayStoppedError):
+        patching.catch_errors(asked.loaded)(3)
 
 
 def test_prompts_are_compared_by_role_and_text_alone() -> None:
     asked = [{"role": "user", "content": "2+2?", "name": None}]
-    assert text_of(asked) == text_of([{"content": "2+2?", "role": "user"}])
-    assert text_of(asked) != text_of([{"role": "user", "content": "2+3?"}])
-    assert text_of(asked) != text_of([{"role": "system", "content": "2+2?"}])
+    assert serialize_messages(asked) == serialize_messages([{"content": "2+2?", "role": "user"}])
+    assert serialize_messages(asked) != serialize_messages([{"role": "user", "content": "2+3?"}])
+    assert serialize_messages(asked) != serialize_messages([{"role": "system", "content": "2+2?"}])
 
 
 torch = SimpleNamespace(load=lambda path, **_: f"unpickled {path}", tensor=lambda value: [value])
@@ -127,11 +127,11 @@ def helped(path: str) -> Any:
 
 
 def test_code_of_verl_reads_by_us_and_does_all_else_as_it_did() -> None:
-    made = replay_reader.instead(reads, lambda path: f"read {path}")
+    made = replay_reader.replace_torch_load(reads, lambda path: f"read {path}")
     assert made("a.pt", also=2) == (["read a.pt"], 1, 2)
     assert reads("a.pt") == (["unpickled a.pt"], 1, 0)
 
 
 def test_only_code_that_calls_torch_load_itself_can_be_made_to_read_by_us() -> None:
-    assert replay_reader.by_torch(reads)
-    assert not any(map(replay_reader.by_torch, (helped, None, torch)))
+    assert replay_reader.has_torch_load(reads)
+    assert not any(map(replay_reader.has_torch_load, (helped, None, torch)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers.verl.plugin import rollout_skip
-from rolloutdeck.trainers.verl.plugin.rollout_skip import LOADS_OTHERWISE
+from rolloutdeck.trainers.verl.plugin.rollout_skip import UNKNOWN_LOADER
 
 
 class Asked:
@@ -30,10 +30,10 @@ class Later:
         return self.read(step)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("role", rollout_skip.ROLES)
+@pytest.mark.parametrize("role", rollout_skip.SKIP_ROLES)
 def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: str) -> None:
-    kind = rollout_skip.pinned(role, Later)
+    kind = rollout_skip.build_skip_class(role, Later)
     made = kind.__new__(kind)
     made.replay, made.placed, made.built = Asked(), {}, {}
     assert made.meet_precondition(3) is False
-    assert made.replay.left == [(3, "refused", LOADS_OTHERWISE)]
+    assert made.replay.left == [(3, "refused", UNKNOWN_LOADER)]

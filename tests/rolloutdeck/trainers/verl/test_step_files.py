@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import SkipFolder
+from rolloutdeck.trainer_api.types import LoadableStep
 from rolloutdeck.trainers.verl.step_files import (
-    FROM_PULL,
-    NO_STEP,
-    NOT_WHOLE,
-    PULLED,
-    UNREAD,
-    VALIDATION,
-    described,
-    spots,
+    DUMPS_WITHOUT_STEP,
+    INCOMPLETE_STEPS,
+    PULL_MANIFEST_NAME,
+    PULLED_DUMPS,
+    UNREADABLE_DUMPS,
+    VALIDATION_BATCHES,
+    find_steps,
+    read_step,
 )
 
 DATA = Path(__file__).parents[3] / "data"
@@ -44,14 +44,14 @@ def copied(source: Path, target: Path) -> Path:
     return target
 
 
-def step_folders(root: Path) -> list[SkipFolder]:
+def step_folders(root: Path) -> list[LoadableStep]:
     """The whole steps below `root`, by tree and step."""
-    found = [described(spot) for spot in spots(root) if not spot.reason]
-    return sorted((one for one in found if isinstance(one, SkipFolder)), key=lambda one: (one.path.parent, one.step))
+    found = [read_step(spot) for spot in find_steps(root) if not spot.reason]
+    return sorted((one for one in found if isinstance(one, LoadableStep)), key=lambda one: (one.path.parent, one.step))
 
 
 def reasons(root: Path) -> dict[str, str]:
-    return {spot.path.name: spot.reason for spot in spots(root)}
+    return {spot.path.name: spot.reason for spot in find_steps(root)}
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_step_that_verl_did_not_finish_is_not_taken(tmp_path: Path, name: str,
     (step / name).unlink()
     if how == "empty":
         (step / name).touch()
-    assert reasons(tmp_path) == {"3": NOT_WHOLE} and step_folders(tmp_path) == []
+    assert reasons(tmp_path) == {"3": INCOMPLETE_STEPS} and step_folders(tmp_path) == []
 
 
 def test_folders_that_verl_would_not_find_again_are_no_steps(tmp_path: Path) -> None:
     tree = tree_of(tmp_path)
     for name in ("07", "latest", "-1", "1e3"):
         copied(step_of("verl_skip/main"), tree / name)
-    assert set(reasons(tmp_path).values()) == {NO_STEP} and len(reasons(tmp_path)) == 4
+    assert set(reasons(tmp_path).values()) == {DUMPS_WITHOUT_STEP} and len(reasons(tmp_path)) == 4
 
 
 def test_a_step_of_v1_is_whole_when_it_has_every_inner_folder(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_step_of_v1_is_whole_when_it_has_every_inner_folder(tmp_path: Path) ->
     for place in ("1/0", "1/1", "2/0", "3/0", "3/2", "4/0", "4/1"):
         copied(inner, tree / place)
     (tree / "4/1/meta.json").unlink()
-    assert reasons(tmp_path) == {"1": "", "2": NOT_WHOLE, "3": NOT_WHOLE, "4": NOT_WHOLE}
+    assert reasons(tmp_path) == {"1": "", "2": INCOMPLETE_STEPS, "3": INCOMPLETE_STEPS, "4": INCOMPLETE_STEPS}
     [found] = step_folders(tmp_path)
     assert found.files == ("0/meta.json", "0/tq_batch.pt", "1/meta.json", "1/tq_batch.pt")
     # The same 32 trajectories twice: rows are added up, prompts are counted by their uid.
@@ -150,10 +150,10 @@ def test_the_first_step_of_an_async_v1_run_may_still_get_inner_folders(tmp_path:
     sync, several = tree_of(tmp_path / "a"), tree_of(tmp_path / "b", "GBS1_N4_in128_out256")
     copied(inner, sync / "1/0")
     copied(inner, several / "1/0")
-    assert [spot.open for spot in spots(tmp_path / "a")] == [False]
-    assert [spot.open for spot in spots(tmp_path / "b")] == [True]
+    assert [spot.open for spot in find_steps(tmp_path / "a")] == [False]
+    assert [spot.open for spot in find_steps(tmp_path / "b")] == [True]
     copied(inner, several / "2/0")
-    assert [spot.open for spot in spots(tmp_path / "b")] == [False, False]
+    assert [spot.open for spot in find_steps(tmp_path / "b")] == [False, False]
 
 
 def test_a_batch_of_one_prompt_is_fully_async_only_if_it_says_so(tmp_path: Path) -> None:
@@ -186,9 +186,9 @@ def new_batch(monkeypatch: pytest.MonkeyPatch, meta: dict[str, Any]) -> bytes:
     ("meta", "expected"),
     [
         ({"global_steps": 7}, 7),
-        ({"global_steps": 7, "validate": True}, VALIDATION),
-        ({}, UNREAD),
-        ({"global_steps": "7"}, UNREAD),
+        ({"global_steps": 7, "validate": True}, VALIDATION_BATCHES),
+        ({}, UNREADABLE_DUMPS),
+        ({"global_steps": "7"}, UNREADABLE_DUMPS),
     ],
 )
 def test_a_genstep_is_of_the_step_that_its_batch_says_and_validation_is_left_out(
@@ -196,9 +196,9 @@ def test_a_genstep_is_of_the_step_that_its_batch_says_and_validation_is_left_out
 ) -> None:
     step = copied(step_of("verl_v2/main", "genstep_000001"), tree_of(tmp_path) / "genstep_000012")
     (step / "new_batch.dp").write_bytes(new_batch(monkeypatch, meta))
-    [spot] = spots(tmp_path)
-    found = described(spot)
-    assert (found.step if isinstance(found, SkipFolder) else found) == expected
+    [spot] = find_steps(tmp_path)
+    found = read_step(spot)
+    assert (found.step if isinstance(found, LoadableStep) else found) == expected
 
 
 def test_the_single_file_of_old_versions_is_kept_for_reading_only(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_the_single_file_of_old_versions_is_kept_for_reading_only(tmp_path: Path
 
 def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     copied(step_of("verl_skip/main"), tree_of(tmp_path) / "3")
-    (tmp_path / PULLED).write_text("{}")
-    assert reasons(tmp_path) == {"3": FROM_PULL}
+    (tmp_path / PULL_MANIFEST_NAME).write_text("{}")
+    assert reasons(tmp_path) == {"3": PULLED_DUMPS}
 
 
 @pytest.mark.parametrize("damage", ["cut", "hostile"])

@@ -13,7 +13,7 @@ from typing import Any
 from rolloutdeck.trainers.slime.plugin import replay
 
 FOLDER = Path(sys.argv[1])
-brought = replay.brought
+brought = replay.load_pinned_samples
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -29,7 +29,7 @@ def wait(*told: Any, **named: Any) -> Any:
 
 
 if os.environ["BREAKS"] == "raise":
-    replay.plan_of = fail
+    replay.load_session_plan = fail
 else:
-    replay.brought = wait
+    replay.load_pinned_samples = wait
 runpy.run_path(str(Path(__file__).with_name("replaying.py")), run_name="__main__")

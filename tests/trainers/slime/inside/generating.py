@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from rolloutdeck.trainers.slime.plugin import replay
 
-replay.DEFAULT = "plugin_contracts.test_plugin_rollout_contracts.valid_rollout_function"
+replay.DEFAULT_ROLLOUT_FUNCTION = "plugin_contracts.test_plugin_rollout_contracts.valid_rollout_function"

@@ -102,7 +102,7 @@ def broken() -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
-    record.flat = record.session_of = fail
+    record.flatten_samples = record.get_slime_session = fail
 
 
 def without() -> None:

@@ -162,7 +162,7 @@ def main() -> None:
         if "raise" in words:
             from rolloutdeck.trainers.trl.plugin import capture, replay_func, rows
 
-            del capture.TENSORS, rows.TRUTHS, replay_func.said_once
+            del capture.CAPTURED_TENSORS, rows.GROUND_TRUTH_COLUMNS, replay_func.broadcast_from_main
     if "turns" in words:
         more["rollout_func"] = turns
     if "replay" in words:

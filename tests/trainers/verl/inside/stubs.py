@@ -28,7 +28,13 @@ STEPS, RESUMED = int(os.environ.get("STEPS", "2")), int(os.environ.get("RESUMED"
 if BESIDE == "raise":
     from rolloutdeck.trainers.verl.plugin import dataset_fields, evictions, metrics, trainer_v0, trainer_v1
 
-    del trainer_v0.Padded, metrics.session_named, trainer_v1.Jagged, evictions.Counter, dataset_fields.OF_DATASET
+    del (
+        trainer_v0.PaddedRows,
+        metrics.open_verl_session,
+        trainer_v1.JaggedRows,
+        evictions.Counter,
+        dataset_fields.DATASET_FIELDS,
+    )
 
 
 @contextmanager

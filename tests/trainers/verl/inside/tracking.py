@@ -15,7 +15,7 @@ if "late" in sys.argv:  # as HFModelConfig does for actor_rollout_ref.model.exte
 
 import rolloutdeck.trainers.verl.plugin as plugin  # noqa: E402
 
-plugin.install()  # again, as external_lib and the entry point together do
+plugin.install_plugin()  # again, as external_lib and the entry point together do
 start = time.perf_counter()
 tracking = Tracking("math", "qwen", ["console", "rolloutdeck"], config={"trainer": {"lr": 3}, "data": {"n": 4}})
 for step in (1, 2):
